@@ -26,7 +26,7 @@ import numpy as np
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
 from tokenyard.workload.generators import poisson_arrivals
-from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.record import MAX_SECONDS, Workload, WorkloadRequest, is_seconds
 from tokenyard.workload.tokens import JoinedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
 
 
@@ -136,7 +136,7 @@ class WorkloadBuilder:
 
     def poisson(self, *, rate: float, n: int) -> list[float]:
         """``n`` moments in seconds, ``rate`` a second on average at random (a Poisson process); the first is 0."""
-        if not 0 < rate < inf:
+        if not _is_number(rate) or not 0 < rate < inf:
             raise ConfigError("rate", rate, "give a number of arrivals a second above 0")
         if _count("n", n) != n:
             raise ConfigError("n", n, "give a whole number")
@@ -145,13 +145,15 @@ class WorkloadBuilder:
 
     def lognormal(self, mu: float, sigma: float) -> float:
         """A number whose logarithm is normal: median ``exp(mu)``; as ``numpy.random.Generator.lognormal``."""
-        if not sigma >= 0:
-            raise ConfigError("sigma", sigma, "give a number, not negative")
+        if not _is_number(mu) or not -inf < mu < inf:
+            raise ConfigError("mu", mu, "give a finite number")
+        if not _is_number(sigma) or not 0 <= sigma < inf:
+            raise ConfigError("sigma", sigma, "give a finite number, not negative")
         return float(self.rng.lognormal(mu, sigma))
 
     def exponential(self, mean: float) -> float:
         """An exponential number of this mean."""
-        if not 0 <= mean < inf:
+        if not _is_number(mean) or not 0 <= mean < inf:
             raise ConfigError("mean", mean, "give a number, not negative")
         return float(self.rng.exponential(mean))
 
@@ -229,7 +231,7 @@ class WorkloadBuilder:
             self._requests.append(request)
 
         text = Text() if prefix is None else _text_of(prefix, Segment(seed, 0, 0))
-        return Session(name, at, text, seed, add, common | {"meta": meta or {}})
+        return Session(name, at, text, seed, add, common | {"meta": _fields(meta)})
 
     # ---- the workload
 
@@ -295,7 +297,7 @@ class Session:
         prompt = Text(self._text, _text_of(user, Segment(self._seed, len(self._text), len(self._text))))
         num_output = _count("output", output)
         request_id = f"{self.name}_t{self.num_turns}"
-        common = {**self._common, "meta": {**self._common["meta"], **(meta or {})}}
+        common = {**self._common, "meta": {**self._common["meta"], **_fields(meta)}}
         self._add(
             WorkloadRequest(
                 request_id=request_id,
@@ -342,7 +344,7 @@ def _listed(field: str, ids: object) -> Text:
 
 def _count(field: str, value: Any) -> int:
     """A number of tokens, from a number that may have been drawn."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not -inf < value < 2**31:
+    if not _is_number(value) or not -inf < value < 2**31:
         raise ConfigError(field, value, "give a number of tokens")
     if value < 0:
         raise ConfigError(field, value, "give a number of tokens, not negative")
@@ -354,6 +356,19 @@ def _predicted(value: float | None) -> int | None:
 
 
 def _seconds(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value < inf:
-        raise ConfigError(field, value, "give a finite number of seconds, not negative")
+    if not _is_number(value) or not is_seconds(value):
+        raise ConfigError(field, value, f"give a number of seconds from 0 to {MAX_SECONDS:g}")
     return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _fields(meta: object) -> Mapping[str, Any]:
+    """Fields of a turn, or of a session."""
+    if meta is None:
+        return {}
+    if not isinstance(meta, Mapping):
+        raise ConfigError("meta", meta, "give a dictionary: your own fields, by name")
+    return meta

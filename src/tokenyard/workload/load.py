@@ -53,7 +53,9 @@ def files_named(spec: str | Path | Sequence[str | Path], *, format: str | None =
 
 def workload_files(spec: str | Path | Sequence[str | Path], otherwise: str) -> list[Path]:
     """The files. WorkloadError if a name is no file; ``otherwise`` says what else it could have been."""
-    names = [spec] if isinstance(spec, str | Path) else list(spec)
+    names = [spec] if isinstance(spec, str | Path) else list(spec) if isinstance(spec, Sequence) else []
+    if not names or not all(isinstance(each, str | Path) for each in names):
+        raise ConfigError("workload", spec, "give a name, a path, or a list of paths")
     if len(names) > 1:
         otherwise = "a pattern of files: only logs are merged, by time"
     return [path for name in names for path in _paths(name, otherwise)]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from math import inf
 from typing import Any
 
 import msgspec
@@ -39,6 +38,22 @@ def as_remarks(notes: Iterable[str | Remark]) -> tuple[Remark, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# How long anything in a workload may take.
+
+MAX_SECONDS = 1e9
+"""Three decades; beyond it a double no longer resolves a step."""
+_A_TIME = f"give a number of seconds from 0 to {MAX_SECONDS:g}"
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a moment, or a duration, that a workload may have."""
+    try:
+        return 0 <= value <= MAX_SECONDS  # type: ignore[operator]  # whatever it is
+    except (TypeError, ValueError):
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Clients that do not wait for ever: after a time they hang up, and perhaps ask again.
 #
 # sent ---- timeout ----| hangs up: the request is aborted
@@ -59,11 +74,13 @@ class Clients:
     """Seconds between hanging up and sending again."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout < inf:
-            raise ConfigError("client_timeout", self.timeout, "give a time above 0")
+        if not is_seconds(self.timeout) or not self.timeout:
+            raise ConfigError(
+                "client_timeout", self.timeout, f"give a number of seconds above 0, up to {MAX_SECONDS:g}"
+            )
         require_int("retries", self.retries, 0, _MOST_RETRIES)
-        if not 0 <= self.wait < inf:
-            raise ConfigError("retry_wait", self.wait, "give a time, not negative")
+        if not is_seconds(self.wait):
+            raise ConfigError("retry_wait", self.wait, _A_TIME)
 
 
 def attempt_id(request_id: str, attempt: int) -> str:
@@ -235,7 +252,7 @@ class Workload:
         """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
         self.remarks = as_remarks(notes)
         """What was left out or assumed when it was read, and what looks wrong in it."""
-        self.requests = tuple(requests)
+        self.requests = tuple(_of_requests(name, requests))
         if not self.requests:
             raise WorkloadError(name, 0, "holds no request")
         seen: set[str] = set()
@@ -344,6 +361,8 @@ class Workload:
 
         WorkloadError if a request is called as another one is when it is sent again.
         """
+        if not isinstance(clients, Clients):
+            raise ConfigError("clients", clients, "give Clients(timeout=...)")
         known = {request.request_id for request in self.requests}
         for request in self.requests:
             for attempt in range(2, clients.retries + 2):
@@ -359,9 +378,17 @@ class Workload:
         return self._with(hurried, clients=clients)
 
     def with_delays(self, delays: Iterable[float]) -> Workload:
-        """The same workload, each request so many seconds later on its way to the scheduler than it was."""
+        """The same workload, each request so many seconds later on its way to the scheduler than it was.
+
+        Raises ConfigError for other than one delay for each request.
+        """
+        given = list(delays)
+        wrong = next((each for each in given if not is_seconds(each)), None)
+        if wrong is not None or len(given) != len(self.requests):
+            fix = f"{_A_TIME} for each of {len(self.requests):,} requests"
+            raise ConfigError("delays", f"{len(given):,} of them" if wrong is None else wrong, fix)
         return self._with(
-            replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, delays, strict=True)
+            replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, given, strict=True)
         )
 
     def with_notes(self, notes: Sequence[str | Remark]) -> Workload:
@@ -390,33 +417,63 @@ class Workload:
         )
 
 
+def _of_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:
+    if not isinstance(requests, Iterable):
+        raise WorkloadError(name, 0, f"requests = {shown(requests)}: give a list of WorkloadRequest")
+    for each in requests:
+        if not isinstance(each, WorkloadRequest):
+            raise WorkloadError(name, 0, f"holds {shown(each)}: give WorkloadRequest objects")
+        yield each
+
+
+_TIMES = ("arrival_time", "gap", "spacing", "delay")
+
+
 def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
     """What is wrong with ``request``, or None."""
+    problem = _order_problem(request, earlier) or _time_problem(request) or _output_problem(request)
+    if problem:
+        return problem
+    return None if len(request.prompt) else "has an empty prompt"
+
+
+def _order_problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
+    """What is wrong with its id, or with those that it follows, or None."""
     if request.request_id in earlier:
         return "occurs twice"
+    if not isinstance(request.after, tuple | list):
+        return f"after = {shown(request.after)}: give the ids of earlier requests as a tuple"
     for parent in request.after:
         if parent not in earlier:
             return f"comes after {shown(parent)}, which no earlier request is called"
-    for name in ("arrival_time", "gap", "spacing"):
-        value = getattr(request, name)
-        if not 0 <= value < math.inf:
-            return f"{name} = {value}: give a finite number of seconds, not negative"
-    if request.patience is not None and not 0 <= request.patience < math.inf:
-        return f"patience = {request.patience}: give a finite number of seconds, not negative, or leave it out"
-    if problem := _output_problem(request):
-        return problem
-    if not len(request.prompt):
-        return "has an empty prompt"
+    return None
+
+
+def _time_problem(request: WorkloadRequest) -> str | None:
+    """What is wrong with its moments and durations, or None."""
+    times = request.arrival_time, request.gap, request.spacing, request.delay
+    for name, value in zip(_TIMES, times, strict=True):
+        if not is_seconds(value):
+            since = "; of Unix times subtract the first one" if name == "arrival_time" else ""
+            return f"{name} = {shown(value)}: {_A_TIME}{since}"
+    if request.patience is not None and not is_seconds(request.patience):
+        return f"patience = {shown(request.patience)}: {_A_TIME}, or leave it out"
     return None
 
 
 def _output_problem(request: WorkloadRequest) -> str | None:
-    """What is wrong with its numbers of output tokens, or None."""
-    if not 1 <= request.max_tokens <= MAX_COUNT:
-        return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
-    if request.limit is not None and not request.max_tokens <= request.limit <= MAX_COUNT:
-        return f"limit = {request.limit}: give a whole number from max_tokens ({request.max_tokens}) to {MAX_COUNT}"
-    predicted = request.predicted_output_tokens
-    if predicted is not None and (isinstance(predicted, bool) or not isinstance(predicted, int) or predicted < 0):
+    """What is wrong with what it says of its output, or None."""
+    most, limit, predicted = request.max_tokens, request.limit, request.predicted_output_tokens
+    if not _is_count(most, 1):
+        return f"max_tokens = {shown(most)}: give a whole number from 1 to {MAX_COUNT}"
+    if limit is not None and not _is_count(limit, most):
+        return f"limit = {shown(limit)}: give a whole number from max_tokens ({most}) to {MAX_COUNT}"
+    if predicted is not None and not _is_count(predicted, 0):
         return f"predicted_output_tokens = {shown(predicted)}: give a whole number from 0, or leave it out"
+    if not _is_count(request.output_seed, -(2**63), 2**63 - 1):
+        return f"output_seed = {shown(request.output_seed)}: give a whole number of 64 bits, as seed_of makes them"
     return None
+
+
+def _is_count(value: object, low: int, high: int = MAX_COUNT) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report_by
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.classes import class_labels, slos_by_class
+from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
 
@@ -48,6 +50,18 @@ def test_each_class_has_the_figures_of_its_rows(found: ty.RunResult) -> None:
         assert each.waited_s == pytest.approx(sum(lost))
     assert sum(each.requests for each in classes.classes) == len(found.requests)
     assert classes["interactive"].waited_for == "max_num_seqs"
+
+
+@pytest.mark.parametrize("given", [{"ttft_p90": "1s"}, "ttft_p90=1s", ["ttft_p90=1s"], (("ttft_p90=1s",),)])
+def test_bounds_are_given_in_several_ways(given: SLOs) -> None:
+    (bound,) = read_slos(slo_texts(given))
+    assert (bound.name, bound.bound_ms) == ("ttft_p90", 1000.0)
+
+
+@pytest.mark.parametrize("given", [5, {5: 1}, {"ttft_p90": None}])
+def test_what_is_no_bound_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"slo = .*: give NAME_STATISTIC=TIME"):
+        read_slos(slo_texts(given))
 
 
 def test_numbers_of_many_digits_are_classes_of_their_own() -> None:
@@ -115,6 +129,7 @@ def test_numbers_with_many_values_are_ranges(found: ty.RunResult) -> None:
     [
         ("ttft_p90=1s", {""}),
         ("tpot:40", {""}),
+        ("ttft-p90:500", {""}),
         ("e2el_p90=1s,interactive:tpot:40", {"", "interactive"}),
         ("batch:e2e_p95=10min", {"batch"}),
         ("0:ttft:500", {"0"}),

@@ -134,7 +134,7 @@ def test_single_requests() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda w: w.request(at=-1, prompt=1, output=1), "at = -1: give a finite number of seconds"),
+        (lambda w: w.request(at=-1, prompt=1, output=1), "at = -1: give a number of seconds from 0"),
         (lambda w: w.request(at=0, prompt=-5, output=1), "tokens = -5: give a number of tokens, not negative"),
         (lambda w: w.request(at=0, prompt="hello", output=1), "prompt = 'hello': give a number of tokens, a text"),
         (lambda w: w.request(at=0, prompt=[1, -2], output=1), r"prompt = \[1, -2\]: give a number of tokens, a text"),
@@ -143,6 +143,12 @@ def test_single_requests() -> None:
         (lambda w: w.session(at=float("inf")), "at = inf"),
         (lambda w: w.session().turn(user=1, output=1, think=-2.0), r"think = -2\.0"),
         (lambda w: w.poisson(rate=0, n=3), "rate = 0: give a number of arrivals"),
+        (lambda w: w.poisson(rate="fast", n=3), "rate = 'fast': give a number of arrivals"),
+        (lambda w: w.lognormal("x", 1), "mu = 'x': give a finite number"),
+        (lambda w: w.lognormal(1, -1), "sigma = -1: give a finite number"),
+        (lambda w: w.exponential(None), "mean = None: give a number"),
+        (lambda w: w.session(meta=5), "meta = 5: give a dictionary"),
+        (lambda w: w.session().turn(user=1, output=1, meta=[1]), r"meta = \[1\]: give a dictionary"),
         (lambda w: w.text([2**31]), "text = .2147483648.: give a number of tokens"),
         (lambda w: WorkloadBuilder("x", seed=-1), "seed = -1: give a whole number"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from tokenyard.core.request import RequestStatus
 from tokenyard.errors import ConfigError, RequestError, WorkloadError
-from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.record import Clients, Workload, WorkloadRequest
 from tokenyard.workload.tokens import StreamTokens
 
 
@@ -55,7 +55,19 @@ def test_a_prompt_too_long_is_refused_before_it_is_made() -> None:
         ([request(), request()], "'a': occurs twice"),
         ([request("b", after=("a",)), request("a")], "'b': comes after 'a', which no earlier request is called"),
         ([request(after=("a",))], "comes after 'a'"),
-        ([request(arrival_time=-1.0)], "arrival_time = -1.0: give a finite number"),
+        ([request(arrival_time=-1.0)], "arrival_time = -1.0: give a number of seconds from 0 to 1e+09; of Unix times"),
+        ([request(arrival_time=1e305)], "arrival_time = 1e+305: give a number of seconds"),
+        ([request(arrival_time="x")], "arrival_time = 'x': give a number of seconds"),
+        ([request(delay=-5.0)], "delay = -5.0: give a number of seconds"),
+        ([request(delay=float("nan"))], "delay = nan: give a number of seconds"),
+        ([request(patience="soon")], "patience = 'soon': give a number of seconds from 0 to 1e+09, or leave it out"),
+        ([request(after="first")], "after = 'first': give the ids of earlier requests as a tuple"),
+        ([request(after=None)], "after = None: give the ids"),
+        ([request(max_tokens="3")], "max_tokens = '3': give a whole number from 1"),
+        ([request(max_tokens=3, limit=2)], "limit = 2: give a whole number from max_tokens (3)"),
+        ([request(output_seed=2**63)], "output_seed = 9223372036854775808: give a whole number of 64 bits"),
+        ([5], "holds 5: give WorkloadRequest objects"),
+        (5, "requests = 5: give a list of WorkloadRequest"),
         ([request(arrival_time=float("nan"))], "arrival_time = nan"),
         ([request(), request("b", after=("a",), gap=float("inf"))], "gap = inf"),
         ([request(), request("b", after=("a",), spacing=-0.5)], "spacing = -0.5"),
@@ -63,10 +75,22 @@ def test_a_prompt_too_long_is_refused_before_it_is_made() -> None:
         ([request(prompt=StreamTokens())], "has an empty prompt"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(requests: list[WorkloadRequest], message: str) -> None:
+def test_what_cannot_be_replayed_is_refused(requests: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match="w: ") as caught:
         Workload("w", requests)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("delays", [[], [1.0, 2.0], [-1.0], ["x"], [float("nan")]])
+def test_delays_are_one_for_each_request(delays: list[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"delays = .* for each of 1 requests"):
+        Workload("w", [request()]).with_delays(delays)
+
+
+@pytest.mark.parametrize("given", [{"timeout": "5"}, {"timeout": 0}, {"timeout": 5, "wait": "x"}, {"timeout": 1e10}])
+def test_clients_wait_for_some_seconds(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"(client_timeout|retry_wait) = .*: give a number of seconds"):
+        Clients(**given)
 
 
 def test_rate_scale_moves_arrivals_and_keeps_gaps() -> None:

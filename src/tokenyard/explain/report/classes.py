@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from typing import Any
@@ -26,6 +27,9 @@ BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 _NONE = "(none)"
 USER = "user"
 """The class that jobs' ids say, where no column does."""
+
+_FIGURE_ENDS = re.compile("[_-]")
+"""Behind the figure in ``ttft_p90`` and ``ttft-p90``."""
 
 Moments = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -157,7 +161,7 @@ def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
     texts: dict[str, list[str]] = {}
     for part in (part for each in given for text in each for part in text.split(",")):
         name, colon, bound = part.strip().partition(":")
-        is_class = bool(colon) and (name.lower().partition("_")[0] not in (*SLO_FIGURES, "e2el"))
+        is_class = bool(colon) and (_FIGURE_ENDS.split(name.lower())[0] not in (*SLO_FIGURES, "e2el"))
         texts.setdefault(name if is_class else "", []).append(bound if is_class else part)
     slos = {
         name: tuple(msgspec.structs.replace(slo, of=name) for slo in read_slos([parts]))

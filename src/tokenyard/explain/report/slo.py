@@ -279,8 +279,10 @@ class LatencyCounter:
         return Series.of(values[~np.isnan(values)]).latency()
 
 
-SLOs = Mapping[str, str | float] | str | tuple[tuple[str, ...], ...] | None
-"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
+SLOs = Mapping[str, str | float] | str | Sequence[str | Sequence[str]] | None
+"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``, or
+several.
+"""
 
 
 def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
@@ -289,9 +291,11 @@ def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
         return ()
     if isinstance(slo, str):
         return (tuple(slo.split()),)
-    if isinstance(slo, tuple):
-        return slo
-    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
+    if isinstance(slo, Mapping):
+        return (tuple(f"{name}{'=' if '_' in str(name) else ':'}{_time(value)}" for name, value in slo.items()),)
+    if isinstance(slo, Sequence):
+        return tuple((each,) if isinstance(each, str) else tuple(each) for each in slo)
+    raise ConfigError("slo", slo, _FIX)
 
 
 def _time(value: str | float) -> str:

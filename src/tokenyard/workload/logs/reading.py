@@ -16,8 +16,7 @@ from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
-from tokenyard.workload.readers.lines import MAX_SECONDS
-from tokenyard.workload.record import Remark, WorkloadRequest
+from tokenyard.workload.record import MAX_SECONDS, Remark, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------

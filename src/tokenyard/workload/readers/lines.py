@@ -17,6 +17,7 @@ from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.workload.record import MAX_SECONDS
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is wrong with a line of JSON, said as all messages here are: the field, its value, and what to give instead.
@@ -155,8 +156,6 @@ T = TypeVar("T")
 Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 """A number of tokens, at least one."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
-MAX_SECONDS = 1e9
-"""Three decades; beyond it a double no longer resolves a step."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 
 

@@ -49,9 +49,9 @@ import numpy as np
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, limited, numbered_lines
+from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
-from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
+from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
 
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]

@@ -15,7 +15,6 @@ import numpy as np
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.readers.lines import (
-    MAX_SECONDS,
     Count,
     CsvRows,
     Length,
@@ -25,7 +24,7 @@ from tokenyard.workload.readers.lines import (
     limited,
     numbered_lines,
 )
-from tokenyard.workload.record import WorkloadRequest
+from tokenyard.workload.record import MAX_SECONDS, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
