@@ -92,19 +92,41 @@ _MIMO = {
     "layernorm_epsilon": 1e-5, "max_position_embeddings": 262_144, "vocab_size": 152_576,
 }  # fmt: skip
 
-_DEEPSEEK4 = {
-    "vocab_size": 129_280, "hidden_size": 4096, "moe_intermediate_size": 2048, "num_hidden_layers": 43,
-    "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512, "q_lora_rank": 1024, "o_groups": 8,
-    "o_lora_rank": 1024, "qk_rope_head_dim": 64, "num_experts_per_tok": 6, "n_routed_experts": 256,
+_DEEPSEEK41 = {
+    "vocab_size": 129_280, "hidden_size": 5120, "moe_intermediate_size": 2304, "num_hidden_layers": 40,
+    "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512, "q_lora_rank": 1280, "o_groups": 8,
+    "o_lora_rank": 1024, "qk_rope_head_dim": 64, "num_experts_per_tok": 6, "n_routed_experts": 384,
     "n_shared_experts": 1, "scoring_func": "sqrtsoftplus", "norm_topk_prob": True, "routed_scaling_factor": 1.5,
     "topk_method": "noaux_tc", "max_position_embeddings": 1_048_576, "rope_theta": 10_000.0, "hc_mult": 4,
-    "compress_rope_theta": 160_000.0, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6, "num_hash_layers": 3,
-    "swiglu_limit": 10.0, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 512,
-    "compress_ratios": [0, 0, 1, *([2] * 19), 0, 1, *([2] * 19)], "kv_source_layer_ids": [2, 3, 13, 23, 24, 34],
-    "index_source_layer_ids": [2, 3, 13, 23, 24, 34], "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_scaling": {
+    "compress_rope_theta": 160_000.0, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6, "swiglu_limit": 10.0,
+    "sliding_window": 128, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 512,
+    "compress_ratios": [0, 0, *([2] * 18), *([1] * 20)], "kv_source_layer_ids": [2, 8, 14, 20],
+    "index_source_layer_ids": [2, 8, 14, 20, 24, 28, 32, 36], "candidate_source_layer_id": 20,
+    "candidate_topk_blocks": 2048, "candidate_block_size": 8, "hidden_act": "silu", "rms_norm_eps": 1e-20,
+    "engram_layer_ids": [1, 14], "engram_num_embeddings": [384_006_168, 384_016_682], "engram_max_ngram_size": 4,
+    "engram_vocab_size": 16_000_000, "engram_n_heads": 8, "engram_head_dim": 256, "engram_pad_token_id": 2,
+    "engram_compressed_vocab_size": 99_092, "rope_scaling": {
         "type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536, "beta_fast": 32, "beta_slow": 1,
     },
-    "num_nextn_predict_layers": 1, "bos_token_id": 0, "eos_token_id": 1,
+    "num_nextn_predict_layers": 3, "bos_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+_DEEPSEEK41_SIZES = {
+    "small": {
+        "text_config": {
+            **_DEEPSEEK41, "hidden_size": 2048, "moe_intermediate_size": 1024, "num_hidden_layers": 12,
+            "q_lora_rank": 512, "n_routed_experts": 32, "compress_ratios": [0, 0, *([2] * 5), *([1] * 5)],
+            "kv_source_layer_ids": [2, 5, 7], "index_source_layer_ids": [2, 5, 7, 9], "candidate_source_layer_id": 7,
+            "engram_layer_ids": [1], "engram_num_embeddings": [260_000], "engram_vocab_size": 10_000,
+        },
+    },
+    "large": {
+        "text_config": {
+            **_DEEPSEEK41, "num_hidden_layers": 20, "num_attention_heads": 128, "o_groups": 16, "vocab_size": 100_000,
+            "compress_ratios": [0, *([2] * 9), *([1] * 10)], "kv_source_layer_ids": [1, 4, 10],
+            "index_source_layer_ids": [1, 4, 10, 15], "candidate_source_layer_id": 10, "engram_layer_ids": [3, 12],
+            "engram_num_embeddings": [260_000, 270_000], "engram_vocab_size": 10_000, "n_routed_experts": 64,
+        },
+    },
 }  # fmt: skip
 
 BORROWED = {"CohereAsrForConditionalGeneration": "cohere_asr", "HfMoondream": "moondream3"}
@@ -112,8 +134,12 @@ BORROWED = {"CohereAsrForConditionalGeneration": "cohere_asr", "HfMoondream": "m
 
 FIELDS: dict[str, dict[str, Any]] = {
     "DeepseekV41ForCausalLM": {
-        "text_config": _DEEPSEEK4, "vision_config": {
-            "num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 2816,
+        "quantization_config": {
+            "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32], "scale_fmt": "ue8m0",
+            "expert_dtype": "fp4",
+        },
+        "text_config": _DEEPSEEK41, "vision_config": {
+            "num_hidden_layers": 32, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 2816,
             "patch_size": 14, "rope_theta": 10_000.0, "downsample_ratio": 3, "max_image_tokens": 1024,
             "min_pixels": 295_936, "max_wh_ratio": 200,
         },
@@ -190,6 +216,7 @@ _MOONDREAM_SIZES = {
 }
 _PREFIX = {"causal_vision_prefix": True, "add_cross_attention": False}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "DeepseekV41ForCausalLM": _DEEPSEEK41_SIZES,
     "CohereAsrForConditionalGeneration": {
         "small": _cohere_asr(512, 2048, 4, 8000, 640, 12), "large": _cohere_asr(1536, 6144, 16, 32_000, 1536, 32),
     },

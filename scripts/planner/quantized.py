@@ -177,8 +177,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mxfp4": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]},
 }  # fmt: skip
 """What stands in ``quantization_config``."""
-FEW = ("gptq-left-alone", "tensors-fp8", "tensors-int4-left-alone", "gptq", "autoround-patterns")
-MODELS = {"llama-3.1-8b": (*SETTINGS,), "qwen3-30b-a3b": (*SETTINGS,), "qwen3.5-35b-a3b": FEW, "glm-4.5-air": FEW}
+_WITH_TOWERS = ("gptq-left-alone", "tensors-int4-left-alone")
+"""Those that leave towers alone, as published files do: here towers are never quantised."""
+MODELS = {
+    "llama-3.1-8b": (*SETTINGS,),
+    "qwen3-30b-a3b": (*SETTINGS,),
+    "qwen3.5-35b-a3b": _WITH_TOWERS,
+    "glm-4.5-air": (*_WITH_TOWERS, "tensors-fp8", "gptq", "autoround-patterns"),
+}
 
 
 def main() -> int:

@@ -90,9 +90,11 @@ def _packed_groups(caches: Sequence[LayerCache]) -> list[LayerGroup]:
     least = max((repeats[each] for each in balanced if len(types[each]) > 1), default=0)
     size = _least_padding([repeats[each] for each in balanced], least) if least else 0
     numbers = {each: -(-repeats[each] // size) if size and each in balanced else 1 for each in types}
+    # windows too can be cut to any number of layers, unless a pattern of pages says how many
+    free = _ONE_PER_REQUEST if size else (*_ONE_PER_REQUEST, GroupKind.SLIDING_WINDOW)
     for each in types:
-        if each.kind in _ONE_PER_REQUEST:
-            numbers[each] = max(numbers[each], _groups_that_widen_nothing(each, types, numbers))
+        if each.kind in free:
+            numbers[each] = max(numbers[each], _groups_that_widen_nothing(each, types, numbers, free))
     groups = []
     for each, pages in types.items():
         number = numbers[each]
@@ -106,12 +108,15 @@ _ONE_PER_REQUEST = (GroupKind.MAMBA, GroupKind.CIRCULAR_BUFFER)
 
 
 def _groups_that_widen_nothing(
-    which: _Type, types: dict[_Type, dict[int, list[int]]], numbers: dict[_Type, int]
+    which: _Type,
+    types: dict[_Type, dict[int, list[int]]],
+    numbers: dict[_Type, int],
+    free: Sequence[GroupKind],
 ) -> int:
     """Fewest groups of these states that all fit a block of the others."""
     widest = 0
     for each, pages in types.items():
-        number = sum(map(len, pages.values())) if each.kind in _ONE_PER_REQUEST else numbers[each]
+        number = sum(map(len, pages.values())) if each.kind in free else numbers[each]
         widest = max(widest, sum(-(-len(places) // number) * page for page, places in pages.items()))
     page = next(iter(types[which]))
     return -(-sum(map(len, types[which].values())) // max(widest // page, 1))

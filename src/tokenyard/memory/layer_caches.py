@@ -58,6 +58,7 @@ COMPRESSED_BLOCK_SIZE = 256
 _COMPRESSED_BYTES, _COMPRESSED_ALIGNMENT = 584, 576
 """A vector in eight bits with scales and a bfloat16 rope part; pages are multiples of the second."""
 _WINDOW_BLOCK_SIZE = 64
+_RING_ROWS = 8
 _COMPRESSOR_BLOCKS = {4: 4, 128: 8}
 """Tokens per block of a compressor's state, by how many tokens it joins."""
 
@@ -198,7 +199,7 @@ def _caches(
         if not mixer.both_ways:
             yield from _latent_caches(mixer, dtype, block_size, settings)
     elif isinstance(mixer, CompressedAttention):
-        yield from _compressed_caches(mixer)
+        yield from _compressed_caches(mixer, settings.num_speculative_tokens)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv and mixer.attends is not Attends.BOTH_WAYS:
         cache = _softmax_cache(mixer, dtype, block_size, settings)
         if mixer.indexer is not None and mixer.indexer.ring is not None:
@@ -309,10 +310,33 @@ def _page_between_blocks(cache: LayerCache, tokens: int) -> int:
     return 1 if tokens == 0 or page == cache.block_size else cache.page_bytes * page // cache.block_size
 
 
-def _compressed_caches(mixer: CompressedAttention) -> Iterator[LayerCache]:
+def _with_ring(mixer: CompressedAttention, num_speculative_tokens: int) -> Iterator[LayerCache]:
+    """Compressed vectors, keys of the indexer, and rows of tokens that are not joined yet, keys and scores."""
+    vectors = _WINDOW_BLOCK_SIZE // mixer.ratio
+    yield _packed("compressed", _WINDOW_BLOCK_SIZE, vectors * _COMPRESSED_BYTES)
+    if mixer.indexer is not None:
+        keys = mixer.indexer.head_size
+        yield _packed("indexer", _WINDOW_BLOCK_SIZE, vectors * (keys + INDEXER_SCALE_BYTES * (keys // 128)))
+    if mixer.ratio > 1:
+        rows = max(_RING_ROWS, 1 << (num_speculative_tokens + 1).bit_length())  # drafts, a token, the row before
+        yield LayerCache(
+            kind=GroupKind.CIRCULAR_BUFFER,
+            block_size=rows,
+            page_bytes=rows * 2 * mixer.head_size * 4,
+            shape=("compressor", mixer.ratio),
+            blocks_kept=1,
+            packed=True,
+        )
+
+
+def _compressed_caches(mixer: CompressedAttention, num_speculative_tokens: int) -> Iterator[LayerCache]:
     """In the order in which vLLM's layers name them; always in DeepSeek's own eight bits."""
-    yield _packed("window", _WINDOW_BLOCK_SIZE, _WINDOW_BLOCK_SIZE * _COMPRESSED_BYTES, mixer.window)
-    if not mixer.ratio:
+    size = _WINDOW_BLOCK_SIZE // 2 if mixer.gathers_in_ring else _WINDOW_BLOCK_SIZE
+    yield _packed("window", size, size * _COMPRESSED_BYTES, mixer.window)
+    if not mixer.ratio or not mixer.keeps:
+        return
+    if mixer.gathers_in_ring:
+        yield from _with_ring(mixer, num_speculative_tokens)
         return
     vectors = COMPRESSED_BLOCK_SIZE // mixer.ratio
     yield _packed("compressed", COMPRESSED_BLOCK_SIZE, vectors * _COMPRESSED_BYTES)

@@ -224,6 +224,14 @@ class CompressedAttention:
     ratio: int = 0
     """Tokens that become one vector; 0: the window is all there is."""
     indexer: Indexer | None = None
+    keeps: bool = True
+    """The compressed vectors are its own; else those of an earlier layer (DeepSeek V4.1)."""
+    picks: bool = True
+    """The indexer is its own; else what an earlier layer's picked counts."""
+    gathers_in_ring: bool = False
+    """Tokens that are not joined yet lie in a ring (DeepSeek V4.1), not in blocks, and windows in smaller blocks."""
+    parted_parameters: int = 0
+    """Further large matrices, shared out."""
     extra_parameters: int = 0
     """Compressors, norms, sinks: never quantised, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -231,6 +239,7 @@ class CompressedAttention:
     def __post_init__(self) -> None:
         for field in ("hidden_size", "num_heads", "head_size", "q_lora_rank", "output_groups", "output_rank", "window"):
             require_int(field, getattr(self, field), 1)
+        require_int("parted_parameters", self.parted_parameters, 0)
         require_int("compress_ratios", self.ratio, 0)
         require_int("extra_parameters", self.extra_parameters, 0)
 
@@ -244,8 +253,10 @@ class CompressedAttention:
         heads, down = self.num_heads // tp * self.head_size, self.q_lora_rank + self.head_size
         columns = self.output_groups * self.output_rank // tp
         output = columns * (self.num_heads * self.head_size // self.output_groups + self.hidden_size)
-        indexer = self.indexer.num_heads * self.indexer.head_size * self.q_lora_rank if self.indexer else 0
-        return self.hidden_size * down + heads * self.q_lora_rank + output + indexer
+        indexer = self.indexer if self.picks else None
+        picking = indexer.num_heads * indexer.head_size * self.q_lora_rank if indexer else 0
+        rest = picking + self.parted_parameters // tp
+        return self.hidden_size * down + heads * self.q_lora_rank + output + rest
 
 
 _OVERLAPPING = 4

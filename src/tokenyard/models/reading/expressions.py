@@ -129,8 +129,10 @@ class Expressions:
 
     def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
         assert isinstance(node.func, ast.Name)
-        if node.func.id == "len":
+        if node.func.id in ("len", "sum"):
             items = self._walk(node.args[0], bound)
+            if node.func.id == "sum":
+                return sum(map(_number, _items(items)))
             return len(items if isinstance(items, dict) else _items(items))
         return _FUNCTIONS[node.func.id](*(_number(self._walk(each, bound)) for each in node.args))
 

@@ -81,6 +81,7 @@ class Quantization:
 
 _MX_SCALE = 8
 """Bits of a scale of MXFP4 and MXFP8."""
+_MX_BLOCKS = [32, 32]
 MXFP4 = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=_MX_SCALE)
 
 
@@ -191,6 +192,8 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
         compute="float8",
         alignment=int(block[1]) if size else 1,
     )
+    if block == _MX_BLOCKS:  # vLLM repeats the scales along the rows
+        weights = WeightFormat(name="mxfp8", bits=8, group_size=block[1], group_bits=_MX_SCALE, compute="float8")
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     return Quantization(
         method="fp8",

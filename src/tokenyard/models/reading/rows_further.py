@@ -18,6 +18,7 @@ from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5
 from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT
+from tokenyard.models.reading.sharing import Shared
 from tokenyard.models.reading.towers import Tower
 
 GPT_BIG_CODE = varied(
@@ -104,6 +105,40 @@ DEEPSEEK4_VL = varied(
         ),
     ),
 )  # fmt: skip
+DEEPSEEK41 = varied(
+    DEEPSEEK4,
+    mixers={
+        "full_attention": (
+            Shared(
+                ratio="compress_ratios[i]",
+                keeps="i in kv_source_layer_ids",
+                picks="i in index_source_layer_ids",
+                remembers="i in engram_layer_ids",
+                memory="(1 + hc) * hidden * (engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim",
+            ),
+        ),
+    },
+    experts=replace(
+        DEEPSEEK4.experts or Experts(), extra="4 * experts", four_bits="expert_dtype != 'fp8'", multiples=(1, 128)
+    ),
+    # a row of an Engram's tables has a scale for every 32 of its bytes
+    embeddings="sum(engram_num_embeddings) * engram_head_dim * 33 // 64",
+    other="hidden",
+    harmless=(
+        *DEEPSEEK4.harmless, "candidate_block_size", "candidate_topk_blocks", "candidate_source_layer_id",
+        "engram_compressed_vocab_size", "engram_vocab_size",
+    ),
+    towers=(
+        Tower(
+            block="4 * h * h + 4 * h + 3 * h * w + 2 * h",
+            shared="h * merge * merge * text + text + text * text",
+            replicated="pixels * h + 2 * h + 9 * text",
+            tokens="max_image_tokens",
+            names={"merge": "downsample_ratio"},
+        ),
+    ),
+)  # fmt: skip
+
 _WHISPER_NAMES = {
     "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
     "positions": "max_source_positions=1500",
@@ -405,6 +440,7 @@ ROWS = {
     "FunAudioChatForConditionalGeneration": FUN_AUDIO,
     "MossAudioModel": MOSS_AUDIO,
     "CohereCompassForConditionalGeneration": COHERE_COMPASS,
+    "DeepseekV41ForCausalLM": DEEPSEEK41,
     "DeepseekV4ForConditionalGeneration": DEEPSEEK4_VL,
     "HunYuanVLForConditionalGeneration": HUNYUAN_VL,
     "LlavaOnevision2ForConditionalGeneration": LLAVA_ONEVISION2,
