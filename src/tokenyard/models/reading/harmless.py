@@ -38,7 +38,7 @@ _HARMLESS_RULES = re.compile(
 _HARMLESS = frozenset(
     (
         "apply_spec_augment", "attn_temperature_tuning", "audio_config", "chunk_size_feed_forward",
-        "ep_size", "expert_bias_update_rate", "for_llm_compressor", "head_bias", "head_dim",
+        "encoder_patch_size", "ep_size", "expert_bias_update_rate", "for_llm_compressor", "head_bias", "head_dim",
         "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
         "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
         "n_group", "no_rope_layer_interval", "norm_topk_prob", "normalization_function",

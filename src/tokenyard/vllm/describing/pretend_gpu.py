@@ -141,8 +141,9 @@ def pretend_tokenizer() -> None:
         registry: Any = import_module("vllm.multimodal.registry")  # has it by a name of its own
         registry.cached_tokenizer_from_config = tokenizers.cached_tokenizer_from_config
         _pretend_processors()
-    with suppress(ImportError):  # hashes of a DeepSeek V4.1's tokens have no weights, and are made with its tokenizer
-        import_module("vllm.models.deepseek_v41.nvidia.model").NgramHashState = _no_hashes
+    with suppress(ImportError):  # hashes of DeepSeek V4.1's tokens have no weights, and are made with its tokenizer
+        hashing: Any = import_module("vllm.models.deepseek_v41.nvidia.model")
+        hashing.NgramHashState = _no_hashes
     with suppress(ImportError, AttributeError):  # asks for one when it is made, since 0.33
         import_module("vllm.multimodal.processing.processor").BaseMultiModalProcessor.requires_tokenizer = False
 
