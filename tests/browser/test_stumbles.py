@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.browser.conftest import ARRIVED_MS, SECOND, settled
+from tests.browser.conftest import ARRIVED_MS, SCREENS, SECOND, faults, settled
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -208,3 +208,13 @@ def test_the_table_of_compare_scrolls_with_the_page(open_files: Open, two: Path,
     assert page.get_by_role("region", name="side by side").evaluate(inner) == 0
     lines.nth(100).scroll_into_view_if_needed()
     expect(table.locator("thead th").first).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_axe_finds_nothing_beside_a_filter_and_a_selection(open_files: Open, two: Path, axe: str, screen: str) -> None:
+    fits = "document.documentElement.scrollWidth <= innerWidth"
+    page = opened(open_files, two, state="&filter=output:256..&sel=100..900", **SCREENS[screen])
+    for name in TABS:
+        page.get_by_role("tab", name=name).click()
+        settled(page, "document.getElementById('view').innerText.length")
+        assert (name, faults(page, axe), page.evaluate(fits)) == (name, [], True)

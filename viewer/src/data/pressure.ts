@@ -144,7 +144,7 @@ export async function takersOverTime(
 export function heldBack(store: TraceStore, row: Row): [number, number][] {
   const { shown, unadmitted } = store.steps;
   const found: [number, number][] = [];
-  const offset = store.shown.length - Math.min(store.reasonNames.length, store.shown.length);
+  const offset = offsetOf(store);
   eachHeld(store, row, (reason, requests) => {
     if (requests > 0 && offset + reason < store.shown.length) found.push([offset + reason, requests]);
   });
@@ -155,11 +155,22 @@ export function heldBack(store: TraceStore, row: Row): [number, number][] {
 
 /** Most requests that `shown` held back at once in some rows. */
 export function mostHeld(store: TraceStore, { first, last }: Range, shown: number): number {
+  const reason = shown - offsetOf(store);
   let most = 0;
+  const take = (one: number, requests: number) => {
+    if (one === reason && requests > most) most = requests;
+  };
   for (let row = first; row <= last; row++) {
-    for (const [one, requests] of heldBack(store, row)) if (one === shown && requests > most) most = requests;
+    if (reason >= 0) eachHeld(store, row, take);
+    // As the classifier concludes: few traces, and rows that are shown so.
+    else if (store.steps.shown[row] === shown) for (const [, requests] of heldBack(store, row)) take(reason, requests);
   }
   return most;
+}
+
+/** Where the recorded reasons begin among all that are shown. */
+function offsetOf({ shown, reasonNames }: TraceStore): number {
+  return shown.length - Math.min(reasonNames.length, shown.length);
 }
 
 /** Stretches whose slices hold back at least this share of what the worst does belong together. */

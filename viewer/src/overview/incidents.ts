@@ -50,26 +50,27 @@ const LATER = 1.5;
 
 /** The stretch in which the slowest waited for their first tokens, if that is not the one in which most was lost. */
 function latest(store: TraceStore, found: Pressure, [most]: readonly Stretch[]): Stretch | null {
-  const { arrivalTime, firstTokenTime, count } = store.requests;
-  const slow: { begin: number; end: number }[] = [];
+  // While a trace is read that may change with every part of it.
+  if (!most || store.stage === "reading") return null;
+  const { arrivalTime, firstTokenTime } = store.requests;
   const until = found.from + found.slices * found.width;
-  for (let request = 0; request < count; request++) {
-    const [begin, end] = [arrivalTime[request], firstTokenTime[request]];
-    if (end > begin && begin < until && end >= found.from) slow.push({ begin, end });
-  }
-  if (!most || slow.length === 0) return null;
-  const took = (one: { begin: number; end: number }) => one.end - one.begin;
-  slow.sort((a, b) => took(b) - took(a));
-  const tail = slow.slice(0, Math.ceil(SLOWEST * slow.length));
-  const within = ({ begun, over }: { begun: number; over: number }) => {
-    const shared = (one: { begin: number; end: number }) => Math.min(one.end, over) - Math.max(one.begin, begun);
-    return tail.reduce((sum, one) => sum + Math.max(shared(one), 0), 0);
-  };
-  const least = MOSTLY * tail.reduce((sum, one) => sum + took(one), 0);
   const taken = [spanOf(store, found, most)];
+  const took = firstTokenTime.map((end, request) => {
+    const begin = arrivalTime[request];
+    return begin < until && end >= found.from ? end - begin : Number.NaN;
+  });
+  const sorted = took.filter((seconds) => seconds > 0).sort();
+  const slow = Math.ceil(SLOWEST * sorted.length);
+  if (slow === 0) return null;
+  const tail = [...took.keys()].filter((request) => took[request] >= sorted[sorted.length - slow]);
+  const shared = (request: number, { begun, over }: { begun: number; over: number }) =>
+    Math.max(Math.min(firstTokenTime[request], over) - Math.max(arrivalTime[request], begun), 0);
+  const within = (span: { begun: number; over: number }) =>
+    tail.reduce((sum, request) => sum + shared(request, span), 0);
+  const least = MOSTLY * tail.reduce((sum, request) => sum + took[request], 0);
   if (within(taken[0]) >= least) return null;
-  const there = slow.find(({ begin, end }) => begin < taken[0].over && end > taken[0].begun);
-  if (there && took(tail[tail.length >> 1]) < LATER * took(there)) return null;
+  const longest = took.reduce((one, seconds, at) => (seconds > one && shared(at, taken[0]) > 0 ? seconds : one), 0);
+  if (sorted[sorted.length - 1 - (slow >> 1)] < LATER * longest) return null;
   while (taken.length <= MOST) {
     const stretch = stretchBeside(found, taken);
     if (!stretch) return null;

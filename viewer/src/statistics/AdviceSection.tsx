@@ -45,16 +45,17 @@ function tooFew({ first, last }: Range): string | null {
 /** At the top of the tab: is there anything to change? */
 export function AdviceLine({ advice, range }: { advice: Finding[]; range: Range }) {
   if (advice.length === 0) return <p>{tooFew(range) ?? "Nothing stands out that another setting would help."}</p>;
+  const [first, ...more] = advice;
   return (
     <p>
+      What to change: <strong>{change(first)}</strong>: {first.symptom} ·{" "}
       <button
         type="button"
         class="plain"
         onClick={() => document.getElementById("advice-title")?.scrollIntoView({ block: "start" })}
       >
-        {plural(advice.length, "piece")} of advice below
+        {more.length > 0 ? `${plural(more.length, "other idea")}, and why` : "why"}
       </button>
-      : {[...new Set(advice.map(({ symptom }) => symptom))].join(" · ")}
     </p>
   );
 }
