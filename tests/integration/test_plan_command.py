@@ -269,8 +269,8 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--space", "max_num_seq=2"), "--set = 'max_num_seq': there is no such setting"),
-        (("--maximize", "load"), "--maximize = 'load': say which bounds have to hold"),
-        (("--minimize", "cost", "--slo", "ttft_p90=1s"), "--price h100=2.5"),
+        (("--maximize", "load"), "--maximize = 'load': say with --slo which bounds have to hold"),
+        (("--minimize", "cost", "--slo", "ttft_p90=1s"), "say with --price what GPUs cost"),
         (("--minimize", "gpus", "--maximize", "load"), "give one of the two"),
         (("--space", "max_num_seqs=0"), "none could be replayed"),
         (("--replays", "0"), "--replays"),

@@ -128,6 +128,19 @@ def test_a_file_that_is_not_there_is_said_before_a_model_that_does_not_fit(comma
         call(command, "chat", *TOO_LARGE, cwd=tmp_path).refused("raise --tensor-parallel-size")
 
 
+def test_a_command_that_there_is_not(tmp_path: Path) -> None:
+    call("rn", "chat", cwd=tmp_path).refused("command = 'rn': did you mean run?")
+    call("replay", "chat", cwd=tmp_path).refused("command = 'replay': use one of: run, report, view")
+
+
+def test_a_line_that_stands_without_a_flag_may_have_it(tmp_path: Path) -> None:
+    line = "vllm serve llama-3.2-1b --max-model-len 4096"
+    bare = call("headroom", line, "--gpu", "l4", "--json", cwd=tmp_path).stdout
+    assert json.loads(bare)["gpu"] == "l4"
+    assert call("headroom", "--serve", line, "--gpu", "l4", "--json", cwd=tmp_path).stdout == bare
+    assert call("headroom", f"--serve={line}", "--gpu", "l4", "--json", cwd=tmp_path).stdout == bare
+
+
 def test_a_value_that_a_setting_cannot_have_says_nothing_of_memory(tmp_path: Path) -> None:
     said = call("run", "chat", "--kv-cache-dtype", "fp9", cwd=tmp_path)
     said.refused("kv-cache-dtype = 'fp9': use one of: auto")

@@ -125,6 +125,14 @@ class Deployment:
         found: SweepResult = import_module("tokenyard.questions.sweep").sweep(workload, self, space, **how)
         return found
 
+    if not TYPE_CHECKING:  # a type checker would take every attribute for one that is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in names_of(DeploymentSettings):
+                fix = f"resolve() says what it comes to, with_({name}=...) sets it"
+                raise AttributeError(f"a setting is no attribute of a deployment ({name}): {fix}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # ---- as a value
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf, sqrt
 from operator import attrgetter
+from os import PathLike
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -31,7 +32,7 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
 from tokenyard.questions.kept import Space, grid_of
-from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
+from tokenyard.questions.scenario import Scenario, WorkloadChoice, replay_spec, settings_of, traffic_by_name
 from tokenyard.questions.sweeping.rows import word_of, words_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
@@ -42,6 +43,7 @@ from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.traffic import Progress
 from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -229,6 +231,8 @@ class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     cells: list[Cell]
     of_settings: bool = False
     """Variants of the deployment are compared, under its own policy."""
+    idle: dict[str, str] = msgspec.field(default_factory=dict)
+    """Policies that find nothing in the workload to go by, and why."""
     header: Header | None = None
     """What is served, and what was assumed; None if the caller does not say."""
 
@@ -285,8 +289,18 @@ Policies = Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
 _MOST_SEEDS = 1000
 
 
+def require_several(loads: Sequence[float], seeds: Sequence[int]) -> None:
+    """Raise ConfigError unless both are several, each of them once."""
+    for name, given in (("loads", loads), ("seeds", seeds)):
+        if isinstance(given, str) or not isinstance(given, Collection):
+            raise ConfigError(name, given, "give several: [1.0, 2.0]" if name == "loads" else "give several: range(3)")
+        if not len(given) or len(set(given)) < len(given):
+            raise ConfigError(name, ",".join(map(str, given)), "name at least one, and none twice")
+    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+
+
 def compare(
-    workload: str | Workload | Callable[[int], Workload],
+    workload: WorkloadChoice | Callable[[int], Workload],
     deployment: Deployment | ReplaySettings,
     policies: Policies | None = None,
     *,
@@ -312,16 +326,23 @@ def compare(
     are of 95 %. Raises ConfigError for a policy that is not known, a list that is empty or says a thing twice, or a
     load that is none.
     """
+    require_several(loads, seeds)
     if isinstance(deployment, ReplaySettings):
-        if arrivals or isinstance(workload, str) or space is not None or policies is None:
+        is_made = callable(workload) or isinstance(workload, Workload)
+        if arrivals or not is_made or space is not None or policies is None:
             fix = "settings of a replay take policies, and a Workload or a function that makes one of a seed: give a "
             raise ConfigError("workload", workload, f"{fix}Deployment")
-        made = workload if callable(workload) else partial(_same, workload)
+        made = partial(_same, workload) if isinstance(workload, Workload) else cast(Callable[[int], Workload], workload)
         slos = _countable(read_bounds(slo_texts(slo), by))
         choices = {name: _Choice(maker, deployment) for name, maker in policy_choices(policies).items()}
         return _compared(choices, made, loads=loads, seeds=seeds, slos=slos, by=by, on_progress=progress)
+    if isinstance(deployment, str | PathLike):
+        fix = 'give a Deployment("vllm serve MODEL ...", gpu="h100"); compare_recordings() compares two traces'
+        raise ConfigError("deployment", deployment, fix)
     named, make = ("", workload) if callable(workload) else (workload, None)
-    scenario = Scenario.of(deployment.settings, named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by)
+    scenario = Scenario.of(
+        settings_of(deployment), named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by
+    )
     return ask(scenario, policies, space=space, loads=loads, seeds=seeds, make=make, on_progress=progress)
 
 
@@ -364,7 +385,7 @@ def ask(
     on_progress: OnProgress | None = None,
 ) -> Comparison:
     """The same for a scenario, whose workload is read, or made by ``make``, for every seed. Raises TokenyardError."""
-    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+    require_several(loads, seeds)
     if scenario.arrivals.client_timeout is not None:
         fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
         raise ConfigError("client_timeout", scenario.arrivals.client_timeout, fix)
@@ -397,14 +418,16 @@ def ask(
         on_progress=on_progress,
     )
     if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
-        fix = "--skip-refused leaves none of its requests; without it, the first one's problem is named"
+        fix = "§skip_refused leaves none of its requests; without it, the first one's problem is named"
         raise WorkloadError(scenario.name, 0, fix)
     if space is not None or isinstance(policies, Mapping):
         named = []
     else:
         named = [each for each in policies or () if isinstance(each, str)]
     header = with_idle_policies(with_oracles(first.deployment, named), named, first.workload)
-    return msgspec.structs.replace(comparison, header=header, of_settings=space is not None)
+    doubts = {name: doubt_of_policy(name, first.workload) for name in named}
+    idle = {name: doubt for name, doubt in doubts.items() if doubt is not None}
+    return msgspec.structs.replace(comparison, header=header, of_settings=space is not None, idle=idle)
 
 
 def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
@@ -426,9 +449,6 @@ def _compared(
     on_progress: OnProgress | None,
 ) -> Comparison:
     """Every policy in a state of its own for each load and seed."""
-    for field, values in (("loads", loads), ("seeds", seeds)):
-        if not values or len(set(values)) < len(values):
-            raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
     made = {seed: workload(seed) for seed in seeds}
     cells: list[Cell] = []
     for load in loads:

@@ -14,6 +14,7 @@ from tokenyard.errors import NoStartError
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import gigabytes
+from tokenyard.questions.scenario import settings_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What vLLM does not measure when it starts. It measures a whole step of prompts and a whole batch that is sampled with
@@ -121,6 +122,7 @@ def headroom(deployment: Deployment) -> HeadRoom:
 
     Raises TokenyardError, NoStartError where it would not start at all.
     """
+    settings_of(deployment)
     settled = deployment.resolve().settled
     hardware = settled.hardware
     parts = settled.memory_parts()

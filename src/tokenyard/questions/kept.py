@@ -93,6 +93,15 @@ def read_prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
     return prices
 
 
+def prices_of(price: Mapping[str, float] | None) -> dict[str, float]:
+    """GPU -> price of an hour, of a mapping. Raises ConfigError."""
+    if price is None:
+        return {}
+    if not isinstance(price, Mapping):
+        raise ConfigError("price", price, 'give what each GPU costs for an hour: {"h100": 2.5}')
+    return read_prices([[f"{gpu}={each}" for gpu, each in price.items()]])
+
+
 def identity_of(
     scenario: Scenario, prices: Mapping[str, float], around: Mapping[str, Any], grid: Grid | None = None
 ) -> Mapping[str, Any]:
@@ -187,7 +196,7 @@ def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> G
     if isinstance(space, Mapping):
         dimensions: dict[str, tuple[Setting, ...]] = {}
         for given, values in space.items():
-            several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+            several = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
             pairs = [source.convert(given, value, field) for value in several]
             if not pairs or pairs[0][0] in dimensions:
                 fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
@@ -195,6 +204,10 @@ def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> G
             dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
         return Grid(list(dimensions.items()))
     texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
+    for each in texts:
+        if not isinstance(each, str):
+            fix = 'give settings with their values, {"max_num_seqs": [64, 128]}; a list of variants is variants=[...]'
+            raise ConfigError(field, each, fix)
     return read_grid(texts, partial(source.convert, flag=field), field)
 
 
@@ -215,12 +228,12 @@ def space_of(
     shapes = read_shapes(splits)
     if shapes:
         if any(name == "split" for name, _ in dimensions):
-            raise ConfigError(field, "split", "--split names some as well: give one of them")
-        source.convert("split", shapes[0], "--split")
+            raise ConfigError(field, "split", "§split names some as well: give one of them")
+        source.convert("split", shapes[0], "split")
         dimensions.insert(0, ("split", shapes))
     if len(gpus) > 1:
         if any(name == "gpu" for name, _ in dimensions):
-            raise ConfigError(field, "gpu", "--gpu names several as well: give one of them")
+            raise ConfigError(field, "gpu", "§gpu names several as well: give one of them")
         dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
     for name, values in dimensions:
         if is_load(name):

@@ -20,6 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.kept import (
     COSTLY,
@@ -28,7 +29,7 @@ from tokenyard.questions.kept import (
     identity_of,
     kept_progress,
     measuring_for,
-    read_prices,
+    prices_of,
     say_idle_policies,
     say_so_far,
     source_of,
@@ -55,14 +56,23 @@ from tokenyard.questions.planning.answer import (
     value_of,
 )
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
+from tokenyard.questions.scenario import (
+    Counting,
+    OnCount,
+    Say,
+    Scenario,
+    WorkloadChoice,
+    counting_of,
+    nothing,
+    settings_of,
+    traffic_by_name,
+)
 from tokenyard.questions.sweeping.measuring import VariantWorker
-from tokenyard.questions.sweeping.rows import Row, Settings
+from tokenyard.questions.sweeping.rows import Row, Setting, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import RecordedVariants
 from tokenyard.questions.variants import read_shape, serve_words, split_words
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.workload.record import Workload
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
@@ -111,7 +121,7 @@ class PlanQuestion:
 
 
 def plan(
-    workload: str | Workload,
+    workload: WorkloadChoice,
     deployment: Deployment | None = None,
     *,
     space: Space | None = None,
@@ -142,7 +152,7 @@ def plan(
     """
     where = None if output is None else Path(output)
     scenario = Scenario.of(
-        (deployment or Deployment()).settings,
+        settings_of(Deployment() if deployment is None else deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
@@ -154,7 +164,7 @@ def plan(
             scenario=scenario,
             goal=goal_of(maximize, minimize),
             space=space,
-            prices=read_prices([[f"{gpu}={each}" for gpu, each in (price or {}).items()]]),
+            prices=prices_of(price),
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
@@ -173,7 +183,7 @@ def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[],
 def goal_of(maximize: str | None, minimize: str | None) -> Goal:
     """What is best. Raises ConfigError if two things are."""
     if maximize is not None and minimize is not None:
-        raise ConfigError("minimize", minimize, f"--maximize {maximize} is given as well: give one of the two")
+        raise ConfigError("minimize", minimize, f"§maximize {maximize} is given as well: give one of the two")
     try:
         return Goal(minimize or maximize or "goodput")
     except ValueError:
@@ -189,12 +199,14 @@ def ask(question: PlanQuestion) -> Plan:
     """
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
     if question.jobs is not None:
-        require_int("processes", question.jobs, 1, MOST_PROCESSES)
+        require_int("jobs", question.jobs, 1, MOST_PROCESSES)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
     grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
     job = measuring_for(scenario, source, question.prices)
     _check_goal(goal, job, isinstance(source, RecordedVariants))
+    if goal is Goal.COST:
+        _require_prices(question.prices, dict(grid.dimensions).get("gpu", (None,)), scenario.hardware.gpu)
     source.read()
     job = with_classes(job, source.workload)
     say_idle_policies(source, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
@@ -302,12 +314,23 @@ def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
     """Raise ConfigError for a goal that needs what is not given."""
     judged = [slo for slo in job.slos if slo.statistic is not None]
     if goal is Goal.COST and not job.prices:
-        raise ConfigError("minimize", "cost", "say what GPUs cost: --price h100=2.5")
+        raise ConfigError("minimize", "cost", "say with §price what GPUs cost for an hour, for example h100=2.5")
     if goal.is_least and is_trace:
         raise ConfigError("minimize", goal.value, "a trace is planned on the GPU that it ran on: plan a workload")
     if (goal is Goal.LOAD or goal.is_least) and not judged:
         flag = "minimize" if goal.is_least else "maximize"
-        raise ConfigError(flag, goal.value, "say which bounds have to hold: --slo ttft_p90=500ms tpot_p90=40ms")
+        raise ConfigError(
+            flag, goal.value, "say with §slo which bounds have to hold, for example ttft_p90=500ms tpot_p90=40ms"
+        )
+
+
+def _require_prices(prices: Mapping[str, float], gpus: Sequence[Setting], usual: str) -> None:
+    """Raise ConfigError for a GPU that may be chosen and has no price: no variant with it could be recommended."""
+    for each in gpus:
+        name = named_gpu(str(each or usual)).name
+        if name not in prices:
+            known = ", ".join(f"{gpu}={price:g}" for gpu, price in prices.items())
+            raise ConfigError("price", known, f"{name} may be chosen, too: say what it costs for an hour")
 
 
 def _varies_in_cost(grid: Grid, goal: Goal) -> bool:

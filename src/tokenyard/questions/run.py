@@ -23,6 +23,7 @@ from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
 from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
@@ -37,9 +38,11 @@ from tokenyard.questions.scenario import (
     OnProgress,
     Say,
     Scenario,
+    WorkloadChoice,
     bars_of,
     nothing,
     replay_spec,
+    settings_of,
     traffic_by_name,
     without_trace,
 )
@@ -193,8 +196,8 @@ STEPS_TRIED = 60_000
 _INTERRUPTED = "interrupted while proposals were tried: the report is without advice"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunResult(Printable):
     """What came of a run: its report, and, unless ``rows=False``, what it was like row by row.
 
     ``print`` shows the report; ``repr`` is one line. Tables are made when they are asked for.
@@ -255,13 +258,22 @@ class RunResult:
         """The report, as ``tokenyard run --json`` prints it."""
         return self.report.to_dict()
 
-    def __repr__(self) -> str:
+    def as_table(self) -> RowTable:
+        """The report's latencies: see :meth:`Report.as_table`. :attr:`requests`, :attr:`steps` and :attr:`waits` are
+        what it was like row by row.
+        """
+        return self.report.as_table()
+
+    def summary(self) -> str:
         result = self.result
         said = [f"{result.num_finished:,} of {len(self.workload):,} requests finished"]
         said += [f"{len(result.refused):,} refused"] if result.refused else []
         said += [f"{len(result.unfinished):,} under way"] if result.unfinished else []
         said += [f"{result.num_not_arrived:,} still to come"] if result.num_not_arrived else []
-        return f"<RunResult {self.workload.name}: {', '.join(said)}, in {result.seconds:,.1f} simulated seconds>"
+        return f"{', '.join(said)}, in {result.seconds:,.1f} simulated seconds"
+
+    def __repr__(self) -> str:
+        return f"<RunResult {self.workload.name}: {self.summary()}>"
 
     def __str__(self) -> str:
         return str(self.report)
@@ -271,7 +283,7 @@ class RunResult:
 
 
 def run(
-    workload: str | Workload,
+    workload: WorkloadChoice,
     deployment: Deployment,
     *,
     policy: PolicyChoice | None = None,
@@ -298,7 +310,7 @@ def run(
     runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names
     of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings = deployment.settings
+    settings = settings_of(deployment)
     named = {"scheduling_policy": policy, "router": router}
     settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
     if advice:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, field, fields, replace
-from typing import Any
+from os import PathLike, fspath
+from typing import Any, TypeAlias
 
+from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import names_of, nearest, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
@@ -80,6 +82,26 @@ def counting_of(progress: OnCount | bool | None, what: str = "variants") -> Coun
 # ---------------------------------------------------------------------------------------------------------------------
 # What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged.
 
+WorkloadChoice: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | Workload
+"""A built-in workload by its name, a file, several logs, or a workload that was made or read."""
+
+
+def settings_of(deployment: object) -> DeploymentSettings:
+    """The settings of a deployment. Raises ConfigError for anything else."""
+    if isinstance(deployment, Deployment):
+        return deployment.settings
+    fix = 'give a Deployment, behind the workload: Deployment("vllm serve MODEL ...", gpu="h100")'
+    raise ConfigError("deployment", deployment, fix)
+
+
+def _names_of_files(workload: object) -> list[str]:
+    """A name, a file or several logs as texts. Raises ConfigError for anything else."""
+    named = [workload] if isinstance(workload, str | PathLike) else workload
+    if isinstance(named, list | tuple) and named and all(isinstance(each, str | PathLike) for each in named):
+        return [str(fspath(each)) for each in named]
+    fix = "give the name of a built-in one (chat), a file, or a Workload: WorkloadBuilder(...).build() makes one"
+    raise ConfigError("workload", workload, fix)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(DeploymentSettings):
@@ -114,10 +136,13 @@ class Scenario(DeploymentSettings):
         return workload_from(self.workload, self.arrivals, self.more)
 
     @classmethod
-    def of(cls, deployment: DeploymentSettings, workload: str | Workload, **around: Any) -> Scenario:
-        """``workload`` on ``deployment``."""
+    def of(cls, deployment: DeploymentSettings, workload: WorkloadChoice, **around: Any) -> Scenario:
+        """``workload`` on ``deployment``. Raises ConfigError for what is no workload."""
         own = {each.name: getattr(deployment, each.name) for each in fields(DeploymentSettings)}
-        return cls(workload=workload, **own, **around)
+        if isinstance(workload, Workload):
+            return cls(workload=workload, **own, **around)
+        first, *more = _names_of_files(workload)
+        return cls(workload=first, more=tuple(more), **own, **around)
 
 
 def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:

@@ -17,7 +17,15 @@ from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.replaying import Recordings
-from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
+from tokenyard.questions.scenario import (
+    Bars,
+    OnProgress,
+    Scenario,
+    WorkloadChoice,
+    bars_of,
+    settings_of,
+    traffic_by_name,
+)
 from tokenyard.questions.variants import sides_of
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.replay import ReplayResult, replay_engines
@@ -71,7 +79,7 @@ class SplitRun:
 
 
 def split(
-    workload: str | Workload,
+    workload: WorkloadChoice,
     deployment: Deployment,
     shape: str | None = None,
     *,
@@ -88,7 +96,7 @@ def split(
     TokenyardError.
     """
     scenario = Scenario.of(
-        deployment.settings,
+        settings_of(deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),

@@ -27,10 +27,10 @@ from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
-from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, draw, interval
+from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, draw, interval, require_several
 from tokenyard.questions.kept import contents_of
 from tokenyard.questions.run import RunResult, run
-from tokenyard.questions.scenario import OnCount, counting_of, traffic_by_name
+from tokenyard.questions.scenario import OnCount, Scenario, WorkloadChoice, counting_of, settings_of, traffic_by_name
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
 from tokenyard.quick_dataclass import dataclass
@@ -43,7 +43,6 @@ Measure = Callable[[RunResult], float | None]
 """A figure of one replay; None or NaN where it has none."""
 
 _SHOWN = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean", "throughput.output_tokens_per_s")
-_MOST_SEEDS = 1000
 
 
 class StudyCell(NamedTuple):
@@ -183,7 +182,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def study(
-    workload: str | Workload | Callable[[int], Workload],
+    workload: WorkloadChoice | Callable[[int], Workload],
     deployments: Deployment | Mapping[str, Deployment],
     *,
     policies: Policies = ("fcfs",),
@@ -210,14 +209,18 @@ def study(
     that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
     """
     require_int("jobs", jobs, 1, MOST_PROCESSES)
-    _require_several(loads, seeds, deployments)
+    require_several(loads, seeds)
+    named = _by_name(deployments)
+    if metrics is not None and not isinstance(metrics, Mapping):
+        fix = 'give functions of a RunResult by name, {"jain": fairness}; all figures of reports are there besides'
+        raise ConfigError("metrics", metrics, fix)
     policy_choices(policies)
     traffic_by_name(arrivals)
     Extent.of(warmup, until)
     read_slos(slo_texts(slo))
     replayer = _Replayer(
         workload=workload,
-        deployments=dict(deployments) if isinstance(deployments, Mapping) else {"": deployments},
+        deployments=named,
         policies=policy_labels(policies),
         measures=dict(metrics or {}),
         slo=slo_texts(slo),
@@ -234,7 +237,7 @@ def study(
         _complete(journal, tasks, partial(_replayed, replayer, jobs=jobs, ray=ray), progress)
         rows = [row for row in map(journal.get, tasks) if row is not None]
     return Study(
-        workload=replayer.workload_name(seeds[0]),
+        workload=replayer.scenario(seeds[0]).name,
         deployments=tuple(replayer.deployments),
         policies=tuple(replayer.policies),
         loads=tuple(map(float, loads)),
@@ -244,15 +247,15 @@ def study(
     )
 
 
-def _require_several(
-    loads: Sequence[float], seeds: Sequence[int], deployments: Deployment | Mapping[str, Deployment]
-) -> None:
-    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
-    for name, several in (("loads", loads), ("seeds", seeds)):
-        if not several or len(set(several)) < len(several):
-            raise ConfigError(name, ",".join(map(str, several)), "name at least one, and none twice")
-    if isinstance(deployments, Mapping) and not deployments:
-        raise ConfigError("deployments", deployments, "name at least one")
+def _by_name(deployments: Deployment | Mapping[str, Deployment]) -> dict[str, Deployment]:
+    """Deployments by what they are called; one alone by the empty text. Raises ConfigError."""
+    if isinstance(deployments, list | tuple) or (isinstance(deployments, Mapping) and not deployments):
+        fix = 'give one Deployment, or several by what each is called: {"auto": one, "fp8": other}'
+        raise ConfigError("deployments", deployments, fix)
+    named = dict(deployments) if isinstance(deployments, Mapping) else {"": deployments}
+    for each in named.values():
+        settings_of(each)
+    return named
 
 
 def _complete(
@@ -283,7 +286,7 @@ def _replayed(replayer: _Replayer, left: Sequence[Settings], jobs: int, ray: str
 class _Replayer:
     """Replays one cell with one seed; it can be pickled if what it was given can."""
 
-    workload: str | Workload | Callable[[int], Workload]
+    workload: WorkloadChoice | Callable[[int], Workload]
     deployments: Mapping[str, Deployment]
     policies: Mapping[str, PolicyChoice]
     measures: Mapping[str, Measure]
@@ -334,12 +337,12 @@ class _Replayer:
         except (TypeError, ValueError):
             raise ConfigError("metrics", name, f"returned {value!r}: return a number, or None") from None
 
-    def _workload(self, seed: int) -> str | Workload:
+    def _workload(self, seed: int) -> WorkloadChoice:
         return self.workload(seed) if callable(self.workload) else self.workload
 
-    def workload_name(self, seed: int) -> str:
-        made = self._workload(seed)
-        return made if isinstance(made, str) else made.name
+    def scenario(self, seed: int) -> Scenario:
+        """The workload on the first deployment. Raises ConfigError for what is neither."""
+        return Scenario.of(settings_of(next(iter(self.deployments.values()))), self._workload(seed))
 
     def require_pickled(self) -> None:
         """Raise ConfigError for what cannot be sent to another process, by its name."""
@@ -352,10 +355,12 @@ class _Replayer:
 
     def identity(self, seed: int) -> dict[str, Any]:
         """All that rows depend on, apart from their own settings, as far as a program can tell; JSON can hold it."""
+        scenario = self.scenario(seed)
         return {
             "tokenyard": __version__,
-            "study": self.workload_name(seed),
-            "contents": contents_of(self._workload(seed)),
+            "study": scenario.name,
+            "contents": contents_of(scenario.workload),
+            **{f"contents of {each}": contents_of(each) for each in scenario.more},
             "deployments": {name: msgspec.json.decode(each.to_json()) for name, each in self.deployments.items()},
             "policies": sorted(self.policies),
             "metrics": sorted(self.measures),

@@ -25,16 +25,25 @@ from tokenyard.questions.kept import (
     grid_of,
     identity_of,
     measuring_for,
-    read_prices,
+    prices_of,
     say_idle_policies,
     source_of,
     with_classes,
 )
-from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
+from tokenyard.questions.scenario import (
+    Counting,
+    OnCount,
+    Say,
+    Scenario,
+    WorkloadChoice,
+    counting_of,
+    nothing,
+    settings_of,
+    traffic_by_name,
+)
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.workload.record import Workload
 
 
 class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +96,7 @@ class SweepQuestion:
 
 
 def sweep(
-    workload: str | Workload,
+    workload: WorkloadChoice,
     deployment: Deployment | None = None,
     space: Space | None = None,
     *,
@@ -115,7 +124,7 @@ def sweep(
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
     question = SweepQuestion(
         scenario=Scenario.of(
-            (deployment or Deployment()).settings,
+            settings_of(Deployment() if deployment is None else deployment),
             workload,
             arrivals=traffic_by_name(arrivals),
             split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
@@ -125,7 +134,7 @@ def sweep(
         output=Path("sweep" if output is None else output),
         space=space,
         variants=_variants_given(variants),
-        prices=read_prices([[f"{gpu}={each}" for gpu, each in (price or {}).items()]]),
+        prices=prices_of(price),
         jobs=jobs,
         ray=ray,
         traces=traces,
@@ -147,7 +156,7 @@ def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
 def ask(question: SweepQuestion) -> SweepResult:
     """Replay what is not finished, and write the table. Raises TokenyardError."""
     if question.jobs is not None:
-        require_int("processes", question.jobs, 1, MOST_PROCESSES)
+        require_int("jobs", question.jobs, 1, MOST_PROCESSES)
     require_parquet()
     scenario, output, say = question.scenario, question.output, question.say
     source = source_of(scenario)
@@ -184,11 +193,8 @@ def _variants(question: SweepQuestion, source: KnownSource) -> list[dict[str, Se
     given = question.variants
     if given is None:
         if not question.space:
-            raise ConfigError(
-                question.space_name,
-                "",
-                f"say what to vary: {question.space_name} max_num_seqs=64,128,256, or --variants FILE",
-            )
+            fix = "say what to vary, for example max_num_seqs=64,128,256, or give §variants"
+            raise ConfigError(question.space_name, "", fix)
         return grid_of(question.space, source, question.space_name).all()
     if question.space:
         raise ConfigError("variants", str(given), f"{question.space_name} names variants too: give one of the two")

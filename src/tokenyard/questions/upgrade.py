@@ -29,6 +29,8 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import figures
+from tokenyard.explain.render.printable import Printable
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.recorded.answer import FIGURES
 from tokenyard.questions.recorded.recorded_run import read_run
@@ -37,15 +39,16 @@ from tokenyard.questions.scenario import (
     Bars,
     OnProgress,
     Scenario,
+    WorkloadChoice,
     bars_of,
     replay_spec,
+    settings_of,
     traffic_by_name,
     without_trace,
 )
 from tokenyard.questions.variant_sources import is_trace
 from tokenyard.questions.variants import with_settings
 from tokenyard.questions.whatif import read_recorded
-from tokenyard.workload.record import Workload
 
 
 class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +85,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     newer: Any
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+class Upgrade(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """What changes for a workload with another version."""
+
+    printer = "tokenyard.questions.printing.upgrade:print_upgrade"
 
     older: str
     newer: str
@@ -102,6 +107,21 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     latencies: list[Moved]
     outside: dict[str, str]
     """Features in use that one of the profiles does not model as its version has them, and what it does."""
+
+    def summary(self) -> str:
+        first = self.first_difference
+        decisions = "the same in every step" if first is None else f"others from step {first.step:,} on"
+        return f"vLLM {self.newer} instead of {self.older} for {self.workload}: decisions are {decisions}"
+
+    def as_table(self) -> RowTable:
+        """One row per latency and figure of memory: ``figure``, ``older`` and ``newer``."""
+        rows = [{"figure": each.name, "older": each.older, "newer": each.newer} for each in self.figures]
+        return table_from("upgrade", rows, numbers=("older", "newer"))
+
+    @property
+    def figures(self) -> list[Moved]:
+        """Latencies, whether they differ or not, and the memory that does."""
+        return [*self.latencies, *self.memory]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -273,7 +293,7 @@ def _recorded(scenario: Scenario, trace: str, older: str, newer: str) -> _Traffi
         fix = (
             "a trace is replayed with the settings that it was recorded with: leave it out, or name a whole deployment"
         )
-        raise ConfigError(name, value_of(scenario, name), f"{fix} with --serve")
+        raise ConfigError(name, value_of(scenario, name), f"{fix} with §serve")
     run, recorded = read_recorded(trace)
     flags, _ = recorded.known
     traffic = _replayed(Scenario.of(flags, run.workload, arrivals=scenario.arrivals), older, newer)
@@ -291,9 +311,12 @@ def ask(scenario: Scenario, older: str, newer: str, *, bars: Bars | None = None)
     A workload that names a trace is its requests, on the deployment that it was recorded on.
     """
     bars = bars or bars_of(None)
+    for name, version in (("older", older), ("newer", newer)):
+        if not isinstance(version, str):
+            raise ConfigError(name, version, "give it as a text: a number has no last 0")
     older, newer = known_version(older), known_version(newer)
     if older == newer:
-        raise ConfigError("to", newer, f"is the version that it comes from: use another of {', '.join(PROFILES)}")
+        raise ConfigError("newer", newer, f"is the version that it comes from: use another of {', '.join(PROFILES)}")
     if isinstance(scenario.workload, str) and is_trace(scenario.workload):
         scenario, before, after = _recorded(scenario, scenario.workload, older, newer)
     else:
@@ -335,7 +358,7 @@ def ask(scenario: Scenario, older: str, newer: str, *, bars: Bars | None = None)
 
 
 def upgrade(
-    workload: str | Workload,
+    workload: WorkloadChoice,
     deployment: Deployment,
     older: str,
     newer: str,
@@ -347,5 +370,5 @@ def upgrade(
 
     ``workload``, ``progress`` and ``arrivals`` are said as for :func:`tokenyard.run`. Raises TokenyardError.
     """
-    scenario = Scenario.of(deployment.settings, workload, arrivals=traffic_by_name(arrivals))
+    scenario = Scenario.of(settings_of(deployment), workload, arrivals=traffic_by_name(arrivals))
     return ask(scenario, older, newer, bars=bars_of(progress))

@@ -17,7 +17,7 @@ from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of
 from tokenyard.questions.scenario import Scenario, replay_spec
 from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant
-from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
+from tokenyard.questions.sweeping.rows import Setting, Settings, text_of_settings
 from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
@@ -200,8 +200,7 @@ class RecordedVariants(_Unpacked):
         """The run with other settings, as ``whatif`` reads them."""
         if not settings:
             return as_it_was(self.run)
-        name = ",".join(f"{name}={quoted(word_of(value))}" for name, value in settings.items())
-        return with_changes(*self._read, settings, name)
+        return with_changes(*self._read, settings, text_of_settings(settings))
 
     @staticmethod
     def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:

@@ -14,7 +14,7 @@ import msgspec
 
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.core.profiles import decision_profile
-from tokenyard.deploy.given import changed, group_of, names_of, settings_of_line
+from tokenyard.deploy.given import changed, group_of, names_of, nearest, settings_of_line
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
@@ -100,7 +100,7 @@ def _recorded(setup: ReplaySpec, name: str, role: str) -> ReplaySpec:
 
 def read_shape(text: str) -> Shape:
     """``2+1``: two engines that prefill, one that decodes. Raises ConfigError."""
-    found = _FORM.fullmatch(text.strip())
+    found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or not all(1 <= int(number) <= MOST_ENGINES for number in found.groups()):
         fix = f"give the engines that prefill and those that decode, from 1 to {MOST_ENGINES} each: 2+1"
         raise ConfigError("split", text, fix)
@@ -193,9 +193,8 @@ def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     value = hidden_setting(value) if isinstance(value, str) else value
     found = group_of(Scenario, name)
     if found is None or name not in _names():
-        raise ConfigError(
-            flag, given, f"there is no such setting: use one of {', '.join(_names())}", code="unknown_setting"
-        )
+        meant = nearest(name, _names()) or f"use one of {', '.join(_names())}"
+        raise ConfigError(flag, given, f"there is no such setting: {meant}", code="unknown_setting")
     text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
     if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
         text = None
@@ -297,7 +296,8 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     for own in others:
         if own not in _of_a_deployment():
             known = sorted({*CHANGEABLE, *_of_a_deployment(), _VERSION})
-            raise ConfigError("set", own, f"use one of: {', '.join(known)}", code="unknown_setting")
+            meant = nearest(own, known) or f"use one of: {', '.join(known)}"
+            raise ConfigError("set", own, meant, code="unknown_setting")
     limits = {own: value for own, value in settings.items() if own not in others}
     base = replace(variant_with(run, limits, name) if limits else as_it_was(run), name=name)
     if version is not None:

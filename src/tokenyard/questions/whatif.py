@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
 from tokenyard.questions.scenario import Bars, OnProgress, bars_of
-from tokenyard.questions.sweeping.rows import quoted, word_of
+from tokenyard.questions.sweeping.rows import quoted, text_of_settings
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
 from tokenyard.redaction import plain
 
@@ -46,7 +47,8 @@ def whatif(
     """What other settings would have done to a recorded run, and how far the replay of it repeats what was.
 
     ``changes``: one variant or several, each settings by vLLM's names (``{"max_num_seqs": 64, "gpu": "h200"}``), a
-    whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value); a mapping of
+    whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``); several values of a setting
+    (``{"max_num_seqs": [64, 128]}``) are a variant each; a mapping of
     mappings or deployments says what to call each (``{"kv": {"num_gpu_blocks_override": 20_000}}``). Nothing: only the
     check. ``recorded``: what the trace was recorded on, where it does not say. ``by``: a column of classes
     (``priority``, ``lora_name``, ``prompt_tokens`` in ranges ...), each of which is shown by itself too. ``slo``:
@@ -97,7 +99,12 @@ def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> l
     """The variants of a change, each by its name where that is said."""
     if not isinstance(change, Mapping) or not change or not all(isinstance(each, _NAMED) for each in change.values()):
         return _of(run, recorded, change)
-    return [replace(_of(run, recorded, each)[0], name=name) for name, each in change.items()]
+    found = {name: _of(run, recorded, each) for name, each in change.items()}
+    return [
+        replace(variant, name=name if len(several) == 1 else f"{name}: {variant.name}")
+        for name, several in found.items()
+        for variant in several
+    ]
 
 
 def _of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[Variant]:
@@ -107,5 +114,6 @@ def _of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[
         return variants_of(run, recorded, changes=[change])
     if not isinstance(change, Mapping):
         raise ConfigError("changes", change, "give settings by name, a Deployment, or a text: max_num_seqs=64,128")
-    words = ",".join(f"{name}={quoted(word_of(value))}" for name, value in change.items())
-    return [with_changes(run, recorded, change, words)]
+    several = [value if isinstance(value, list | tuple) else [value] for value in change.values()]
+    variants = [dict(zip(change, values, strict=True)) for values in product(*several)]
+    return [with_changes(run, recorded, each, text_of_settings(each)) for each in variants]

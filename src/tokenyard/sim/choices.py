@@ -128,6 +128,9 @@ def policy_choices(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
 
 def policy_labels(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]) -> dict[str, PolicyChoice]:
     """Policies by what they are called: names and classes by themselves, the others by a mapping."""
+    if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
+        fix = 'give several, ["fcfs", MyPolicy], or a dictionary of what each is called'
+        raise ConfigError("policies", policies, fix)
     if isinstance(policies, Mapping):
         named: list[tuple[str, PolicyChoice]] = list(policies.items())
     else:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -276,6 +279,18 @@ class Workload:
 
     def __iter__(self) -> Iterator[WorkloadRequest]:
         return iter(self.requests)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it as JSON lines in our own format, packed where the name ends in ``.gz``; what was there is replaced.
+
+        Read again, it replays as it does now. Raises ConfigError where the file cannot be written.
+        """
+        target = Path(path)
+        try:
+            # The format's reader makes workloads: it stands above them.
+            import_module("tokenyard.workload.readers.plain").write_plain(self, target)
+        except OSError as error:
+            raise ConfigError("path", str(target), f"cannot be written: {error.strerror or error}") from None
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""

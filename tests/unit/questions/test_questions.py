@@ -380,7 +380,7 @@ def test_plans_in_processes_are_those_of_one() -> None:
     assert one.recommended is not None
     assert two == one
     assert len(two.as_table()) == len(two.rows) == 6
-    with pytest.raises(ConfigError, match="processes = 0"):
+    with pytest.raises(ConfigError, match="jobs = 0"):
         SMALL.plan("random", jobs=0, **asked, **FEW)
 
 

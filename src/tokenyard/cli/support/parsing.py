@@ -12,11 +12,12 @@ from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from tokenyard.cli.support.flag_names import spellings
-from tokenyard.cli.support.flags import CompareCommand, command_of
+from tokenyard.cli.support.flags import COMMANDS, CompareCommand, EmulateCommand, HeadroomCommand, command_of
 from tokenyard.cli.support.plain_words import read_plainly
 from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
 from tokenyard.deploy.vllm_serve.flags import written_out
 from tokenyard.deploy.vllm_serve.serve_line import check_joined
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.redaction import hidden_words
 
 if TYPE_CHECKING:
@@ -92,7 +93,29 @@ def parse(arguments: list[str]) -> Command:
             words = with_one_policies(words)
         return with_given(cast(ReplayCommand, _parsed([name, *words])), said)
     command = command_of(name)
-    return _parsed(arguments if command is None else [name, *_written_out(command, given)])
+    if command is None:
+        if name and not name.startswith("-"):
+            raise _no_such_command(name)
+        return _parsed(arguments)
+    if issubclass(command, HeadroomCommand | EmulateCommand):
+        given = list(_without_flag("--serve", given))
+    return _parsed([name, *_written_out(command, given)])
+
+
+def _no_such_command(name: str) -> ConfigError:
+    names = list(COMMANDS.values())
+    close = near_names(name, names, n=1, cutoff=0.75)
+    meant = f"did you mean {close[0]}?" if close else f"use one of: {', '.join(names)}"
+    return ConfigError("command", hidden_words([name], ())[0], meant, code="unknown_command")
+
+
+def _without_flag(flag: str, words: Iterable[str]) -> Iterator[str]:
+    """``--serve LINE`` as LINE, for commands that take it without a flag because they are about nothing else."""
+    for word in words:
+        if word.startswith(f"{flag}="):
+            yield word.removeprefix(f"{flag}=")
+        elif word != flag:
+            yield word
 
 
 def _written_out(command: type, words: list[str]) -> Iterator[str]:
@@ -125,7 +148,6 @@ def read_by_tyro(arguments: list[str]) -> Command:
     """What tyro reads, which prints help and mistakes itself."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 
-    from tokenyard.cli.support.flags import COMMANDS  # noqa: PLC0415
     from tokenyard.cli.support.groups import registry  # noqa: PLC0415
 
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]

@@ -289,13 +289,17 @@ def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
     """Bounds as texts. ConfigError for what is none comes when they are read."""
     if slo is None:
         return ()
-    if isinstance(slo, str):
-        return (tuple(slo.split()),)
     if isinstance(slo, Mapping):
-        return (tuple(f"{name}{'=' if '_' in str(name) else ':'}{_time(value)}" for name, value in slo.items()),)
-    if isinstance(slo, Sequence):
-        return tuple((each,) if isinstance(each, str) else tuple(each) for each in slo)
-    raise ConfigError("slo", slo, _FIX)
+        return (tuple(f"{name}{_sign(str(name))}{_time(value)}" for name, value in slo.items()),)
+    several = (slo,) if isinstance(slo, str) else slo
+    if not isinstance(several, Sequence):
+        raise ConfigError("slo", slo, 'give bounds by name, {"ttft_p90": "500ms"}, or texts: "ttft_p90=500ms tpot:40"')
+    return tuple(tuple(each.split() if isinstance(each, str) else each) for each in several)
+
+
+def _sign(name: str) -> str:
+    """``=`` where the name says a statistic, which its class, if it names one, may not be taken for."""
+    return "=" if "_" in name.rpartition(":")[2] else ":"
 
 
 def _time(value: str | float) -> str:

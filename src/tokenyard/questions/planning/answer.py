@@ -68,14 +68,18 @@ def is_feasible(row: Row) -> bool:
 
 
 def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
-    """The feasible row that reaches most; of those alike the cheapest, then the one furthest from its bounds."""
+    """The row that reaches most; of those alike the cheapest, then the one furthest from its bounds, or that answers
+    soonest. None: no row is feasible.
+    """
+    return min(reach_most(rows, goal), key=lambda row: (price_of(row), _distance(row)), default=None)
+
+
+def reach_most(rows: Sequence[Row], goal: Goal) -> list[Row]:
+    """The feasible rows that reach as much as any, or nearly."""
     known = [(row, value) for row in rows if is_feasible(row) and (value := value_of(row, goal)) is not None]
-    if not known:
-        return None
     sign = -1.0 if goal.is_least else 1.0
-    top = max(sign * value for _, value in known)
-    alike = [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
-    return min(alike, key=lambda row: (price_of(row), row.tightness if row.tightness is not None else _slowness(row)))
+    top = max((sign * value for _, value in known), default=0.0)
+    return [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
 
 
 def price_of(row: Row) -> float:
@@ -83,7 +87,10 @@ def price_of(row: Row) -> float:
     return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
 
 
-def _slowness(row: Row) -> float:
+def _distance(row: Row) -> float:
+    """How near its bounds a row is, or how long its answers take where there are none; less is better."""
+    if row.tightness is not None:
+        return row.tightness
     value = row.figures.get("e2e_ms.mean")
     return inf if value is None else value
 
@@ -103,21 +110,21 @@ def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
     known = [row for row in rows if is_feasible(row) and value_of(row, goal) is not None]
     by_cost = len({price_of(row) for row in known}) > 1 and not goal.is_least
     scores = {id(row): _score(row, goal, by_cost=by_cost) for row in known}
-    front = [row for row in known if not any(_beats(scores[id(other)], scores[id(row)]) for other in known)]
-    return sorted(front, key=lambda row: scores[id(row)])
+    front: list[Row] = []
+    for row in sorted(known, key=lambda row: scores[id(row)]):
+        # None before it is worse in the first score: it is beaten unless it is better in the second, or the same.
+        if not front or scores[id(row)][1] < scores[id(front[-1])][1] or scores[id(row)] == scores[id(front[-1])]:
+            front.append(row)
+    return front
 
 
-def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, ...]:
+def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, float]:
     """Less is better in each."""
     value = value_of(row, goal)
     assert value is not None
     if by_cost:
         return price_of(row), -value
-    return value if goal.is_least else -value, row.tightness if row.tightness is not None else _slowness(row)
-
-
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+    return value if goal.is_least else -value, _distance(row)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -268,11 +268,8 @@ def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setti
     Beyond a value that changes nothing none is tried before the others: a limit that is not reached does not matter.
     """
     known = {key_of(row.settings): row for row in rows}
-    left = list(rows)
     idle: list[dict[str, Setting]] = []
-    while left:
-        best = max(left, key=lambda row: _rank(row, goal))
-        left.remove(best)
+    for best in sorted(rows, key=lambda row: _rank(row, goal), reverse=True):
         if _score(best, goal) is None:
             continue
         for setting in _lines(grid, best):

@@ -11,7 +11,16 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
-from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedSplit, sentence_of, value_of
+from tokenyard.questions.planning.answer import (
+    Goal,
+    LargestLoad,
+    Plan,
+    ServedSplit,
+    price_of,
+    reach_most,
+    sentence_of,
+    value_of,
+)
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
 
@@ -73,7 +82,12 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
     if plan.slo:
         return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
-    return f"{name} does best{': ' * bool(reaches)}{reaches}."
+    alike = reach_most(plan.rows, goal)
+    if len(alike) < 2:
+        return f"{name} does best{': ' * bool(reaches)}{reaches}."
+    cheapest = "of the cheapest" if len({price_of(row) for row in alike}) > 1 else "of these"
+    many = f"{count(len(alike))} of {count(len(plan.rows))} variants reach as much{': ' * bool(reaches)}{reaches}"
+    return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
 
 
 def _problems(rows: Sequence[Row]) -> Iterator[Text]:
@@ -194,12 +208,12 @@ def _load(found: LargestLoad, chosen: Row) -> str:
     if found.load is None or found.row is None:
         return "not even the smallest load that was tried is within the bounds"
     rate = found.row.figures.get("throughput.requests_per_s")
-    said = f"{found.load:,.3g} times as fast as the workload's own: {_rate(rate)} requests/s"
+    said = f"{_number(found.load)} times as fast as the workload's own: {_rate(rate)} requests/s"
     cost = found.row.cost_per_million_tokens
     if cost is not None:
         said += f", {cost:,.2f} per million output tokens"
     if found.is_all:
         said += "; a greater load changes hardly anything, or was not tried"
     if found.beyond is not None:
-        said += f"; at {found.beyond.load:,.3g} times {found.beyond.tightest or 'a bound'} is missed"
+        said += f"; at {_number(found.beyond.load)} times {found.beyond.tightest or 'a bound'} is missed"
     return said

@@ -17,8 +17,9 @@ _ALMOST = 0.01
 """Difference of job completion times below which it is none."""
 _WIDEST = 1000
 """Columns that no table needs."""
-_ALIKE = (
-    "Every policy gave the same figures: nothing was scarce enough for the order to matter. "
+_ALIKE = "Every policy gave the same figures"
+_NOTHING_SCARCE = (
+    f"{_ALIKE}: nothing was scarce enough for the order to matter. "
     "Try higher --loads, a smaller GPU or fewer blocks (--num-gpu-blocks-override)."
 )
 
@@ -64,7 +65,7 @@ def _verdict(comparison: Comparison) -> str:
     if len(comparison.policies) < 2:
         return f"One policy, {comparison.baseline}: there is nothing to compare it with."
     if not _differs(comparison):
-        return _ALIKE
+        return _why_alike(comparison)
     under, than = ("with", "") if comparison.of_settings else ("under", "under ")
     others = [cell for cell in comparison.cells if cell.policy != comparison.baseline]
     cell = max(others, key=lambda cell: abs(log(cell.speedup.mean)))
@@ -77,6 +78,14 @@ def _verdict(comparison: Comparison) -> str:
     if half is not None and abs(mean - 1) <= half:
         sure = "no more than seeds change by chance"
     return f"Jobs end {said} {under} {plain(cell.policy)} than {than}{comparison.baseline}{at}: {sure}."
+
+
+def _why_alike(comparison: Comparison) -> str:
+    """Policies that find nothing to go by, else that nothing was scarce."""
+    if not set(comparison.policies[1:]) <= set(comparison.idle):
+        return _NOTHING_SCARCE
+    idle = "; ".join(f"{plain(name)} has nothing to go by here ({why})" for name, why in comparison.idle.items())
+    return f"{_ALIKE}: {idle}."
 
 
 def _differs(comparison: Comparison) -> bool:

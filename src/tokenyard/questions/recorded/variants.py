@@ -10,13 +10,14 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
+from tokenyard.deploy.given import nearest
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, setting_name
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.sweeping.rows import quoted, read_values
+from tokenyard.questions.sweeping.rows import read_values, text_of_settings
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
@@ -99,7 +100,8 @@ def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Va
     given = {_FIELDS.get(own, own): value for own, value in settings.items()}
     for own in given:
         if own not in (*_SCHEDULER, *_CACHE, *_LOAD):
-            raise ConfigError("set", own, f"use one of: {', '.join(CHANGEABLE)}", code="unknown_setting")
+            meant = nearest(own, CHANGEABLE) or f"use one of: {', '.join(CHANGEABLE)}"
+            raise ConfigError("set", own, meant, code="unknown_setting")
     return _variant(run, given, name)
 
 
@@ -141,10 +143,7 @@ def each_of(text: str) -> list[str]:
     ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
     """
     named = read_values(text, "set")
-    return [
-        ",".join(f"{name}={quoted(value)}" for name, value in zip(named, values, strict=True))
-        for values in product(*named.values())
-    ]
+    return [text_of_settings(dict(zip(named, values, strict=True))) for values in product(*named.values())]
 
 
 def split_settings(text: str) -> dict[str, str]:

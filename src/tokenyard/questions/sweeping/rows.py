@@ -170,6 +170,11 @@ def words_of(settings: Settings) -> str:
     return " ".join(f"{name}={word_of(value)}" for name, value in settings.items()) or "as it is"
 
 
+def text_of_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as :func:`read_values` takes them: ``max_num_seqs=256,split=none``."""
+    return ",".join(f"{name}={quoted(word_of(value))}" for name, value in settings.items())
+
+
 def word_of(value: Setting) -> str:
     """A value as people write it: ``none``, ``true``, 256."""
     if value is None:

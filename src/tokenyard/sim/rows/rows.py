@@ -211,8 +211,10 @@ class ReplayRows:
 
         Of answers that have ended and got a token in every step from their first on: as in the report's ``itl_ms``,
         those that paused (preempted, passed over) or got several tokens at once are left out, since nothing notes when
-        each of their tokens came.
+        each of their tokens came. ConfigError for an id that no request has which the scheduler got.
         """
+        if request_id is not None:
+            self._row_of(request_id)
         found = [
             gaps
             for engine, steps in enumerate(self._steps)
@@ -240,9 +242,13 @@ class ReplayRows:
 
         ConfigError for an id that no request has which the scheduler got.
         """
+        return self._why(*self._row_of(request_id))
+
+    def _row_of(self, request_id: str) -> tuple[int, RequestRow]:
+        """The engine of a request, and what is known of it. Raises ConfigError."""
         for engine, row in self._all_rows:
             if row.request.request_id == request_id:
-                return self._why(engine, row)
+                return engine, row
         known = [row.request.request_id for _, row in self._all_rows]
         near = near_names(request_id, known, 3, 0.5) or known[:3]
         raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")

@@ -30,7 +30,9 @@ class SearchFlags(ReplayFlags):
     field of the requests' own `meta`."""
     price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
-    processes: Annotated[int | None, optional("N", "one per core, where that pays")] = None
+    processes: Annotated[
+        int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core, where that pays")
+    ] = None
     """Number of processes that replay in parallel."""
     json: Switch = False
     """Print one JSON object and nothing else."""
