@@ -69,15 +69,15 @@ class TokenyardError(Exception):
         self.marked = message
 
     code: str = "error"
-    """What is wrong, as a word that stays: of the class, or of what it says more precisely."""
+    """What is wrong, as a word that does not change: that of the class, or a more precise one."""
     field: str | None = None
     """The setting that is wrong, by its name; None where it is no single one."""
     value: object = None
-    """What it holds."""
+    """The value of that setting."""
     fix: str | None = None
     """What to do, for people."""
     details: Mapping[str, object] = MappingProxyType({})
-    """What else it knows, by name: ``{"longest": 40160}`` where a shorter ``max_model_len`` would do."""
+    """Further facts, by name: ``{"longest": 40160}`` where a shorter ``max_model_len`` would do."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -98,7 +98,7 @@ def shown(value: object) -> str:
 
 
 class _Beginning:
-    """As much of a value as a message can show, and more: as long as what was taken cannot be longer than that."""
+    """Copies the beginning of a value, enough for a message: of a value of any size it costs the same."""
 
     def __init__(self) -> None:
         self._left = 2 * _MOST_SHOWN
@@ -263,7 +263,7 @@ class ConnectorError(TokenyardError):
 class GrammarError(TokenyardError):
     """A request's grammar has raised (the error is the ``__cause__``), or has answered what cannot be.
 
-    It is not raised: the request ends with reason ``error``, and its last output holds it; everybody else goes on.
+    It is not raised: the request ends with reason ``error``, and its last output holds it; all other requests go on.
     """
 
     code = "grammar"

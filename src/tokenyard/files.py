@@ -282,7 +282,7 @@ def has_more_brackets(text: bytes, most: int) -> bool:
 
 
 def _brackets(text: bytes) -> bytes:
-    """Those outside of strings."""
+    """The brackets of a text of JSON that do not stand in strings."""
     # An escape is gone with what follows it before strings are looked for, or dropped with the letter it escapes.
     escapes = _ESCAPED.sub(b"", text) if b"\\" in text else text
     return _STRING.sub(b"", escapes.translate(None, _REST)).replace(b"\\", b"")
@@ -292,7 +292,7 @@ def _brackets(text: bytes) -> bytes:
 # Locks of the operating system: one process at a time writes a file, or works in a folder.
 #
 # A lock belongs to the open file, so it ends when that is closed or its process dies, however it dies: none can be
-# left behind. Where the system or the file system has no such locks, everybody gets one.
+# left behind. Where the system or the file system has no such locks, every process gets one.
 
 try:
     import fcntl
@@ -337,7 +337,7 @@ class FolderLock:
         os.pwrite(self._fd, f"{_who()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Others may work there."""
+        """End the lock: other processes may work in the folder."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 class _Pattern:
-    """Becomes what it is asked for: each method of the compiled pattern is found here from then on."""
+    """Compiles its pattern when a method is first asked for, and keeps that method as its own."""
 
     def __init__(self, text: str, flags: int) -> None:
         self._text = text

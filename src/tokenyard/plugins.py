@@ -3,7 +3,7 @@
     [project.entry-points."tokenyard.latency"]
     mine = "my_package:MyLatency"
 
-What it is to be is for its room to check; here it is found, loaded and called, and what goes wrong is said in its name.
+Here the code is found, loaded and called; the caller checks what it is. Errors name the setting and what was typed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_foreign(field: str, spec: str) -> bool:
 
 
 def foreign(field: str, spec: str) -> Any:
-    """What ``spec`` names; None if it is neither a file nor registered. ConfigError if it cannot be loaded."""
+    """What ``spec`` names; None if it is neither a file nor registered. Raises ConfigError if it cannot be loaded."""
     file, name = file_and_class(spec)
     if file:
         made = getattr(run_file(Path(file), field, spec), name, None) if name else None
@@ -65,7 +65,7 @@ def foreign(field: str, spec: str) -> Any:
 
 
 def called(make: Callable[..., Any], field: str, spec: str, **given: Any) -> Any:
-    """What ``make`` answers to those of ``given`` that it takes. ConfigError if it raises."""
+    """Call ``make`` with those of ``given`` that its signature has. Raises ConfigError if it raises."""
     try:
         parameters = inspect.signature(make).parameters.values()
         takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)

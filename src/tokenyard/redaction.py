@@ -243,7 +243,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """The same for text of several lines: line feeds stay."""
+    """``text`` of several lines, made printable as :func:`plain` does; line feeds stay."""
     return "\n".join(map(plain, text.split("\n")))
 
 

@@ -157,7 +157,7 @@ class ReasonEntry(NamedTuple):
     unit: str | None = None
     """What the numbers recorded with it count; None if it has none."""
     ends: OutcomeKind = OutcomeKind.STOPPED
-    """What it ends, mostly."""
+    """What the reason ends in most cases."""
     clears: Clears = Clears.NOTHING
     counted_in: str | None = None
     """The reason of the pass whose number of requests counts these requests as well."""

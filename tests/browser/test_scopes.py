@@ -1,4 +1,4 @@
-"""Of what a verdict speaks: the whole run or the selection, never both; and by what the worst was chosen."""
+"""The scope of a verdict: the whole run or the selection, never both; and by what the worst was chosen."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_no_other_module_writes_a_reason_as_text() -> None:
     words = {*Reason, *Bucket, *StepReason, *Gap} - NOT_REASONS - {"unknown", "idle"}
     found = []
     for path in (ROOT / "src" / "tokenyard").rglob("*.py"):
-        if path.name != "vocabulary.py":
+        if path.name not in ("vocabulary.py", "held_back.py"):  # where the words are entered
             found += [
                 f"{path.name}:{node.lineno}: {node.value!r}"
                 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

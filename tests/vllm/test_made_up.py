@@ -19,7 +19,7 @@ from tokenyard.vllm.emulated.made_up import (
 )
 
 _WORDS = 4
-"""Of a mask: 128 tokens."""
+"""Words of a mask of 128 tokens."""
 
 
 def _mask(*tokens: int) -> np.ndarray:

@@ -33,7 +33,7 @@ class Load(NamedTuple):
     is_async: bool
     """The request waits until ``finished_receiving`` names it; else the load is part of the step."""
     remote: RemoteRequest | None = None
-    """Who holds the sources, where they are another engine's blocks; they are not needed afterwards."""
+    """The request of another engine that holds the sources, where they are its blocks; it frees them afterwards."""
 
 
 class Store(NamedTuple):

@@ -80,7 +80,7 @@ class OfferExchange:
         return found.memory.read(block)
 
     def release(self, remote: RemoteRequest) -> None:
-        """It has been fetched, or will not be."""
+        """An offer has been fetched, or will not be: its blocks are not needed any more."""
         with self._lock:
             if remote in self._open:
                 self._close(remote)

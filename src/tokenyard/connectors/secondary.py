@@ -148,7 +148,7 @@ class TieredMemory(CPUTier):
         heappush(self._moves, _Move(ends_at, self._num_moves, hashes, is_read))
 
     def _keep(self, block_hash: bytes) -> None:
-        """It is on the disk now."""
+        """Note a block that has been written to the disk."""
         while len(self._on_disk) >= self.num_disk_blocks:
             self._on_disk.popitem(last=False)
             self._dropped += 1

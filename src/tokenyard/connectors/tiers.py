@@ -74,7 +74,7 @@ class Tier(Protocol):
         """Keep these blocks, which are here, until they are released as often."""
 
     def release(self, hashes: Sequence[bytes]) -> None:
-        """The opposite of :meth:`hold`."""
+        """Let go of blocks that were held, once for each :meth:`hold`."""
 
     def sources(self, hashes: Sequence[bytes]) -> tuple[Address, ...]:
         """Where held blocks are."""
@@ -89,7 +89,7 @@ class Tier(Protocol):
         """A reserved block has been written."""
 
     def touch(self, hashes: Sequence[bytes]) -> None:
-        """These blocks of one chain are used, those of them that are here: the first shall be the last to go."""
+        """Blocks of one chain are used, those that are here: the first of the chain becomes the last to be evicted."""
 
     def lost(self, block_hash: bytes) -> None:
         """A held block turned out to be missing or damaged."""
@@ -276,7 +276,7 @@ class CPUTier:
         self._order: EvictionPolicy = make_eviction_policy(eviction_policy, num_blocks)
         self._entries: dict[bytes, _Entry] = {}
         self._ready: dict[bytes, _Entry] = {}
-        """Those of them that can be read."""
+        """Entries whose content is complete, so that it can be read."""
         self._promised: Sequence[bytes] = ()
         self._kept: frozenset[bytes] | None = frozenset()
         """The promised ones as a set; None until it is asked for."""

@@ -106,8 +106,8 @@ class DoneStep:
 # ---------------------------------------------------------------------------------------------------------------------
 # The engine core: the step loop over a scheduler and an executor, for every host but vLLM.
 #
-# depth 1    schedule -> execute -> sample -> take in depth n    schedule ahead: n steps in flight, the oldest is
-# taken in while the others run (async scheduling)
+#     depth 1    schedule -> execute -> sample -> take in
+#     depth n    schedule ahead: n steps in flight, the oldest is taken in while the others run (async scheduling)
 #
 # A host calls :meth:`EngineCore.step` until :attr:`EngineCore.has_work` is false. A host with a clock of its own,
 # where waiting for the model must not block, calls the two halves of a step itself: :meth:`EngineCore.fill` until it

@@ -1,4 +1,4 @@
-"""Whom did a step hold back, and why? Recorded reasons, the classifier for traces without, how often they agree."""
+"""Which requests a step held back, and why: by recorded reasons, or by the classifier; and how often the two agree."""
 
 from __future__ import annotations
 
@@ -228,8 +228,8 @@ def _soft_limit(facts: StepFacts, effective: int | None) -> StepReason:
 # ---------------------------------------------------------------------------------------------------------------------
 # Why one step held back a certain request: what the split of its waiting time asks.
 #
-# ``trace/format/held_back.py`` counts the same requests per reason, so the waits of all requests add up to the
-# report's time lost.
+# ``trace/facts.py`` counts the same requests per reason (``held_by_reason``), so the waits of all requests add up to
+# the report's time lost.
 
 
 class Cause(NamedTuple):
@@ -240,7 +240,7 @@ class Cause(NamedTuple):
 
 
 NOT_RECORDED = Cause(Gap.NOT_RECORDED, Place.OUTSIDE)
-"""The trace has no word on it: a step was sampled away, or its outcome is missing."""
+"""The trace does not tell: a step was sampled away, or its outcome is missing."""
 NOT_LISTED = Cause(Gap.NOT_LISTED, Place.OUTSIDE)
 """The bound on ids leaves out which of several reasons it was."""
 FRONT_END = Cause(Gap.FRONT_END, Place.OUTSIDE)
@@ -252,7 +252,7 @@ BETWEEN_STEPS = Cause(Gap.BETWEEN_STEPS, Place.OUTSIDE)
 
 
 class HeldBack:
-    """The causes of one step: that of everybody who waits, and of those whom the outcome names."""
+    """The causes of one step: one that all waiting requests share, and those of requests that the outcome names."""
 
     __slots__ = ("named", "shared", "stalled")
 
@@ -294,7 +294,7 @@ class HeldBack:
 
 
 def _shared(outcome: AdmissionOutcome) -> Cause:
-    """The cause of a waiting request that the outcome does not name."""
+    """The cause that all waiting requests share which the outcome does not name."""
     causes = [Cause(reason, Place.OWN) for reason in _skips_not_listed(outcome)]
     if outcome.num_requests and outcome.reason is not None:
         causes.append(Cause(outcome.reason, Place.ALL if outcome.req_id is None else Place.BEHIND))

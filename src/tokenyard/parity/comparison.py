@@ -34,7 +34,7 @@ class RecordedVector(NamedTuple):
 
 
 class VectorComparison(NamedTuple):
-    """What came of some golden vectors."""
+    """The outcome of replaying some golden vectors."""
 
     results: list[VectorResult]
     damaged: list[str]
@@ -44,17 +44,17 @@ class VectorComparison(NamedTuple):
 
     @property
     def compared(self) -> list[VectorResult]:
-        """Those whose features are all supported."""
+        """The vectors whose features are all supported."""
         return [each for each in self.results if not each.unsupported]
 
     @property
     def different(self) -> list[VectorResult]:
-        """Those in which a decision differs."""
+        """The vectors in which a decision differs."""
         return [each for each in self.results if each.difference is not None]
 
     @property
     def unsupported(self) -> list[VectorResult]:
-        """Those with a feature that is not supported."""
+        """The vectors with a feature that is not supported."""
         return [each for each in self.results if each.unsupported]
 
     @property

@@ -55,7 +55,7 @@ def outcome_record(
 
 
 def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
-    """Who got no tokens: not those that were preempted later in the step, unless it was for themselves."""
+    """The running requests that got no tokens, without those that were preempted later in the step for another."""
     refused = outcomes.not_scheduled
     if not outcomes.preemptions or not refused:
         return refused
@@ -114,7 +114,7 @@ def _numbers(kv: KVShortage | None) -> KVNumbers | None:
 
 
 class StepEffects:
-    """Looks into a step's outcomes once, for everybody who asks; remembers what concerns later steps."""
+    """Works out a step's effects once, for the trace and the statistics, and remembers what concerns later steps."""
 
     def __init__(self, policy: str | None, limit: int | None) -> None:
         """``policy`` is named in the records; ``limit``: most requests named per list of one."""

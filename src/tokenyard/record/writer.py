@@ -518,7 +518,7 @@ class TraceWriter:
                 self._failed(error)
 
     def _end(self) -> None:
-        """Nothing more is wanted."""
+        """Stop: nothing is written from now on."""
         self._closed, self.all_before = True, -math.inf
 
     def _failed(self, error: Exception) -> None:

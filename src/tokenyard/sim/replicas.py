@@ -17,9 +17,10 @@ from tokenyard.quick_dataclass import dataclass
 # ---------------------------------------------------------------------------------------------------------------------
 # How many replicas there should be: Kubernetes' HorizontalPodAutoscaler, on the requests that wait.
 #
-# Every ``sync`` seconds        desired = ceil(waiting requests of all replicas / target) within ``tolerance`` of it
-# nothing changes up                            at once, at most doubled or 4 more in 15 s down
-# to the most that was desired within the last ``window`` seconds
+#     Every ``sync`` seconds        desired = ceil(waiting requests of all replicas / target)
+#     within ``tolerance`` of it    nothing changes
+#     up                            at once, at most doubled or 4 more in 15 s
+#     down                          to the most that was desired within the last ``window`` seconds
 #
 # Facts of Kubernetes' documentation (Horizontal Pod Autoscaling: algorithm details, configurable scaling behavior,
 # with their defaults) for a metric with an average value as its target, which is how KEDA's Prometheus scaler hands

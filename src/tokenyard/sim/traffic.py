@@ -22,9 +22,9 @@ from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attemp
 # ---------------------------------------------------------------------------------------------------------------------
 # Which request arrives when: fixed moments, and turns that follow the end of others.
 #
-# pending[i]     turns that request i still waits for queue          (moment, i) of requests whose moment is known; in
-# a closed loop the due ones wait there for room every request is exactly one of: waiting for others, queued, arrived,
-# left out
+#     pending[i]     turns that request i still waits for
+#     queue          (moment, i) of requests whose moment is known; in a closed loop the due ones wait there for room
+#     every request is exactly one of: waiting for others, queued, arrived, left out
 
 
 class ArrivalQueue:

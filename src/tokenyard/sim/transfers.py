@@ -33,8 +33,8 @@ from tokenyard.steptime.pace import VirtualClock
 # ---------------------------------------------------------------------------------------------------------------------
 # The worker half of a connector in a replay: nothing is moved, but it takes as long as if it were.
 #
-# link      one direction of a wire: what is sent waits until everything sent before is through saves     and blocking
-# loads make the step wait; asynchronous loads and stores run beside it
+#     link      one direction of a wire: what is sent waits until everything sent before is through
+#     saves     and blocking loads make the step wait; asynchronous loads and stores run beside it
 
 
 class Link:

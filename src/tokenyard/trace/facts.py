@@ -22,7 +22,7 @@ from tokenyard.trace.schema import (
 from tokenyard.vocabulary import REASONS, Place, Reason, WaitState, holds
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whom a step held back, and for what: the one reading of an ``admission_outcome``.
+# Which requests a step held back, and for what: the one place that reads an ``admission_outcome``.
 #
 # The report, its live twin, Prometheus, the exporters, the comparison of guess and truth and the split of one
 # request's waiting time all ask here, so their figures add up to each other. The viewer reads traces in a browser and
@@ -90,7 +90,7 @@ def main_reason(outcome: AdmissionOutcome) -> str | None:
 # What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.
 #
 # Moments are whole microseconds, so that the parts of a wait add up to the wait exactly. These are the words in which
-# the explanation (``explain/why/wait_tracker.py``) speaks to what shows or exports a timeline.
+# the explanation (``explain/why/waits.py``) speaks to what shows or exports a timeline.
 
 
 def micros(seconds: float) -> int:
@@ -130,7 +130,7 @@ class PreemptionMoment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     step: int
     us: int
     for_request_id: str | None = None
-    """Who needed them."""
+    """The request that needed the blocks."""
     lost_tokens: int | None = None
     """Tokens it had computed."""
 
@@ -280,7 +280,7 @@ class RepeatedFacts(NamedTuple):
         return replace(self.like, step=number, ts=ts, free_blocks=self.free_blocks[index], outcome=outcome)
 
     def since(self, index: int) -> RepeatedFacts:
-        """Those from one of them on."""
+        """The steps from ``index`` on."""
         return self._replace(
             first=self.first + index,
             moments=self.moments[index:],

@@ -132,7 +132,7 @@ class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defa
 
 
 class KVNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """Numbers of a refused allocation, in blocks (see ``kv/shortage.py``)."""
+    """Numbers of a refused allocation, in blocks (see ``core/kv/allocation.py``)."""
 
     limit: str | None = None
     needed: Whole | None = None
@@ -310,7 +310,7 @@ class CacheReset(msgspec.Struct, tag_field="event", tag="cache_reset", omit_defa
     cache: str | None = None
     """``prefix``, ``connector`` or ``encoder``."""
     done: bool | None = None
-    """It was forgotten; false where it could not be at that moment."""
+    """Whether the cache was forgotten; false where that was not possible at that moment."""
 
 
 class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

@@ -67,7 +67,7 @@ class DeploymentHeader(msgspec.Struct, frozen=True, kw_only=True):
     step_time: str | None = None
     """Where step times come from: as ``--latency`` names it."""
     step_time_error: str | None = None
-    """What is known of their error."""
+    """The error of the step times, as far as it is known, in words."""
     assumed: list[Assumption] = []
     """What was not given, and what was taken for it."""
     used: list[str] = []

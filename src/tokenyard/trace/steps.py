@@ -35,7 +35,8 @@ from tokenyard.trace.schema import (
 # A line in good order is decoded straight into its record. Only a line that does not fit is taken apart field by
 # field.
 
-_BAD_LINES_KEPT = 20
+BAD_LINES_KEPT = 20
+"""Bad lines that are told one by one."""
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 Unknown = dict[str, Any]
 """Fields of a line that the schema does not know."""
@@ -73,7 +74,7 @@ class ReadNotes(msgspec.Struct):
     def bad(self, file: str, line: int, problem: str) -> None:
         """Count a line that cannot be used."""
         self.bad_lines += 1
-        if len(self.first_bad_lines) < _BAD_LINES_KEPT:
+        if len(self.first_bad_lines) < BAD_LINES_KEPT:
             self.first_bad_lines.append(BadLine(file, line, problem))
 
 

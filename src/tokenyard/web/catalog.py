@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
-from tokenyard.files import open_input
+from tokenyard.files import open_input, opened_path
 from tokenyard.trace.columnar.reading import ColumnarHeads
 from tokenyard.trace.columnar.writing import FooterFacts
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
@@ -101,7 +101,7 @@ class Roots:
             fd = os.open(real, _FLAGS)
         except OSError as error:
             raise RefusedError(404, "path", text, f"cannot be opened: {error.strerror or error}") from None
-        if not stat.S_ISREG(os.fstat(fd).st_mode) or not self.allows(_opened(fd, real)):
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or not self.allows(opened_path(fd, real)):
             os.close(fd)
             raise RefusedError(403, "path", text, "is no file")
         return os.fdopen(fd, "rb")
@@ -122,14 +122,6 @@ class Roots:
         beside = (path for path in siblings(found.steps) if path.name.endswith(PACKINGS) and path.is_file())
         path = next(beside, None)
         return found if path is None else found._replace(requests=self.existing(str(path)))
-
-
-def _opened(fd: int, real: Path) -> Path:
-    """Where an open file is, as the system knows it: a folder may have been swapped for a link meanwhile."""
-    try:
-        return Path(f"/proc/self/fd/{fd}").readlink()
-    except OSError:
-        return real
 
 
 def siblings(path: Path) -> list[Path]:
@@ -341,7 +333,7 @@ def _first_lines(path: Path) -> Iterator[bytes]:
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
-    """The last step, and whether the run went on after it, as far as the end alone tells (``trace.read.partial``)."""
+    """The last step, and whether the run went on after it, as far as the end alone tells (see ``partial_of``)."""
     arrived = finished = 0
     unfinished = None
     for line in lines:
@@ -412,7 +404,7 @@ class _Shared(NamedTuple):
 
 
 class Catalog:
-    """Looks again at every question; what a file says about itself is remembered until the file changes."""
+    """Lists traces. Folders are read anew for every request; what a file says about itself is kept until it changes."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -457,7 +449,7 @@ class Catalog:
         return apart + [TracePair(path, path, None, is_only=False) for path in others]
 
     def _stays_inside(self, path: Path) -> bool:
-        """It is no link that leads out."""
+        """Whether a path, with its links followed, may be read."""
         return self._roots.allows(Path(os.path.realpath(path)))
 
     def _read_facts(self, path: Path, _mtime: int, _size: int) -> TraceFacts:

@@ -212,7 +212,7 @@ class TailServer:
         return piece
 
     def _piece(self, path: str | None, offset: int, identity: str, before: _FileChunk | None = None) -> _FileChunk:
-        """What there is from ``offset`` on; only what is new since the look ``before`` is read."""
+        """The whole lines from ``offset`` on; of a file that was looked at ``before``, only what is new is read."""
         real = self._roots.resolve(path)
         if real.suffix != ".jsonl":
             raise RefusedError(400, "path", path, "only a plain .jsonl file grows: load this one whole")

@@ -311,7 +311,7 @@ _MOST_BYTES = 256 << 20
 
 
 class SweepServer:
-    """Looks again at every question."""
+    """Answers about sweeps; the folders are read anew for every request."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots

@@ -70,7 +70,7 @@ class Text:
         return self.source().tokens()
 
     def source(self) -> TokenSource:
-        """The same as the plainest of our sources."""
+        """The text as one of the sources of ``workload/tokens.py``, the simplest that holds it."""
         sources: list[TokenSource] = []
         run: list[Segment] = []
         for piece in self._pieces:

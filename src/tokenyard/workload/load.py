@@ -18,7 +18,7 @@ from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, Stamp
-from tokenyard.workload.logs.moments import seconds_of
+from tokenyard.workload.logs.moments import LEAST_UNIX, seconds_of
 from tokenyard.workload.logs.reading import (
     LogRead,
     arrivals_of,
@@ -150,7 +150,7 @@ class WorkloadPart(NamedTuple):
     """A stretch of a workload."""
 
     workload: Workload
-    """It begins at 0."""
+    """The requests of the stretch; the first arrives at 0."""
     first: float
     """Seconds of the whole, at which its first session or request arrives."""
     last: float
@@ -215,13 +215,11 @@ def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
 
 _SLOW = 1.0
 """Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
-_UNIX = 1e8
-"""From here on a number of seconds is a Unix time, whose unit is told by its size."""
 
 
 def doubt_of_seconds(moments: Sequence[float]) -> str | None:
     """A sentence if ``moments``, read as seconds because nothing said otherwise, may be milliseconds; else None."""
-    if len(moments) < 2 or max(moments) >= _UNIX:
+    if len(moments) < 2 or max(moments) >= LEAST_UNIX:
         return None
     span = max(moments) - min(moments)
     pace = span / (len(moments) - 1)
@@ -260,8 +258,9 @@ def turn_orders(workload: Workload) -> dict[str, TurnOrder]:
 # ---------------------------------------------------------------------------------------------------------------------
 # From a name or a path to a workload.
 #
-# name of a generator    ->  generated file of a format       ->  read request by request (readers/): prefixes, turns
-# and jobs as recorded log of a service       ->  read as what it says (logs/): lengths and times, perhaps hits
+#     name of a generator    ->  generated
+#     file of a format       ->  read request by request (readers/): prefixes, turns and jobs as recorded
+#     log of a service       ->  read as what it says (logs/): lengths and times, perhaps hits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +276,7 @@ class LoadShape:
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those that were set."""
+    """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -25,7 +25,7 @@ from tokenyard.workload.tokens import ListedTokens, TokenSource
 
 
 class Remark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing; programs go by ``code``."""
+    """One remark about a workload; programs go by ``code``."""
 
     code: str
     """What it is about, for example ``kind`` or ``times_rounded``."""
@@ -132,7 +132,7 @@ class WorkloadRequest:
     this_func_call: str | None = None
     """Tool that the turn will call, if known."""
     priority: int = 0
-    """Whom the ``priority`` policy serves first: the lower one."""
+    """Order under the ``priority`` policy: the lower number is served first."""
     lora_name: str | None = None
     """LoRA adapter that it asks for; None: the base model."""
     cache_salt: str | None = None
@@ -250,7 +250,7 @@ class Workload:
         self.max_concurrency = max_concurrency
         """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
         self.clients = clients
-        """Who hangs up, and asks again; None: clients wait, but for requests whose ``patience`` ends."""
+        """How long clients wait before they hang up and ask again; None: they wait, except where ``patience`` ends."""
         self.kind = kind
         """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
         self.remarks = as_remarks(notes)
@@ -393,7 +393,7 @@ class Workload:
         return self._with(hurried, clients=clients)
 
     def with_delays(self, delays: Iterable[float]) -> Workload:
-        """The same workload, each request so many seconds later on its way to the scheduler than it was.
+        """The same workload, whose requests reach the scheduler later by so many seconds each.
 
         Raises ConfigError for other than one delay for each request.
         """
@@ -407,11 +407,11 @@ class Workload:
         )
 
     def with_notes(self, notes: Sequence[str | Remark]) -> Workload:
-        """The same workload, of which there is more to say."""
+        """The same workload with further remarks."""
         return self._with(notes=(*self.remarks, *notes))
 
     def with_requests(self, requests: Iterable[WorkloadRequest]) -> Workload:
-        """Other requests, of which the same is to be said: a part of these, or these changed."""
+        """Other requests (a part of these, or these changed) under the same name, kind, clients and remarks."""
         return self._with(requests)
 
     def _with(

@@ -82,7 +82,7 @@ class Scrapes:
 
     @property
     def num_engines(self) -> int:
-        """Those that say how many requests they run; one where none does."""
+        """The number of engines that say how many requests they run; 1 where none does."""
         return max(len({engine for _, engine in self._series.get("vllm:num_requests_running", ())}), 1)
 
     def gauge(self, name: str, how: Callable[..., Any] = np.nansum) -> Numbers:
@@ -105,7 +105,7 @@ class Scrapes:
         return rises
 
     def rise(self, name: str) -> Numbers:
-        """The same of all its parts together."""
+        """By how much a counter rose between two moments, all parts and engines added; shape ``[n - 1]``."""
         return sum(self.parts(name).values(), np.zeros(len(self.times) - 1))
 
     def histogram(self, name: str) -> Histogram:
@@ -143,7 +143,7 @@ def _rises(column: Numbers) -> Numbers:
 
 
 def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
-    """Whatever of the two it is. Raises WorkloadError; ConfigError if several models are served and none is named."""
+    """Read either form. Raises WorkloadError; ConfigError if several models are served and none is named."""
     text = data.decode("utf-8", "replace")
     found = _of_answers(text, source) if text.lstrip().startswith(("{", "[")) else _of_texts(text, source)
     samples: dict[_Key, dict[float, float]] = {}

@@ -93,9 +93,9 @@ NO_LOOKUPS = PrefixCacheStats()
 # ---------------------------------------------------------------------------------------------------------------------
 # Blocks that requests get in one step: gathered while it is decided, handed over as a value when it ends.
 #
-# rows       [ 0      3         7 ]          rows of the step that got any offsets    [ 0 1      3         4 ]
-# row rows[i] got block_ids[offsets[i]:offsets[i + 1]] block_ids  [ b9 | b4 b5 | b12 ]            one offsets and one
-# block_ids per KV-cache group
+#     rows       [ 0      3         7 ]          rows of the step that got any
+#     offsets    [ 0 1      3         4 ]        row rows[i] got block_ids[offsets[i]:offsets[i + 1]]
+#     block_ids  [ b9 | b4 b5 | b12 ]            one offsets and one block_ids per KV-cache group
 
 Blocks = tuple[list[int], ...]
 """Block ids per KV-cache group."""

@@ -27,9 +27,9 @@ __all__ = [
 # ---------------------------------------------------------------------------------------------------------------------
 # Which positions stay reachable by a hit: where a group needs only what lies right before it, the rest is not kept.
 #
-# prompt         | a a a a | a a a a | a a a a | a a | repeated        ------------------------------^     resumes at
-# the last whole block before its last token shared prefix   ----------^                         prompts that part
-# here resume here
+#     prompt         | a a a a | a a a a | a a a a | a a |
+#     repeated        ------------------------------^     resumes at the last whole block before its last token
+#     shared prefix   ----------^                         prompts that part here resume here
 
 
 class Reachable(NamedTuple):
@@ -406,8 +406,8 @@ class CrossAttentionManager(SingleTypeManager):
 # ---------------------------------------------------------------------------------------------------------------------
 # Attention types that forget: sliding window and chunked local attention.
 #
-# sliding window 4, 7 computed      tokens  0 1 2 3 [4 5 6 (7)]     4 skipped chunks of 8, 13 computed          tokens
-# 0 ... 7 [8 ... 12 (13)]  8 skipped
+#     sliding window 4, 7 computed      tokens  0 1 2 3 [4 5 6 (7)]     4 skipped
+#     chunks of 8, 13 computed          tokens  0 ... 7 [8 ... 12 (13)]  8 skipped
 
 
 class _WindowedManager(SingleTypeManager):

@@ -86,8 +86,10 @@ def make_kv_manager(
 # ---------------------------------------------------------------------------------------------------------------------
 # What must hold of the queues between any two calls.
 #
-# requests = running + waiting + skipped, disjoint running      status RUNNING, a slot each, at most max_num_seqs
-# waiting      no slot, no blocks, unless it is a session or its KV is being loaded pinned       finished, a slot each
+#     requests     those that run, wait or were skipped, each in one of the three
+#     running      status RUNNING, a slot each, at most max_num_seqs
+#     waiting      no slot, no blocks, unless it is a session or its KV is being loaded
+#     pinned       finished, a slot each
 
 
 def check_queues(

@@ -14,8 +14,9 @@ from tokenyard.core.sched.scheduler_output import StepInFlight
 # ---------------------------------------------------------------------------------------------------------------------
 # How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
 #
-# preempted   blocks freed, back to the front of the queue stopped     a session may go on; the others are finished
-# finished    blocks freed, pinned by the policy, or kept until a connector has read them
+#     preempted   blocks freed, back to the front of the queue
+#     stopped     a session may go on; the others are finished
+#     finished    blocks freed, pinned by the policy, or kept until a connector has read them
 
 Ended = list[tuple[Request, RequestStatus]]
 _NOBODY: frozenset[str] = frozenset()

@@ -67,14 +67,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     is_vllm: bool = True
     """vLLM has this flag and value; else they are Tokenyard's alone."""
     cost: Cost = Cost.SETTING
-    """What it takes."""
+    """What the change takes."""
     effects: list[Effect] = []
     """None if vLLM would not start with it, or would refuse a request that it served."""
     problem: str | None = None
-    """Why there are none."""
+    """Why there are no effects."""
 
     def effect(self, figure: str) -> Effect | None:
-        """That on one figure, if it was measured."""
+        """The effect on one figure; None if that was not measured."""
         return next((each for each in self.effects if each.figure == figure), None)
 
     @property
@@ -140,7 +140,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     times: float | str = 1.0
     """A number, or the name of another value."""
     above: str | None = None
-    """What there is already, where that is not the setting's value."""
+    """The name of a value that the target has to exceed, where that is not the setting's own."""
     words: str | None = None
     """Around the number, where the setting takes another one: ``what gives {} KV blocks``."""
 
@@ -247,7 +247,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[str, RecordedReason] = {}
     """As in the report; in a trace that records none, what the classifier can prove."""
     guessed: bool = False
-    """They come from the classifier."""
+    """Whether the reasons are guesses of the classifier."""
     token_budget: int | None = None
     max_running: int | None = None
     """Most requests that may run."""
@@ -265,10 +265,10 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     mixed_ms: float | None = None
     """Mean duration of these."""
     decode_steps: int = 0
-    """Steps in which everybody who ran got one token."""
+    """Steps in which every request that ran got one token."""
     decode_ms: float | None = None
     settings: dict[str, Any] = {}
-    """Those of the configuration that rules look at."""
+    """The settings of the configuration that rules look at."""
 
     def value(self, setting: str) -> Any:
         """What a setting was in this run; None if the trace does not tell."""

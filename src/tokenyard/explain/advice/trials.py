@@ -84,7 +84,7 @@ def cost_of(setting: str) -> Cost:
 
 
 def price_of(setting: str) -> str | None:
-    """The same in words, where it is not what a rule is about."""
+    """What a change of the setting costs, in words; None where the rule itself says it."""
     return _PRICES.get(setting)
 
 
@@ -171,7 +171,7 @@ def _more_memory(settings: Settings) -> Iterator[Change]:
 
 
 def _cpu_memory(settings: Settings) -> Iterator[Change]:
-    """As much as the GPUs have for KV."""
+    """Propose as much CPU memory for KV as the GPUs have."""
     size = settings.get("kv_gib")
     if size and settings.get("kv_offloading_size") is None and settings.get("kv_transfer_config") is None:
         yield _number("kv_offloading_size", settings, float(ceil(size * settings["tensor_parallel_size"])))

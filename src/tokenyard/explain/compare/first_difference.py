@@ -215,9 +215,9 @@ class FateKind(StrEnum):
     RESUMED = "resumed"
     PREEMPTED = "preempted"
     SCHEDULED = "scheduled"
-    """It ran already and got tokens."""
+    """The request ran already and got tokens."""
     STALLED = "stalled"
-    """It ran already and got none."""
+    """The request ran already and got no tokens."""
     WAITING = "waiting"
     NOT_ARRIVED = "not_arrived"
     ENDED = "ended"
@@ -230,9 +230,9 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: FateKind
     tokens: int | None = None
-    """That it got."""
+    """Tokens that the request got."""
     reason: str | None = None
-    """Why it got none, if the trace tells."""
+    """Why the request got no tokens, if the trace tells."""
     place: Place | None = None
     """How the reason met it."""
     position: int | None = None

@@ -161,7 +161,7 @@ def _states(states: Sequence[StateDifference], parting: FirstDifference | None) 
 
 
 def _is_told(state: StateDifference, parting: FirstDifference) -> bool:
-    """It differs in the step itself, whose numbers are printed."""
+    """Whether the states first differ in the step of the parting, whose numbers are printed anyway."""
     return parting.a is not None and state.step == parting.a.step
 
 

@@ -92,7 +92,7 @@ def _stuck_at(place: StuckPlace) -> list[str]:
 
 
 def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None) -> None:
-    """Print what everybody waited for, or every request of a job, and who waited longest."""
+    """Print what all requests waited for, or those of one job, and which requests waited longest."""
     waited, total = waiting.requests_that_waited, _time(waiting.waited_us)
     whose = "" if of_job is None else f" of job {plain(of_job)}"
     console.print(Text(f"{waited:,} of {waiting.requests:,} requests{whose} waited, {total} in all"), soft_wrap=True)
@@ -167,7 +167,7 @@ def _engines(ranks: Sequence[RankWaiting]) -> Table:
 
 
 def _whole_ids(console: Console, ids: Iterable[str]) -> None:
-    """Those that a table shows shortened, each in one piece on a line of its own, to be copied."""
+    """Print the ids that a table has shortened, each whole on a line of its own, so that it can be copied."""
     shortened = [plain(each) for each in dict.fromkeys(ids) if len(plain(each)) > _ID_WIDTH]
     if not shortened:
         return
@@ -189,7 +189,7 @@ def _time(us: int) -> str:
 
 
 def _verdict(why: Why) -> str:
-    """How long it waited, and mostly for what."""
+    """How long the request waited, and for what it waited most."""
     if not why.waited_us:
         return "It never waited."
     total = max(why.until_us - (why.arrived_us or 0), 1)
@@ -286,7 +286,7 @@ def _meanings(reasons: Sequence[ReasonShare]) -> Table:
 
 
 def _meanings_of(reasons: Iterable[str]) -> Table:
-    """The same, of reasons alone."""
+    """Each reason in a sentence, as :func:`_meanings`, of reasons without places."""
     table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
     for reason in reasons:
         table.add_row(Text(plain(reason), "bold"), reason_meaning(reason))

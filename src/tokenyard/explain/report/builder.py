@@ -74,7 +74,7 @@ class ReportBuilder:
         self._end: float | None = None
         """Latest moment seen."""
         self._is_joined = False
-        """These are the facts of several engines."""
+        """Whether the facts of several engines were joined here."""
 
     @classmethod
     def joined(cls, builders: Sequence[ReportBuilder]) -> ReportBuilder:

@@ -42,7 +42,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     requests: int
-    """That came, ended or not."""
+    """Requests that arrived, whether they ended or not."""
     finished: int
     prompt_tokens: int
     cached_share: float
@@ -58,7 +58,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     waited_for: str | None
     """The reason that most of it was for."""
     goodput: Goodput | None = None
-    """What came of its bounds; None without any."""
+    """Whether its bounds hold, and its goodput; None for a class without bounds."""
 
 
 class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
         raise ConfigError("class", name, f"by {self.by} there are: {', '.join(each.name for each in self.classes)}")
 
     def goodput(self) -> Goodput | None:
-        """What came of the bounds of all classes together; None without any. Classes without bounds do not count."""
+        """The goodput of all classes that have bounds, added up; None if none has any."""
         judged = [(each.name, each.goodput, each.finished) for each in self.classes if each.goodput is not None]
         if not judged:
             return None
@@ -219,7 +219,7 @@ def require_classes(slos: ClassSLOs, names: Sequence[str], by: str) -> None:
 
 
 def bounds_of(name: str, slos: ClassSLOs) -> list[SLO]:
-    """Those of a class: its own, else those of no class."""
+    """The bounds of a class: its own, or else those that name no class."""
     return [msgspec.structs.replace(slo, of="") for slo in slos.get(name, slos.get("", ()))]
 
 

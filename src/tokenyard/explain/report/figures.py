@@ -56,7 +56,7 @@ class Series:
         return series
 
     def add(self, value: float, times: int = 1) -> None:
-        """One more number, or the same one several times."""
+        """Add a number, or the same number several times."""
         if times == 1:
             self._values.append(value)
         else:
@@ -283,7 +283,7 @@ class ArrivalsCounter:
         self._rows: list[ArrivalRow] = []
 
     def arrive(self, record: RequestArrived) -> None:
-        """One more request is there."""
+        """Count a request that has arrived."""
         self.arrived += 1
         self._since += 1
         if self._prompt_tokens is not None:

@@ -38,7 +38,7 @@ class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int
     """Attempts that clients hung up on."""
     retried: int
-    """Those of them that were sent again."""
+    """Attempts that clients hung up on and sent again."""
     answered_late: int
     """Requests that a later attempt than the first one answered."""
     unanswered: int
@@ -58,7 +58,7 @@ class ReplicaChange(msgspec.Struct, frozen=True):
     held: int
     """Replicas that have their GPUs: those that start, serve, or end what they have."""
     ready: int
-    """Those of them that take requests."""
+    """Replicas that take requests, of those that are held."""
 
 
 class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,7 +426,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to, in one sentence and as fields."""
+        """The conclusion of the report, in one sentence and as fields."""
         return verdict_of(self)
 
     def to_dict(self) -> dict[str, Any]:

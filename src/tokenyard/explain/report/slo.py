@@ -20,13 +20,13 @@ from tokenyard.trace.schema import RequestFinished
 # ---------------------------------------------------------------------------------------------------------------------
 # Service-level objectives: bounds on latencies, and how many requests stayed within them (goodput).
 #
-# ttft_p90=500ms    nine requests of ten have their first token within 500 ms: it holds or it does not tpot:40
-# 40 ms for every request, as ``vllm bench serve --goodput`` writes it: it is only counted
+#     ttft_p90=500ms    nine requests of ten have their first token within 500 ms: it holds or it does not
+#     tpot:40           40 ms for every request, as ``vllm bench serve --goodput`` writes it: it is only counted
 
 SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
 _OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
-"""Those of them that every request has one of."""
+"""The latencies of which every request has one value."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
@@ -68,7 +68,7 @@ class SLO(msgspec.Struct, frozen=True):
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one bound."""
+    """One bound, and whether it holds."""
 
     name: str
     bound_ms: float
@@ -139,7 +139,10 @@ def _slo(text: str) -> SLO:
 def goodput_of(
     slos: Sequence[SLO], columns: Columns, figures: Mapping[str, LatencyFigures], seconds: float | None
 ) -> Goodput | None:
-    """What came of the bounds; None without any. ``columns["e2e"]`` is NaN of a request that did not end whole."""
+    """Whether the bounds hold, and the goodput; None if there are no bounds.
+
+    ``columns["e2e"]`` is NaN for a request that did not end whole.
+    """
     if not slos:
         return None
     objectives = [_objective(slo, columns, figures[slo.figure]) for slo in slos]
@@ -269,7 +272,7 @@ class LatencyCounter:
         return self._gaps.result()
 
     def goodput(self, slos: Sequence[SLO], itl: LatencyFigures, seconds: float | None) -> Goodput | None:
-        """What came of the bounds in a run of so many seconds."""
+        """Whether the bounds hold, and the goodput, in a run that lasted ``seconds``."""
         columns = {name: np.array(column) for name, column in self._columns.items()}
         figures = {name: self._figures(name) for name in _COLUMNS} | {"itl": itl}
         return goodput_of(slos, columns, figures, seconds)

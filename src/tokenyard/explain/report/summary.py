@@ -16,12 +16,10 @@ from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
-from tokenyard.trace.steps import Step, facts_of
+from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One report of several engines, and what each of them had of the run.
-
-_BAD_LINES_KEPT = 20
 
 
 class EnginePart(NamedTuple):
@@ -96,7 +94,7 @@ def _joined_gaps(parts: Sequence[EnginePart], whole: Report) -> ReadingGaps:
     missing = set(range(whole.header.data_parallel_size or 0)) - {part.rank for part in parts}
     return ReadingGaps(
         bad_lines=sum(each.bad_lines for each in gaps),
-        first_bad_lines=bad[:_BAD_LINES_KEPT],
+        first_bad_lines=bad[:BAD_LINES_KEPT],
         unknown_events=_added(each.unknown_events for each in gaps),
         dropped_fields=_added(each.dropped_fields for each in gaps),
         duplicate_records=sum(each.duplicate_records for each in gaps),

@@ -1,4 +1,4 @@
-"""Who waited longest, and for what everybody waited: the waits of a whole trace, added up."""
+"""Which requests waited longest, and what all of them waited for: the waits of a whole trace, added up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LongWait(msgspec.Struct, frozen=True, kw_only=True):
     stalled_us: int
     num_preemptions: int
     reason: str
-    """What it waited for most."""
+    """The reason for which it waited most."""
     place: Place
     share: float
     """Share of its waiting time that this reason had."""

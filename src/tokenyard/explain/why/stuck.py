@@ -1,14 +1,14 @@
 """Places of a trace at which the engine did not move: requests waited, no token was scheduled, and nothing was to come.
 
-The rule is the watchdog's (``sched/standstill.py``), as far as records tell: of pins, sessions and readers of blocks
-they do not, so that a place counts only if it is long, or if the trace ends there.
+The rule is that of ``core/sched/deadlocks.py``, as far as records tell. They do not tell of pins, sessions and readers
+of blocks, so that a place counts only if it is long, or if the trace ends there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,11 +39,11 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, on the trace's clock."""
     end_ts: float | None
     ends_trace: bool
-    """Nothing follows."""
+    """Whether the trace ends here."""
     request_id: str | None
     """The request at which the last of them stopped."""
     reason: str
-    """Why."""
+    """The reason with which that request was refused."""
     needed_blocks: int | None = None
     free_blocks: int | None = None
     total_blocks: int | None = None
@@ -74,12 +74,20 @@ class Standstills(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return table_from("places", [msgspec.to_builtins(each) for each in self.places])
 
 
-class _Still(msgspec.Struct):
+class _Still(NamedTuple):
     """A step in which no request got on."""
 
     facts: StepFacts
     refusal: Refusal
     reasons: dict[str, int]
+
+
+class _Run(NamedTuple):
+    """Such steps in a row."""
+
+    first: _Still
+    last: _Still
+    num_steps: int
 
 
 def standstills(path: Path | str) -> Standstills:
@@ -89,27 +97,19 @@ def standstills(path: Path | str) -> Standstills:
     for trace in find_ranks(path):
         if trace.is_idle:
             continue
-        steps = StepReader(trace.files, requests=False).steps()
-        for run, count, ends in _runs(steps):
-            num_steps += count
-            if len(run) >= LONG or (ends and len(run) >= _AT_THE_END):
-                places.append(_place(trace.rank, run, ends=ends))
+        run: _Run | None = None
+        for step in StepReader(trace.files, requests=False).steps():
+            num_steps += 1
+            still = _still(step)
+            if still is not None:
+                run = _Run(still, still, 1) if run is None else _Run(run.first, still, run.num_steps + 1)
+                continue
+            if run is not None and run.num_steps >= LONG:
+                places.append(_place(trace.rank, run, ends=False))
+            run = None
+        if run is not None and run.num_steps >= _AT_THE_END:
+            places.append(_place(trace.rank, run, ends=True))
     return Standstills(num_steps=num_steps, places=places)
-
-
-def _runs(steps: Iterator[Step]) -> Iterator[tuple[list[_Still], int, bool]]:
-    """Steps in a row in which no request got on (or there is none), how many steps were read, whether they end it."""
-    run: list[_Still] = []
-    count = 0
-    for step in steps:
-        count += 1
-        still = _still(step)
-        if still is not None:
-            run.append(still)
-            continue
-        yield run, count, False
-        run, count = [], 0
-    yield run, count, True
 
 
 def _still(step: Step) -> _Still | None:
@@ -141,14 +141,14 @@ def _reasons(outcome: AdmissionOutcome) -> Counter[str]:
     return counts
 
 
-def _place(rank: int | None, run: list[_Still], *, ends: bool) -> StuckPlace:
-    first, last = run[0], run[-1]
+def _place(rank: int | None, run: _Run, *, ends: bool) -> StuckPlace:
+    first, last, num_steps = run
     kv = last.refusal.kv or KVNumbers()
     return StuckPlace(
         rank=rank,
         first_step=first.facts.step,
         last_step=last.facts.step,
-        num_steps=len(run),
+        num_steps=num_steps,
         start_ts=first.facts.ts,
         end_ts=last.facts.ts,
         ends_trace=ends,

@@ -160,7 +160,7 @@ class Reconstruction:
 # Steps of any trace with arrivals and ends in them, and the timelines of requests that follow from them.
 #
 # Our own traces record who arrived and who ended. In those of other emitters it is pieced together
-# (``explain/why/reconstruction.py``), so that whatever is made of timelines works on both.
+# (``Reconstruction``), so that whatever is made of timelines works on both.
 
 
 class StepReader:

@@ -74,12 +74,12 @@ class OpenWait:
 
     @property
     def is_queued(self) -> bool:
-        """It is in a waiting queue, and has been seen there."""
+        """Whether the request is in a waiting queue, and a snapshot has shown it there."""
         return not self.unseen and self.state in (WaitState.QUEUED, WaitState.PREEMPTED)
 
     @property
     def is_running(self) -> bool:
-        """It is in the running list, with tokens or without."""
+        """Whether the request is in the running list, with tokens or without."""
         return self.state in (None, WaitState.STALLED)
 
     def begin(self, state: WaitState, step: int, moment: int, account: Account) -> None:
@@ -133,7 +133,7 @@ class OpenWait:
 # The waits of every request of a trace, each divided among the reasons that held it back.
 #
 # The time from one step's snapshot to the next belongs, for every waiting request that the step did not schedule, to
-# one cause (``explain/held_back/held_back.py``). Nearly all who wait share it, so it is added once to a common
+# one cause (``explain/held_back.py``). Nearly all who wait share it, so it is added once to a common
 # account:
 #
 #     account[cause]      time so far that belongs to a cause, for those that are not named
@@ -144,7 +144,7 @@ class OpenWait:
 
 
 class WaitWatcher(Protocol):
-    """Wants to know, as it passes, what the waiting time of one request is made of."""
+    """Is told, while a trace is read, what the waiting time of one request is made of."""
 
     request_id: str
 
@@ -306,7 +306,7 @@ class WaitTracker:
                     self._watcher.passed(WaitState.QUEUED, cause, number, begin, end)
 
     def _look_again(self, step: Step) -> None:
-        """Others may run than is known: a host took some out of the running list, or steps or records are missing."""
+        """Go by the snapshot: a host may have taken requests out of the running list, or records may be missing."""
         assert step.snapshot is not None
         for request_id in step.snapshot.waiting_req_ids or ():
             wait = self._open.get(request_id)
@@ -331,7 +331,7 @@ class WaitTracker:
         self._run(wait, number)
 
     def _decide(self, step: Step) -> None:
-        """Who begins to run, who loses its blocks, and why the others wait."""
+        """Note which requests begin to run, which lose their blocks, and why the others wait."""
         decision = step.decision or StepDecision(step=step.number)
         for ids in (decision.scheduled_new_req_ids, decision.scheduled_resumed_req_ids):
             for wait in self._known(ids):
@@ -377,7 +377,7 @@ class WaitTracker:
         self._stalled = stalled
 
     def _run(self, wait: OpenWait, number: int) -> None:
-        """It is scheduled: its wait, if it waited, is over."""
+        """A request is scheduled: its wait is over, if it waited."""
         if wait.timeline.first_scheduled_us is None:
             wait.timeline.first_scheduled_us, wait.timeline.first_scheduled_step = self._now, number
         if wait.is_queued:
@@ -385,7 +385,7 @@ class WaitTracker:
             self._num_running += 1
 
     def _put_back(self, wait: OpenWait, number: int) -> None:
-        """It waits again from now on."""
+        """A request waits again from now on."""
         if wait.state is WaitState.STALLED:
             wait.end(self._now, None, self._account)
         if wait.state is None:

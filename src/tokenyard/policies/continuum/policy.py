@@ -27,7 +27,7 @@ from tokenyard.policies.simple import Key, KeyedPolicy
 
 
 class QueueRank(IntEnum):
-    """Who goes first."""
+    """The class of a waiting request: a lower one goes first."""
 
     PREEMPTED = 0
     PINNED = 1

@@ -142,7 +142,7 @@ class ToolCallEstimator:
 #     memory share   ours: argmax over tau of P(duration <= tau) PrefillReload(n) - E[min(duration, tau)] n / rest
 #
 # The paper takes a second of holding blocks for a second lost, however few they are, and a queueing delay saved for
-# this turn for one saved altogether. Ours weighs what everybody loses: recomputing stops the whole engine for a
+# this turn for one saved altogether. Ours weighs what all requests lose: recomputing stops the whole engine for a
 # while, holding blocks stops the share of it that they could have served: n tokens of the ``rest`` that no pin holds.
 
 _COLD_MEAN = 1.0
@@ -203,7 +203,7 @@ def best_shared_ttl(benefit: float, share: float, durations: FloatArray) -> floa
 
 
 def cold_ttl(benefit: float, mean: float = _COLD_MEAN) -> float:
-    """The same for exponential durations: ``mean ln(benefit / mean)``, or 0."""
+    """What :func:`best_ttl` tends to for exponential durations: ``mean ln(benefit / mean)``, or 0."""
     return mean * log(benefit / mean) if benefit > mean else 0.0
 
 

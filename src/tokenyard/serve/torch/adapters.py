@@ -177,8 +177,8 @@ def _read_config(field: str, file: Path) -> tuple[int, float]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Adapters by rows: a step's tokens get what their own adapter adds, in every linear layer that it changes.
 #
-# y = W x                    all tokens, as without adapters y[i] += B_a A_a x[i]       for the tokens i of the
-# requests that ask for adapter a
+#     y = W x                    all tokens, as without adapters
+#     y[i] += B_a A_a x[i]       for the tokens i of the requests that ask for adapter a
 
 NO_ADAPTER = -1
 _EXPERTS = "experts"

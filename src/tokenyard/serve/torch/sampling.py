@@ -249,8 +249,9 @@ class PromptScores:
 # ---------------------------------------------------------------------------------------------------------------------
 # Vectors of prompts: what pooling requests get in place of tokens, gathered chunk by chunk.
 #
-# LAST    hidden state of the prompt's last token, after the model's last norm CLS     of its first token MEAN    the
-# mean over all of its tokens
+#     LAST    hidden state of the prompt's last token, after the model's last norm
+#     CLS     of its first token
+#     MEAN    the mean over all of its tokens
 
 
 class Pooler:

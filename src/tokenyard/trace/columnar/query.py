@@ -125,7 +125,7 @@ class AnswerColumn(msgspec.Struct, frozen=True):
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out."""
+    """The answer to a question."""
 
     columns: list[AnswerColumn]
     rows: list[tuple[Any, ...]]

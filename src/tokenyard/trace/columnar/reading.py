@@ -48,7 +48,7 @@ class ColumnarHead(msgspec.Struct, kw_only=True):
     bad_lines: int = 0
     """Lines that are no JSON object."""
     facts: FooterFacts = msgspec.field(default_factory=FooterFacts)
-    """Nothing where another program wrote it."""
+    """No facts where another program wrote the file."""
     last_step: int | None = None
     """None where the footer does not tell."""
 

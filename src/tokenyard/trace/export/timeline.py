@@ -68,10 +68,10 @@ def numbers_of(timeline: RequestTimeline) -> dict[str, int | str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # A trace as a timeline: what the exporters for Perfetto and Chrome draw, each in its own format.
 #
-# steps       one slice per step, named after what held requests back; steps in flight lie on further lanes counters
-# running, waiting, free and pinned KV blocks, scheduled tokens; a point where they change jobs        one group per
-# job, one track per request, in segments that do not overlap flows       arrival -> first schedule, preemption ->
-# resume, end of a turn -> arrival of the next turn
+#     steps       one slice per step, named after what held requests back; steps in flight lie on further lanes
+#     counters    running, waiting, free and pinned KV blocks, scheduled tokens; a point where they change
+#     jobs        one group per job, one track per request, in segments that do not overlap
+#     flows       arrival -> first schedule, preemption -> resume, end of a turn -> arrival of the next turn
 
 COUNTERS = {
     "running": "requests",

@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, new: Any, vocab_size: int) -> Wanted:
-        """Of a request that is scheduled for the first time."""
+        """What a request asks for, by the step that schedules it for the first time."""
         if new.pooling_params is not None:
             return cls(pools=new.pooling_params.task)
         params = new.sampling_params

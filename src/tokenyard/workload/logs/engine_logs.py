@@ -61,7 +61,7 @@ _MODEL_LENGTH = lazy_pattern(
 )
 _MAX_LOG_LEN = lazy_pattern(r"(?:'max_log_len': |--max-log-len[ =])(?P<tokens>\d{1,9})\b")
 _LEAP_YEAR = 2024
-"""Stands in for the year, which is not logged: it has all days."""
+"""The year that is taken, since none is logged: it is a leap year, so that it has all days."""
 _YEAR = 366 * 86_400.0
 _BACK = 180 * 86_400.0
 """Seconds by which days must go back for a new year to have begun."""

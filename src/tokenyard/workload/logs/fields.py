@@ -19,7 +19,7 @@ from tokenyard.workload.logs.logged import (
     normals,
     path_of,
 )
-from tokenyard.workload.logs.moments import RoundedTimeError, TimeUnit, seconds_of, unit_in_name
+from tokenyard.workload.logs.moments import LEAST_UNIX, RoundedTimeError, TimeUnit, seconds_of, unit_in_name
 
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _EITHER = re.compile(r"\d{1,3}\.\d{3}")
@@ -80,7 +80,7 @@ class _Fields:
         return found
 
     def without(self, field: str, but: str) -> FoundValue:
-        """The same under another name than ``but``, which turned out to be something else."""
+        """The value of a field under another name than ``but``, which turned out to mean something else."""
         self._found = [each for each in self._found if each[0] != field]
         found = self._view.find(field, but=but)
         if found.value is not None:
@@ -88,12 +88,12 @@ class _Fields:
         return found
 
     def text(self, field: str) -> str | None:
-        """The same as a text; of objects and lists nothing."""
+        """The value of a field as text; None for an object or a list."""
         value = self.find(field).value
         return None if value is None or isinstance(value, Mapping | list) else str(value)
 
     def identity(self, field: str) -> str | None:
-        """The same of what identifies; a digest of it, which is said, where it may be a key."""
+        """The value of a field that identifies something; where it may be a secret key, a digest, and a remark."""
         found = self.find(field)
         if found.value is None or isinstance(found.value, Mapping | list):
             return None
@@ -104,7 +104,7 @@ class _Fields:
         return kept
 
     def took(self) -> None:
-        """They became a request."""
+        """Note which names the fields of a request were found under."""
         for field, name in self._found:
             self._reading.take(field, name)
 
@@ -167,7 +167,7 @@ def request_from(
 
 
 def _named(view: RecordView, reading: LogReading, field: str) -> str | None:
-    """A field that has no known names."""
+    """A field that has no known names: only the user can name its column."""
     column = reading.options.columns.get(field)
     value = None if column is None else view.named(column).value
     return None if value is None else str(value)
@@ -182,8 +182,8 @@ def _look_for_sums(view: RecordView, reading: LogReading) -> None:
         count = float(str(found.value))
     except ValueError:
         return
-    if count > 1 and reading.sum is None:
-        reading.sum = (
+    if count > 1 and reading.why_sums is None:
+        reading.why_sums = (
             f"{found.name} = {shown(found.value)}: a record is the sum of several requests, and says nothing of single "
             "ones: export single requests; if it means something else, name the columns (--columns prompt_len=NAME)"
         )
@@ -262,12 +262,11 @@ _RECORD_TIME = "timegenerated"
 """What Azure calls the moment at which a record was made."""
 _REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
 """What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
-_LEAST_UNIX = 1e8
 
 
 def _is_unix(value: object) -> bool:
     try:
-        return float(str(value)) >= _LEAST_UNIX
+        return float(str(value)) >= LEAST_UNIX
     except ValueError:
         return False
 
@@ -277,7 +276,7 @@ def _is_nginx_duration(found: FoundValue) -> bool:
     if normal(found.name) != _REQUEST_TIME or isinstance(found.value, bool):
         return False
     try:
-        return 0 <= float(str(found.value)) < _LEAST_UNIX
+        return 0 <= float(str(found.value)) < LEAST_UNIX
     except ValueError:
         return False
 

@@ -202,8 +202,8 @@ class LogReading:
         """What the log calls output tokens and those of reasoning, where it has both."""
         self.passed_over = 0
         """Records that are about no request."""
-        self.sum: str | None = None
-        """Why a record is about several requests; None if none is."""
+        self.why_sums: str | None = None
+        """Why a record is the sum of several requests; None if no record is."""
         self.parents: dict[str, str] = {}
         """Span -> the span around it."""
         self.rounded: str | None = None
@@ -213,7 +213,7 @@ class LogReading:
         self.bad_lines = 0
 
     def note(self, code: str, text: str, *, warning: bool = False) -> None:
-        """Say something, once."""
+        """Add a remark, unless it was added before."""
         remark = Remark(code, text, warning)
         if remark not in self.remarks:
             self.remarks.append(remark)
@@ -223,7 +223,7 @@ class LogReading:
         self.taken.setdefault(field, Counter())[name] += 1
 
     def bad(self, line: int, problem: str) -> None:
-        """One more line that cannot be read; WorkloadError if it is one too many."""
+        """Count a line that cannot be read; WorkloadError if there are more than the options allow."""
         if not self.bad_lines:
             self._first = (line, hidden_users(problem))
         self.bad_lines += 1
@@ -346,18 +346,18 @@ class RecordView:
                 yield str(key), RecordView(value)
 
     def named(self, name: str) -> FoundValue:
-        """What a user calls it."""
+        """The field that the user has named."""
         found = self._at(path_of(name))
         return FoundValue(name) if found is None or is_absent(found.value) else FoundValue(name, found.value)
 
     @property
     def says_a_length(self) -> bool:
-        """Whether one of them stands in the record itself, and not deeper."""
+        """Whether the record itself says the length of a prompt or an output, not only an object within it."""
         return any(self.first(_PATHS[field]).value is not None for field in _LENGTHS)
 
     @property
     def has_a_length(self) -> bool:
-        """Whether one of them has."""
+        """Whether the record, or an object within it, says the length of a prompt or an output."""
         return any(self.find(field).value is not None for field in _LENGTHS)
 
     def _at(self, path: FieldPath) -> FoundValue | None:
@@ -374,7 +374,7 @@ class RecordView:
         return None if found is None else FoundValue(".".join([*keys, found[0]]), found[1])
 
     def key(self, part: str) -> str:
-        """What the record calls a key."""
+        """How the record spells a key."""
         return self._fields[part][0] if part in self._fields else part
 
     def child(self, part: str) -> RecordView | None:
@@ -393,7 +393,7 @@ def is_absent(value: object) -> bool:
 
 
 def payload_of(record: Mapping[str, Any], depth: int = 3) -> Mapping[str, Any]:
-    """The record with what it carries for a service, if it says no lengths itself and that does."""
+    """The record, with the fields of an object within it if only that object says lengths: a collector's envelope."""
     if depth and not RecordView(record).says_a_length:
         for inner in _inner(record):
             within = payload_of(inner, depth - 1)

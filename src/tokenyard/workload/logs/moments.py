@@ -45,7 +45,7 @@ _COARSE = (
     (2.5e5, 1.4e6, "hours since 1970", TimeUnit.HOURS),
     (1e4, 8e4, "days, Unix or a spreadsheet's", TimeUnit.DAYS),
 )
-"""The same years in other units: as seconds, logs that begin hours or days after their zero."""
+"""The same years in other units. Read as seconds, such a log would begin hours or days after its zero."""
 _NARROW = 0.05
 """Share of its first time within which a log in such a unit ends: years."""
 FASTEST = 1e-4
@@ -76,7 +76,8 @@ _COMPACT = lazy_pattern(
 17 digits are of 1970 to 1976, or of the year 2600."""
 _ROUNDED = lazy_pattern(r"\d(?:\.(?P<digits>\d*))?[eE]\+?(?P<exponent>\d{1,2})")
 """A number as spreadsheets show large ones: 1.76365E+09."""
-_LEAST_UNIX = 1e8
+LEAST_UNIX = 1e8
+"""From here on a number of seconds is a Unix time; below, it counts from the beginning of a log."""
 _MOST_ROUNDING = 1.0
 """Seconds."""
 
@@ -132,7 +133,7 @@ class Clock:
         self.has_slashes = False
         """Whether days and months were numbers, either of which could stand first."""
         self.must_be_day_first = self.must_be_month_first = False
-        """Whether one of them was no month where the month was looked for."""
+        """Whether the first, or the second, of two such numbers was above 12 in some date."""
         self.with_offset = self.without_offset = 0
         """Dates that say their time zone, and dates that do not."""
         self._least, self._most, self._count = math.inf, -math.inf, 0
@@ -185,7 +186,7 @@ class Clock:
         except ValueError:
             return self._date(text)
         moment = self._number(number, name)
-        if rounded is not None and moment >= _LEAST_UNIX:
+        if rounded is not None and moment >= LEAST_UNIX:
             step = 10.0 ** (int(rounded["exponent"]) - len(rounded["digits"] or "")) * moment / number
             if step > _MOST_ROUNDING:
                 raise RoundedTimeError(

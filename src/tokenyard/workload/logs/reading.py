@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.workload.logs.kinds import LOGS, kind_of
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
-from tokenyard.workload.logs.moments import FASTEST
+from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
@@ -29,7 +29,7 @@ _DEEPEST_SPAN = 100
 
 
 def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
-    """Each once. Records of one id, time and lengths are copies: of exports that overlap, or of an answer's parts."""
+    """Each request once. Records of one id, time and lengths are copies: exports overlap, or answers come in parts."""
     seen: set[tuple[object, ...]] = set()
     ids: set[str] = set()
     kept, doubtful = [], 0
@@ -50,7 +50,7 @@ def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list
 
 
 def with_reasoning(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
-    """With outputs that hold the reasoning, where the log counts it beside them: it is more than the output of some.
+    """The requests with reasoning added to their outputs, if the log counts it beside them: then some have more of it.
 
     OpenAI and vLLM count it in the output, xAI beside it.
     """
@@ -64,7 +64,7 @@ def with_reasoning(logged: Sequence[LoggedRequest], reading: LogReading) -> list
 
 
 def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
-    """Those that are no spans around others: a chain or an agent says the tokens of all that it called.
+    """The requests without spans around others: a chain or an agent says the tokens of all that it called.
 
     Records that name a parent are spans only if they lie within it in time: messages name the one that they answer.
     """
@@ -231,8 +231,6 @@ HIT_BLOCK = 16
 _IDS_PER_GROUP = 1 << 30
 
 _YEAR = 365.25 * 86_400.0
-_LEAST_UNIX = 1e8
-"""From here on a number of seconds is a Unix time."""
 _SLOWEST_TOKEN = 3.0
 """Seconds per output token from which durations are hardly seconds."""
 
@@ -253,7 +251,7 @@ def arrivals_of(
             )
         return [(0.0, each) for each in logged], []
     notes = []
-    if max(each.moment or 0.0 for each in timed) >= _LEAST_UNIX:  # 0 stands for none, where a service was told no time
+    if max(each.moment or 0.0 for each in timed) >= LEAST_UNIX:  # 0 stands for none, where a service was told no time
         timed = [each for each in timed if each.moment]
     if len(timed) < len(logged):
         text = f"{len(logged) - len(timed):,} requests without a time were left out"
@@ -408,7 +406,7 @@ _SHOWN += ("session", "user", "priority", "tier")
 
 
 class LogRead(NamedTuple):
-    """What came of a file."""
+    """The requests of a file, and remarks on it."""
 
     path: Path
     kind: str
@@ -440,8 +438,8 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     if not logged:
         why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
-    if reading.sum is not None:
-        raise WorkloadError(source.path, 0, reading.sum)
+    if reading.why_sums is not None:
+        raise WorkloadError(source.path, 0, reading.why_sums)
     back = _clock_put_back(logged) if reading.clock.without_offset else None
     if back is not None:
         reading.note("clock_put_back", back, warning=True)
@@ -548,7 +546,7 @@ def merged(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:
         raise WorkloadError(rounded[0], 0, rounded[1])
     if len(read) > 1 and not drawn:
         relative = [
-            each for each in read if any(one.moment is not None and one.moment < _LEAST_UNIX for one in each.logged)
+            each for each in read if any(one.moment is not None and one.moment < LEAST_UNIX for one in each.logged)
         ]
         if relative:
             fix = "give it alone, or send requests at a rate (--request-rate)"

@@ -25,7 +25,7 @@ _DEEPEST_LIST = 4
 """Levels at which a document's list of records is looked for."""
 
 Unreadable = Callable[[int, str], None]
-"""Is told a line and what is wrong with it."""
+"""A function that takes the number of a line and what is wrong with it."""
 
 
 def decode_json(text: bytes, nesting: int) -> object:
@@ -98,7 +98,7 @@ class Source:
         return _values_in(text) if not is_nested_deeper(text, self._nesting) else None
 
     def require_document(self) -> object:
-        """The same; WorkloadError if there is none."""
+        """The document. WorkloadError if the file is none."""
         if self.document is None:
             raise WorkloadError(self.path, 0, self._problem)
         return self.document
@@ -139,7 +139,7 @@ class Source:
             yield from ((number, each) for each in value) if isinstance(value, list) else [(number, value)]
 
     def first_records(self) -> list[Mapping[str, Any]]:
-        """Some of the objects, to tell what they are."""
+        """The first objects of the file, by which its kind is told."""
         some: list[Mapping[str, Any]] = []
         for _, record in self.records(lambda _number, _problem: None):
             some.append(record)

@@ -222,7 +222,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The same for a file whose every line is JSON, or numbers: a line that is nested too deeply is an error."""
+    """The lines of a file as :func:`text_lines` gives them; a line of JSON that is nested too deeply is an error."""
     bounds = Bounds.from_env()
     for number, text in text_lines(path):
         if is_nested_deeper(text, bounds.nesting):

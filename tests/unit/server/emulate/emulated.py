@@ -21,7 +21,7 @@ LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 16 --max-model-len 2048 --serv
 
 
 _TURNS = 5
-"""Of the event loop before what is next happens."""
+"""Turns of the event loop before the next thing happens."""
 
 
 class InTime(WallClock):

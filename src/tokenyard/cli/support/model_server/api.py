@@ -36,8 +36,9 @@ from tokenyard.web.serve import bound, serve, url_of
 # ---------------------------------------------------------------------------------------------------------------------
 # Being told to end (SIGTERM, Ctrl-C) in every phase of a server.
 #
-# loading     the load is broken off: ToldToEnd, or KeyboardInterrupt serving     uvicorn's handlers
-# (server/web/serve.py) leaving     it ends already: what is open is closed, and nothing hurries that
+#     loading     the load is broken off: ToldToEnd, or KeyboardInterrupt
+#     serving     uvicorn's handlers (web/serve.py)
+#     leaving     it ends already: what is open is closed, and nothing hurries that
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _Handler = Callable[[int, FrameType | None], object] | int | None
