@@ -296,7 +296,7 @@ def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
         return (tuple(f"{name}{_sign(str(name))}{_time(value)}" for name, value in slo.items()),)
     several = (slo,) if isinstance(slo, str) else slo
     if not isinstance(several, Sequence):
-        raise ConfigError("slo", slo, 'give bounds by name, {"ttft_p90": "500ms"}, or texts: "ttft_p90=500ms tpot:40"')
+        raise ConfigError("slo", slo, f'{_FIX}; or by name: {{"ttft_p90": "500ms"}}')
     return tuple(tuple(each.split() if isinstance(each, str) else each) for each in several)
 
 
