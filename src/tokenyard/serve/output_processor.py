@@ -74,10 +74,9 @@ class Detokenizer:
             return ""
         return self._give_out(text)
 
-    def add_all(self, token_ids: Sequence[int]) -> str:
-        """Tokens at the end, all at once: what :meth:`add` and :meth:`flush` would give out one after the other."""
-        self._ids += token_ids
-        return self._give_out(self._decode(self._ids))
+    def last(self, token_ids: Sequence[int]) -> str:
+        """Tokens after which none comes: what :meth:`add` and :meth:`flush` would give out one after the other."""
+        return self._decode([*self._ids, *token_ids])[len(self._prefix_text) :]
 
     def flush(self) -> str:
         """The end: what was held back, complete or not."""
@@ -235,11 +234,11 @@ class Sample:
             self._token_ids = self.request.output_token_ids
         if self._waits and not self.is_finished:
             self._detokenizer = self._new_detokenizer()
-        if self._detokenizer is not None:
-            if self._waits and not self.is_finished:
-                count = len(self._token_ids) - self._num_without_text
-                self._append(self._detokenizer.add_all(self._token_ids[:count]))
+        if self._detokenizer is not None and not self._waits:
             self._append(self._detokenizer.flush())
+        elif self._detokenizer is not None and not self.is_finished:
+            count = len(self._token_ids) - self._num_without_text
+            self._append(self._detokenizer.last(self._token_ids[:count]))
         if not self.is_finished or reason in (FinishReason.ABORT, FinishReason.ERROR):
             self.finish_reason, self.stop_reason = str(reason), stop_reason
 

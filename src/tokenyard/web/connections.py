@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -76,8 +77,8 @@ BODY_SECONDS = 30.0
 """In which a body has to come."""
 
 
-async def json_body(request: Request, most: int) -> bytes:
-    """The body, if it says that it is JSON and has at most ``most`` bytes.
+async def json_body(request: Request, most: int, *, is_there: bool = False) -> bytes:
+    """The body, if it says that it is JSON and has at most ``most`` bytes. ``is_there``: it need not be waited for.
 
     A form on another site's page cannot say so without asking this server first.
     """
@@ -89,7 +90,7 @@ async def json_body(request: Request, most: int) -> bytes:
         raise RefusedError(413, "body", f"{said} bytes", f"must not be longer than {most} bytes")
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with nullcontext() if is_there else asyncio.timeout(BODY_SECONDS):
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:

@@ -39,6 +39,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
         http=_http_protocol(),
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=5,
     )

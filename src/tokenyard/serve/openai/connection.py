@@ -25,6 +25,10 @@ class Connection(Protocol):
     received_at: float
     """When its head was there, in seconds of ``time.monotonic``."""
 
+    @property
+    def body_is_there(self) -> bool:
+        """All of the body has come."""
+
     def write(self, piece: bytes) -> bool:
         """A piece of a body that has begun and goes on; False: it has to be sent, as the client takes none now."""
 
@@ -41,6 +45,10 @@ class CycleConnection:
         self._cycle, self._flow, self._transport = cycle, cycle.flow, cycle.transport
         self._when_lost: Callable[[], None] | None = None
         self.received_at = received_at
+
+    @property
+    def body_is_there(self) -> bool:
+        return not self._cycle.more_body
 
     @property
     def is_over(self) -> bool:

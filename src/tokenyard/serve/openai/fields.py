@@ -21,6 +21,7 @@ from tokenyard.errors import (
     shown,
 )
 from tokenyard.files import has_more_brackets, is_nested_deeper
+from tokenyard.serve.openai.connection import connection_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -344,7 +345,8 @@ async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is
 
     Raises ApiError and RefusedError.
     """
-    body = await json_body(request, most_bytes)
+    connection = connection_of(request.scope)
+    body = await json_body(request, most_bytes, is_there=connection is not None and connection.body_is_there)
     if has_more_brackets(body, _MOST_BRACKETS):
         raise ApiError(400, f"the body has more than {_MOST_BRACKETS} lists and objects")
     if is_nested_deeper(body, MOST_NESTED):
