@@ -137,7 +137,7 @@ def test_a_trace_is_swept_by_what_can_be_changed_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "--set max_num_seqs=64,128,256"),
+        ((), "say what to vary, for example max_num_seqs=64,128,256, or give --variants"),
         (("--set", "max_num_seq=2"), "there is no such setting"),
         (("--set", "max_num_seqs=two"), "--max-num-seqs = 'two': give a whole number"),
         (("--set", "max_num_seqs=2", "--variants", "v.json"), "--variants"),

@@ -12,11 +12,9 @@ from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import compare_recordings
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.questions.compare import Comparison, ask, draw
+from tokenyard.questions.compare import MOST_SEEDS, Comparison, ask
 from tokenyard.questions.printing.policies import print_policies
 from tokenyard.sim.traffic import Progress
-
-_MOST_SEEDS = 1000
 
 
 def execute(flags: CompareCommand) -> int:
@@ -32,7 +30,7 @@ def execute(flags: CompareCommand) -> int:
         return 0
     comparison = _compare(flags)
     if flags.plot is not None:
-        write_text("plot", flags.plot, draw(comparison))
+        write_text("plot", flags.plot, comparison.draw())
     refused = comparison.cells[0].refused
     if refused:
         were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
@@ -42,7 +40,7 @@ def execute(flags: CompareCommand) -> int:
 
 
 def _compare(flags: CompareCommand) -> Comparison:
-    require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
+    require_int("seeds", flags.seeds, 1, MOST_SEEDS)
     policies, loads = _names(POLICIES_COMPARED if flags.policies is None else flags.policies), _loads(flags.loads)
     space = [text for several in flags.changes for text in several] or None
     if space is not None and flags.policies is not None:

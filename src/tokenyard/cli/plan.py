@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import StringIO
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, variants_bar, warn, write_text
 from tokenyard.cli.support.flags import PlanCommand
-from tokenyard.explain.render.console import PlainConsole
 from tokenyard.questions.kept import gpus_of, read_prices
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
-from tokenyard.questions.planning.picture import draw, page
 from tokenyard.questions.printing.plan import print_plan
 
 
@@ -20,9 +17,9 @@ def execute(flags: PlanCommand) -> int:
     """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""
     plan = make_plan(flags)
     if flags.svg is not None:
-        write_text("svg", flags.svg, draw(plan))
+        write_text("svg", flags.svg, plan.draw())
     if flags.html is not None:
-        write_text("html", flags.html, page(plan, _lines(plan)))
+        write_text("html", flags.html, plan.page())
     print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     return 0 if plan.holds else 1
 
@@ -54,9 +51,3 @@ def question_of(flags: PlanCommand) -> PlanQuestion:
         bar=variants_bar,
         say=warn,
     )
-
-
-def _lines(plan: Plan) -> list[str]:
-    out = StringIO()
-    print_plan(plan, PlainConsole(file=out, width=100, highlight=False))
-    return out.getvalue().splitlines()

@@ -8,7 +8,6 @@ from tokenyard.cli.support.flags import SweepCommand
 from tokenyard.questions.kept import read_prices
 from tokenyard.questions.printing.sweep import print_sweep
 from tokenyard.questions.sweep import SweepQuestion, ask
-from tokenyard.questions.sweeping.page import page
 
 
 def execute(flags: SweepCommand) -> int:
@@ -16,7 +15,7 @@ def execute(flags: SweepCommand) -> int:
     result = ask(question_of(flags))
     rows = result.rows
     if flags.html is not None:
-        write_text("html", flags.html, page(flags.workload, rows, flags.output.absolute()))
+        write_text("html", flags.html, result.page())
     if flags.traces and any(row.problem is None and not row.traces for row in rows):
         warn("some variants have no trace: replicas leave none, and a full disk leaves none that is whole")
     print_json(result) if flags.json else print_sweep(result, results())

@@ -258,8 +258,18 @@ class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
             numbers=[f"{name}_half" for name in ("speedup", *self.cells[0].metrics)],
         )
 
+    def draw(self, metric: str = "completion_s", title: str | None = None) -> str:
+        """A drawing as SVG: a metric over load, a line per policy, whiskers for the intervals.
+
+        Raises ConfigError for a metric that was not measured.
+        """
+        known = self.cells[0].metrics
+        if metric not in known:
+            raise ConfigError("metric", metric, f"use one of: {', '.join(known)}")
+        return _drawn(self, metric, title or (metric if metric != "completion_s" else "mean job completion time (s)"))
+
     def _repr_html_(self) -> str:
-        return f"{draw(self)}{super()._repr_html_()}"
+        return f"{self.draw()}{super()._repr_html_()}"
 
     @property
     def baseline(self) -> str:
@@ -286,7 +296,7 @@ OnProgress = Callable[[str, float, int, Progress], object]
 Policies = Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
 """Names, ``FILE.py:CLASS``, classes, or functions that make one; a mapping says what each is called."""
 
-_MOST_SEEDS = 1000
+MOST_SEEDS = 1000
 
 
 def require_several(loads: Sequence[float], seeds: Sequence[int]) -> None:
@@ -296,7 +306,7 @@ def require_several(loads: Sequence[float], seeds: Sequence[int]) -> None:
             raise ConfigError(name, given, "give several: [1.0, 2.0]" if name == "loads" else "give several: range(3)")
         if not len(given) or len(set(given)) < len(given):
             raise ConfigError(name, ",".join(map(str, given)), "name at least one, and none twice")
-    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+    require_int("seeds", len(seeds), 1, MOST_SEEDS)
 
 
 def compare(
@@ -529,13 +539,13 @@ def _of_classes(classes: Classes) -> MetricValues:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A comparison as an SVG drawing: job completion time over load, one line per policy, whiskers for the intervals.
+# A comparison as an SVG drawing: a metric over load, one line per policy, whiskers for the intervals.
 
 _APART = 0.05
 """Between two policies at one load, in distances between loads."""
 
 
-def draw(comparison: Comparison, metric: str = "completion_s", title: str = "mean job completion time (s)") -> str:
+def _drawn(comparison: Comparison, metric: str, title: str) -> str:
     """The drawing as text. Loads stand at equal distances, in the order in which they were compared."""
     loads, policies = comparison.loads, comparison.policies
     values = [cell.metrics[metric] for cell in comparison.cells]

@@ -27,7 +27,7 @@ from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
-from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, draw, interval, require_several
+from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.kept import contents_of
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import OnCount, Scenario, WorkloadChoice, counting_of, settings_of, traffic_by_name
@@ -171,14 +171,15 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
             for cell in self.cells
         ]
         drawn = Comparison(workload=self.workload, policies=labels, loads=self.loads, seeds=self.seeds, cells=cells)
-        return draw(drawn, name, title or name)
+        return drawn.draw(name, title or name)
 
     def _repr_html_(self) -> str:
         return f"{self.draw()}{super()._repr_html_()}"
 
     def _require(self, metric: str) -> None:
         if metric not in self.metrics:
-            raise ConfigError("metric", metric, f"use one of: {', '.join(self.metrics)}")
+            near = [name for name in self.metrics if name.startswith(metric)] or self.metrics
+            raise ConfigError("metric", metric, f"use one of: {', '.join(near)}")
 
 
 def study(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, field, replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,6 +63,12 @@ class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         failed = sum(row.problem is not None for row in self.rows)
         return f"{self.variants:,} variants of {self.workload}{f', {failed:,} not replayed' if failed else ''}"
+
+    def page(self) -> str:
+        """All variants as an HTML page that needs nothing else: an axis for each setting and figure, and the rows."""
+        directory = Path(self.table).absolute().parent if self.table else None
+        page: str = import_module("tokenyard.questions.sweeping.page").page(self.workload, self.rows, directory)
+        return page
 
     def as_table(self) -> RowTable:
         """One row per variant: its settings, what came of it, its figures."""

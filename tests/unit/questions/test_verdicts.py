@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 import tokenyard as ty
-from tokenyard import Deployment
+from tokenyard import ConfigError, Deployment
 from tokenyard.questions.planning.answer import Goal, front_of
 from tokenyard.questions.sweeping.rows import Row
 
@@ -71,3 +72,20 @@ def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, float]:
     if by_cost:
         return float(row.gpus or 0), -rate
     return (float(row.gpus or 0), slow) if goal is Goal.GPUS else (-rate, slow)
+
+
+def test_answers_are_drawn_and_become_pages(tmp_path: Path) -> None:
+    space = {"max_num_seqs": [1, 2]}
+    plan = SMALL.plan("random", space=space, largest_load=False, jobs=1, **FEW)
+    assert plan.draw().startswith("<svg")
+    assert "answers soonest" in plan.page() or "does best" in plan.page()
+    assert "max_num_seqs" in SMALL.sweep("random", space, **FEW).page()
+    comparison = ty.compare("random", SMALL, ["fcfs"], **FEW)
+    assert comparison.draw("ttft_s").startswith("<svg")
+    with pytest.raises(ConfigError, match="use one of: completion_s"):
+        comparison.draw("ttft")
+    study = ty.study("random", SMALL, **FEW)
+    with pytest.raises(
+        ConfigError, match=r"use one of: ttft_ms.mean, ttft_ms.p50, ttft_ms.p90, ttft_ms.p95, ttft_ms.p99"
+    ):
+        study.draw("ttft")

@@ -69,15 +69,15 @@ def test_a_wrong_guess_is_one_error_that_says_what_to_give(ask: Callable[[], obj
 
 
 @pytest.mark.parametrize(
-    ("slo", "texts"),
+    "slo",
     [
-        ({"ttft_p90": "500ms", "tpot": 40}, ["ttft_p90=500ms", "tpot:40"]),
-        ("ttft_p90=500ms tpot:40", ["ttft_p90=500ms", "tpot:40"]),
-        (["ttft_p90=500ms", "tpot:40"], ["ttft_p90=500ms", "tpot:40"]),
-        ((("ttft_p90=500ms", "tpot:40"),), ["ttft_p90=500ms", "tpot:40"]),
+        {"ttft_p90": "500ms", "tpot": 40},
+        "ttft_p90=500ms tpot:40",
+        ["ttft_p90=500ms", "tpot:40"],
+        (("ttft_p90=500ms", "tpot:40"),),
     ],
 )
-def test_bounds_may_be_said_in_four_ways(slo: Any, texts: list[str]) -> None:
+def test_bounds_may_be_said_in_four_ways(slo: Any) -> None:
     found = ty.run("random", SMALL, slo=slo, rows=False, **FEW)
     assert found.report.goodput is not None
     assert [each.name for each in found.report.goodput.objectives] == ["ttft_p90", "tpot"]

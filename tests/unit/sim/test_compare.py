@@ -7,7 +7,7 @@ from tests.support.toy_engine import make_request
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.questions.compare import METRICS, Interval, JobTimes, compare, draw, interval
+from tokenyard.questions.compare import METRICS, Interval, JobTimes, compare, interval
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.load import load_latency
@@ -68,7 +68,7 @@ def test_everybody_sees_the_same_workloads() -> None:
 
 
 def test_a_drawing_names_what_it_draws() -> None:
-    svg = draw(compare(workload, settings(), ["fcfs"], seeds=(1,)), title="time <s>")
+    svg = compare(workload, settings(), ["fcfs"], seeds=(1,)).draw(title="time <s>")
     assert ">agentic<" in svg
     assert ">time &lt;s&gt;<" in svg
     assert svg.count("<polyline") == 1

@@ -414,9 +414,18 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """One row per variant that was tried: its settings, what came of it, its figures."""
         return rows_table(self.rows)
 
+    def draw(self) -> str:
+        """A drawing as SVG: what each variant reaches, over what it costs or how near its bounds it is."""
+        drawing: str = import_module("tokenyard.questions.planning.picture").draw(self)
+        return drawing
+
+    def page(self) -> str:
+        """The drawing with what is printed, as an HTML page that needs nothing else."""
+        page: str = import_module("tokenyard.questions.planning.picture").page(self, str(self))
+        return page
+
     def _repr_html_(self) -> str:
-        draw = import_module("tokenyard.questions.planning.picture").draw
-        return f"{draw(self)}{super()._repr_html_()}"
+        return f"{self.draw()}{super()._repr_html_()}"
 
 
 def next_best(rows: Sequence[Row], chosen: Row, goal: Goal) -> Row | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 
 from tokenyard.questions.chart import COLOURS, Chart
@@ -39,12 +39,11 @@ def draw(plan: Plan) -> str:
     return str(chart)
 
 
-def page(plan: Plan, lines: Sequence[str]) -> str:
+def page(plan: Plan, text: str) -> str:
     """The drawing with what was printed, as HTML that needs nothing else."""
     head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Plan: {escape(plan.workload)}</title>'
     style = "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{overflow-x:auto}</style>"
-    text = escape("\n".join(lines))
-    return f"{head}{style}\n<h1>{escape(plan.workload)}</h1>\n{draw(plan)}\n<pre>{text}</pre>\n</html>\n"
+    return f"{head}{style}\n<h1>{escape(plan.workload)}</h1>\n{draw(plan)}\n<pre>{escape(text)}</pre>\n</html>\n"
 
 
 def _axes(plan: Plan, goal: Goal) -> tuple[Axis, Axis]:
