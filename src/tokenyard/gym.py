@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.sched.candidate import StepLimits
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.policy import Policy
@@ -44,7 +45,7 @@ _SHARES = np.linspace(0.0, 1.0, 5)
 
 
 class Seen:
-    """What the agent is shown before a step is decided."""
+    """The state of the scheduler before a step is decided, as the agent sees it."""
 
     __slots__ = ("now", "observation", "waited_s")
 
@@ -52,7 +53,7 @@ class Seen:
         self.now = now
         self.observation = observation
         self.waited_s = waited_s
-        """Request-seconds spent, by all who run and wait, since the last step."""
+        """Request-seconds spent since the last step, by all requests that run or wait."""
 
 
 Reward = Callable[[Seen], float]
@@ -147,11 +148,19 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; ``seed`` is the workload's."""
+        """Begin an episode; ``seed`` is the workload's.
+
+        Without one it is drawn, as Gymnasium wants it: the episodes after a reset with a seed are others, and are the
+        same in every run.
+        """
         super().reset(seed=seed)
         self.close()
-        workload = self._workload(seed or 0) if callable(self._workload) else self._workload
-        arrivals = self._arrivals | ({"seed": seed} if seed is not None and isinstance(workload, str) else {})
+        drawn = int(self.np_random.integers(MAX_COUNT)) if seed is None else seed
+        workload, arrivals = self._workload, self._arrivals
+        if callable(workload):
+            workload = workload(drawn)
+        elif isinstance(workload, str) and (seed is not None or "seed" not in arrivals):
+            arrivals = arrivals | {"seed": drawn}
         self._seen, self._said = SimpleQueue(), SimpleQueue()
         self._thread = Thread(target=self._replay, args=(workload, arrivals, self._seen, self._said), daemon=True)
         self._thread.start()
@@ -172,6 +181,8 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         """Decide a step; the last observation of an episode is of zeros, and ``info["run"]`` is its RunResult."""
         if self._thread is None:
             raise ConfigError("action", action, "there is no episode: call reset() first")
+        if not self.action_space.contains(np.asarray(action)):
+            raise ConfigError("action", action, f"give [seats, prompts, hold] below {self.action_space.nvec.tolist()}")
         seats, prompts, hold = (int(each) for each in action)
         tokens = max(int(_SHARES[prompts] * self._tokens), 1)
         holds: Any = "decodes" if hold else ()

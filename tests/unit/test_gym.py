@@ -57,6 +57,46 @@ def test_fewer_seats_cost_time_and_episodes_are_the_same_each_time() -> None:
     assert episode(env, (0, 4, 0), seed=1)[0] != one
 
 
+def test_without_a_seed_the_next_workload_is_another_one() -> None:
+    """And the same one in every run: it is drawn by what the last seed made."""
+    drawn: list[int] = []
+
+    def noted(seed: int) -> ty.Workload:
+        drawn.append(seed)
+        return load(seed)
+
+    env = SchedulingEnv(noted, DEPLOYMENT)
+    for seed in (5, None, None, 5, None):
+        env.reset(seed=seed)
+    env.close()
+    assert drawn[0] == drawn[3] == 5
+    assert drawn[1] == drawn[4]
+    assert len({*drawn[:3]}) == 3
+
+
+def test_a_built_in_workload_keeps_the_seed_that_it_was_given() -> None:
+    def first(env: SchedulingEnv, seed: int | None) -> list[float]:
+        env.reset(seed=seed)
+        seen = [env.step(np.array((7, 4, 0)))[0].tolist() for _ in range(9)]
+        env.close()
+        return [value for each in seen for value in each]
+
+    fixed = SchedulingEnv("chat", DEPLOYMENT, limit=2, seed=3)
+    free = SchedulingEnv("chat", DEPLOYMENT, limit=2)
+    assert first(fixed, None) == first(fixed, None) == first(free, 3)
+    assert first(free, None) != first(free, None)
+
+
+@pytest.mark.parametrize("action", [(8, 4, 0), (0, 5, 0), (0, 0, 2), (-1, 0, 0), (0, 0)])
+def test_an_action_that_is_none_is_refused(action: tuple[int, ...]) -> None:
+    env = SchedulingEnv(load, DEPLOYMENT)
+    env.reset(seed=0)
+    with pytest.raises(ty.ConfigError, match=r"action = .*: give \[seats, prompts, hold\] below \[8, 5, 2\]"):
+        env.step(np.array(action))
+    env.step(np.array((3, 2, 1)))
+    env.close()
+
+
 def test_an_episode_may_be_left_and_errors_reach_the_agent() -> None:
     env = SchedulingEnv(load, DEPLOYMENT)
     env.reset(seed=0)

@@ -63,8 +63,9 @@ from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
-from tokenyard.workload.load import busiest_part, turn_orders
+from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
+from tokenyard.workload.stretches import busiest_part
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Replays what a report proposes, on the same workload, and keeps what helps.

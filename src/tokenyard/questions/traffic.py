@@ -15,10 +15,11 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload.load import LoadShape, load_workload, pauses_in
+from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, columns_from
 from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.record import Clients, Workload
+from tokenyard.workload.stretches import pauses_in
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From flags to the workload that a command replays, with what lies around the engine: clients, and the way to it.

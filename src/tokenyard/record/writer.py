@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenyard.errors import ConfigError
 from tokenyard.files import try_lock
 from tokenyard.redaction import with_valid_text
 from tokenyard.trace.config import TraceConfig
@@ -396,7 +397,8 @@ class TraceWriter:
     def _write(
         self, record: type[StepSnapshot | StepDecision | PrefixCacheLookup], step: int, fields: dict[str, Any]
     ) -> None:
-        assert "event" not in fields, "the kind of record is the function's to say"
+        if "event" in fields:
+            raise ConfigError("event", fields["event"], "leave it out: the function says the kind of record")
         fields.setdefault("policy", self.config.policy)
         extra = {name: fields.pop(name) for name in fields.keys() - set(record.__struct_fields__)}
         self.append(record(step=step, **fields), **dict(sorted(extra.items())))

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
 from importlib import import_module
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError, WorkloadError
@@ -33,7 +32,8 @@ from tokenyard.workload.logs.turns import LoggedTurn, turns_of
 from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
-from tokenyard.workload.record import Remark, Workload, WorkloadRequest
+from tokenyard.workload.record import Remark, Workload
+from tokenyard.workload.stretches import remarks_on_pauses, span_text
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files a workload is read from: one, several, or those that fit a pattern.
@@ -74,53 +74,14 @@ def _paths(name: str | Path, otherwise: str) -> list[Path]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Pauses, in which nothing arrives, and the part that a limit leaves: what makes a rate over all of it mean little.
-
-_SHORTEST_PAUSE = 600.0
-_MUCH_LONGER = 30.0
-"""Times the mean of all shorter intervals that a pause takes: at random times one in e**30 would."""
-_FEWEST_FOR_PAUSES = 8
-
-
-class Pause(NamedTuple):
-    """Seconds."""
-
-    start: float
-    lasts: float
-
-
-def pauses_in(workload: Workload) -> list[Pause]:
-    """Stretches of ten minutes or more in which nothing arrives, though requests come far closer otherwise."""
-    moments = sorted(each.arrival_time for each in workload if not each.after)
-    if len(moments) < _FEWEST_FOR_PAUSES:
-        return []
-    gaps = sorted(later - earlier for earlier, later in pairwise(moments))
-    shorter = 0.0
-    for i, gap in enumerate(gaps):
-        if gap >= _SHORTEST_PAUSE and i and gap >= _MUCH_LONGER * shorter / i:
-            return [Pause(start, end - start) for start, end in pairwise(moments) if end - start >= gap]
-        shorter += gap
-    return []
-
-
-def _of_pauses(workload: Workload) -> list[Remark]:
-    pauses = pauses_in(workload)
-    if not pauses or any(each.code == "pauses" for each in workload.remarks):
-        return []
-    whole = _span(max(each.arrival_time for each in workload))
-    longest = max(pauses, key=lambda each: each.lasts)
-    said = f"nothing arrives for {_span(longest.lasts)}, from {_span(longest.start)} on, of {whole} in all"
-    if len(pauses) > 1:
-        total = f"{_span(sum(each.lasts for each in pauses))} of {whole} in all"
-        said = f"nothing arrives in {len(pauses):,} pauses, {total} (the longest: {_span(longest.lasts)})"
-    return [Remark("pauses", f"{said}: rates over all of it are below those of busy times", warning=True)]
+# What lies beyond a limit.
 
 
 def _of_limit(arrivals: Sequence[tuple[float, object]], limit: int | None) -> list[Remark]:
     if limit is None or limit >= len(arrivals):
         return []
     last, whole = arrivals[limit - 1][0], arrivals[-1][0]
-    said = f", {_span(last)} of {_span(whole)}; what comes later was" if whole else "; the others were"
+    said = f", {span_text(last)} of {span_text(whole)}; what comes later was" if whole else "; the others were"
     return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
 
 
@@ -131,83 +92,6 @@ def _of_left_out(options: ReadOptions) -> list[Remark]:
         return []
     whole = f"{'at least ' * left.at_least}{options.limit + left.count:,}"
     return [Remark("limit", f"limit: the first {options.limit:,} of {whole} {left.what}; the others were left out")]
-
-
-def _span(seconds: float) -> str:
-    """17 s, 8.2 min, 2.5 h."""
-    return next(
-        f"{seconds / unit:,.{0 if unit == 1 else 1}f} {name}"
-        for unit, name in ((3600, "h"), (60, "min"), (1, "s"))
-        if seconds >= unit or unit == 1
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A part of a workload that stands for the whole: its busiest stretch, sessions uncut.
-
-
-class WorkloadPart(NamedTuple):
-    """A stretch of a workload."""
-
-    workload: Workload
-    """The requests of the stretch; the first arrives at 0."""
-    first: float
-    """Seconds of the whole, at which its first session or request arrives."""
-    last: float
-    """At which the last one does."""
-
-
-def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
-    """Consecutive sessions of ``num_requests`` requests or a few more, where most tokens arrive per second.
-
-    A session is a request with all turns that follow it. None if no session could be left out.
-    """
-    sessions = _sessions(workload)
-    requests = [0, *accumulate(len(session) for session in sessions)]
-    tokens = [0, *accumulate(sum(len(each.prompt) + each.max_tokens for each in session) for session in sessions)]
-    moments = [_first_arrival(session) for session in sessions]
-    best: tuple[float, int, int] | None = None
-    end = 0
-    for start in range(len(sessions)):
-        while end < len(sessions) and requests[end] - requests[start] < num_requests:
-            end += 1
-        if requests[end] - requests[start] < num_requests:
-            break
-        seconds = max(moments[end - 1] - moments[start], 1e-3)
-        busy = (tokens[end] - tokens[start]) / seconds
-        if best is None or busy > best[0]:
-            best = busy, start, end
-    if best is None or best[2] - best[1] == len(sessions):
-        return None
-    _, start, end = best
-    chosen = {each.request_id for session in sessions[start:end] for each in session}
-    part = [
-        each if each.after else replace(each, arrival_time=each.arrival_time - moments[start])
-        for each in workload
-        if each.request_id in chosen
-    ]
-    return WorkloadPart(workload.with_requests(part), moments[start], moments[end - 1])
-
-
-def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
-    """Requests with those that follow them, by their first arrival."""
-    session_of: dict[str, list[WorkloadRequest]] = {}
-    for request in workload:
-        session: list[WorkloadRequest] = []
-        for other in (session_of[each] for each in request.after):
-            if other is session:
-                continue
-            larger, smaller = (session, other) if len(session) > len(other) else (other, session)
-            larger += smaller  # it answers to several: they belong together
-            session_of |= {each.request_id: larger for each in smaller}
-            session = larger
-        session.append(request)
-        session_of[request.request_id] = session
-    return sorted({id(each): each for each in session_of.values()}.values(), key=_first_arrival)
-
-
-def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
-    return min(each.arrival_time for each in session if not each.after)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -351,7 +235,7 @@ def load_workload(
     paths = files_named(spec, format=format)
     if paths is not None:
         workload = _read(paths, format, options, log or LogOptions(), load)
-        if load.request_rate is None and (pauses := _of_pauses(workload)):
+        if load.request_rate is None and (pauses := remarks_on_pauses(workload)):
             workload = workload.with_notes(pauses)
     else:
         assert isinstance(spec, str)

@@ -11,11 +11,12 @@ import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.traffic import facts_of
-from tokenyard.workload.load import LoadShape, load_workload, pauses_in
+from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, columns_from
 from tokenyard.workload.logs.moments import Clock, TimeUnit
 from tokenyard.workload.readers.plain import plain_lines, write_plain
 from tokenyard.workload.record import Workload
+from tokenyard.workload.stretches import pauses_in
 
 
 def _file(tmp_path: Path, text: str, name: str = "log") -> Path:

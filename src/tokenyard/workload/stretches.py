@@ -1,0 +1,130 @@
+"""Stretches of a workload: pauses in which nothing arrives, and the busiest part, which stands for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from tokenyard.workload.record import Remark, Workload, WorkloadRequest
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pauses, in which nothing arrives: they make a rate over the whole mean little.
+
+_SHORTEST_PAUSE = 600.0
+_MUCH_LONGER = 30.0
+"""Times the mean of all shorter intervals that a pause takes: at random times one in e**30 would."""
+_FEWEST_FOR_PAUSES = 8
+
+
+class Pause(NamedTuple):
+    """Seconds."""
+
+    start: float
+    lasts: float
+
+
+def pauses_in(workload: Workload) -> list[Pause]:
+    """Stretches of ten minutes or more in which nothing arrives, though requests come far closer otherwise."""
+    moments = sorted(each.arrival_time for each in workload if not each.after)
+    if len(moments) < _FEWEST_FOR_PAUSES:
+        return []
+    gaps = sorted(later - earlier for earlier, later in pairwise(moments))
+    shorter = 0.0
+    for i, gap in enumerate(gaps):
+        if gap >= _SHORTEST_PAUSE and i and gap >= _MUCH_LONGER * shorter / i:
+            return [Pause(start, end - start) for start, end in pairwise(moments) if end - start >= gap]
+        shorter += gap
+    return []
+
+
+def remarks_on_pauses(workload: Workload) -> list[Remark]:
+    """That there are pauses, and how much of the time they take; nothing if there are none, or that is said already."""
+    pauses = pauses_in(workload)
+    if not pauses or any(each.code == "pauses" for each in workload.remarks):
+        return []
+    whole = span_text(max(each.arrival_time for each in workload))
+    longest = max(pauses, key=lambda each: each.lasts)
+    said = f"nothing arrives for {span_text(longest.lasts)}, from {span_text(longest.start)} on, of {whole} in all"
+    if len(pauses) > 1:
+        total = f"{span_text(sum(each.lasts for each in pauses))} of {whole} in all"
+        said = f"nothing arrives in {len(pauses):,} pauses, {total} (the longest: {span_text(longest.lasts)})"
+    return [Remark("pauses", f"{said}: rates over all of it are below those of busy times", warning=True)]
+
+
+def span_text(seconds: float) -> str:
+    """A length of time in words: 17 s, 8.2 min, 2.5 h."""
+    return next(
+        f"{seconds / unit:,.{0 if unit == 1 else 1}f} {name}"
+        for unit, name in ((3600, "h"), (60, "min"), (1, "s"))
+        if seconds >= unit or unit == 1
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A part of a workload that stands for the whole: its busiest stretch, sessions uncut.
+
+
+class WorkloadPart(NamedTuple):
+    """A stretch of a workload."""
+
+    workload: Workload
+    """The requests of the stretch; the first arrives at 0."""
+    first: float
+    """Seconds of the whole, at which its first session or request arrives."""
+    last: float
+    """At which the last one does."""
+
+
+def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
+    """Consecutive sessions of ``num_requests`` requests or a few more, where most tokens arrive per second.
+
+    A session is a request with all turns that follow it. None if no session could be left out.
+    """
+    sessions = _sessions(workload)
+    requests = [0, *accumulate(len(session) for session in sessions)]
+    tokens = [0, *accumulate(sum(len(each.prompt) + each.max_tokens for each in session) for session in sessions)]
+    moments = [_first_arrival(session) for session in sessions]
+    best: tuple[float, int, int] | None = None
+    end = 0
+    for start in range(len(sessions)):
+        while end < len(sessions) and requests[end] - requests[start] < num_requests:
+            end += 1
+        if requests[end] - requests[start] < num_requests:
+            break
+        seconds = max(moments[end - 1] - moments[start], 1e-3)
+        busy = (tokens[end] - tokens[start]) / seconds
+        if best is None or busy > best[0]:
+            best = busy, start, end
+    if best is None or best[2] - best[1] == len(sessions):
+        return None
+    _, start, end = best
+    chosen = {each.request_id for session in sessions[start:end] for each in session}
+    part = [
+        each if each.after else replace(each, arrival_time=each.arrival_time - moments[start])
+        for each in workload
+        if each.request_id in chosen
+    ]
+    return WorkloadPart(workload.with_requests(part), moments[start], moments[end - 1])
+
+
+def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
+    """Requests with those that follow them, by their first arrival."""
+    session_of: dict[str, list[WorkloadRequest]] = {}
+    for request in workload:
+        session: list[WorkloadRequest] = []
+        for other in (session_of[each] for each in request.after):
+            if other is session:
+                continue
+            larger, smaller = (session, other) if len(session) > len(other) else (other, session)
+            larger += smaller  # it answers to several: they belong together
+            session_of |= {each.request_id: larger for each in smaller}
+            session = larger
+        session.append(request)
+        session_of[request.request_id] = session
+    return sorted({id(each): each for each in session_of.values()}.values(), key=_first_arrival)
+
+
+def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
+    return min(each.arrival_time for each in session if not each.after)
