@@ -228,7 +228,7 @@ LOADED_FROM_FILE = "tokenyard_policy_"
 """What the name of a module begins with that was made from a user's file."""
 
 
-def _of_file(kind: type, problem: str) -> str:
+def _file_of_class(kind: type, problem: str) -> str:
     """The file of a user's class, unless the problem names it."""
     file = str(getattr(sys.modules.get(kind.__module__), "__file__", None))
     return f" ({file})" if kind.__module__.startswith(LOADED_FROM_FILE) and file not in problem else ""
@@ -241,7 +241,7 @@ class PolicyError(TokenyardError):
 
     def __init__(self, policy: object, method: str, problem: str) -> None:
         name = type(policy).__name__
-        super().__init__(f"policy {name}.{method} {problem}{_of_file(type(policy), problem)}")
+        super().__init__(f"policy {name}.{method} {problem}{_file_of_class(type(policy), problem)}")
         self.policy = name
         self.method = method
         self.problem = problem
@@ -310,7 +310,7 @@ class LatencyError(TokenyardError):
     def __init__(self, latency: object, method: str, value: object, asked: str, fix: str) -> None:
         name = type(latency).__name__
         super().__init__(
-            f"latency model {name}.{method} = {shown(value)} for {asked}: {fix}{_of_file(type(latency), '')}"
+            f"latency model {name}.{method} = {shown(value)} for {asked}: {fix}{_file_of_class(type(latency), '')}"
         )
         self.latency = name
         self.method = method

@@ -77,7 +77,7 @@ def _paths(name: str | Path, otherwise: str) -> list[Path]:
 # What lies beyond a limit.
 
 
-def _of_limit(arrivals: Sequence[tuple[float, object]], limit: int | None) -> list[Remark]:
+def _limit_remarks(arrivals: Sequence[tuple[float, object]], limit: int | None) -> list[Remark]:
     if limit is None or limit >= len(arrivals):
         return []
     last, whole = arrivals[limit - 1][0], arrivals[-1][0]
@@ -85,7 +85,7 @@ def _of_limit(arrivals: Sequence[tuple[float, object]], limit: int | None) -> li
     return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
 
 
-def _of_left_out(options: ReadOptions) -> list[Remark]:
+def _left_out_remarks(options: ReadOptions) -> list[Remark]:
     """What lies beyond the limit of a file whose later lines were counted, not read."""
     left = options.left_out
     if options.limit is None or not left.count:
@@ -269,7 +269,7 @@ def _foreign(spec: str, options: ReadOptions) -> Workload:
     if options.limit is None or len(made) <= options.limit:
         return made
     options.left_out.count = len(made) - options.limit
-    return made.with_requests(list(made)[: options.limit]).with_notes(_of_left_out(options))
+    return made.with_requests(list(made)[: options.limit]).with_notes(_left_out_remarks(options))
 
 
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
@@ -287,13 +287,13 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     read = [read_log(source, kind, log) for source, kind in held]
     name = " ".join(map(str, paths))
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
-    remarks = [each for one in read for each in _of_file(one, len(read))]
+    remarks = [each for one in read for each in _file_remarks(one, len(read))]
     logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
     from_ends = any(each.code == "ends" for each in remarks)
     arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
-    remarks += [*of_models, *assumed, *_of_limit(arrivals, options.limit)]
+    remarks += [*of_models, *assumed, *_limit_remarks(arrivals, options.limit)]
     if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
-        remarks += _doubts([each.moment for each in logged if each.moment is not None])
+        remarks += _unit_doubts([each.moment for each in logged if each.moment is not None])
     codes = {each.code for each in remarks}
     doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
@@ -319,7 +319,7 @@ def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], t
         raise ConfigError("turns_follow", True, fix)
 
 
-def _of_file(read: LogRead, files: int) -> Iterator[Remark]:
+def _file_remarks(read: LogRead, files: int) -> Iterator[Remark]:
     """Remarks on one of several files, by its name."""
     for each in read.remarks:
         yield each if files == 1 else Remark(each.code, f"{read.path.name}: {each.text}", each.warning)
@@ -356,15 +356,15 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         notes=about.remarks,
         kind=format,
     )
-    if of_limit := _of_left_out(options):
+    if of_limit := _left_out_remarks(options):
         workload = workload.with_notes(of_limit)
     if format != _OWN_FORMAT or is_timed or about.says_unit:
         return workload
-    doubts = _doubts([each.arrival_time for each in workload if not each.after])
+    doubts = _unit_doubts([each.arrival_time for each in workload if not each.after])
     return workload.with_notes(doubts) if doubts else workload
 
 
-def _doubts(moments: Sequence[float]) -> list[Remark]:
+def _unit_doubts(moments: Sequence[float]) -> list[Remark]:
     doubt = doubt_of_seconds(moments)
     return [] if doubt is None else [Remark("time_unit", doubt, warning=True)]
 

@@ -255,7 +255,7 @@ class Workload:
         """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
         self.remarks = as_remarks(notes)
         """What was left out or assumed when it was read, and what looks wrong in it."""
-        self.requests = tuple(_of_requests(name, requests))
+        self.requests = tuple(_checked_requests(name, requests))
         if not self.requests:
             raise WorkloadError(name, 0, "holds no request")
         seen: set[str] = set()
@@ -432,7 +432,7 @@ class Workload:
         )
 
 
-def _of_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:
+def _checked_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:
     if not isinstance(requests, Iterable):
         raise WorkloadError(name, 0, f"requests = {shown(requests)}: give a list of WorkloadRequest")
     for each in requests:

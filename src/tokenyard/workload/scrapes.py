@@ -145,7 +145,9 @@ def _rises(column: Numbers) -> Numbers:
 def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
     """Read either form. Raises WorkloadError; ConfigError if several models are served and none is named."""
     text = data.decode("utf-8", "replace")
-    found = _of_answers(text, source) if text.lstrip().startswith(("{", "[")) else _of_texts(text, source)
+    found = (
+        _samples_of_answers(text, source) if text.lstrip().startswith(("{", "[")) else _samples_of_texts(text, source)
+    )
     samples: dict[_Key, dict[float, float]] = {}
     models: set[str] = set()
     for name, labels, moment, value in found:
@@ -170,7 +172,7 @@ def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scr
 _Sample = tuple[str, Mapping[str, str], float, float]
 
 
-def _of_texts(text: str, source: str) -> Iterator[_Sample]:
+def _samples_of_texts(text: str, source: str) -> Iterator[_Sample]:
     scraped: float | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#"):
@@ -203,7 +205,7 @@ def _finite(text: str) -> float | None:
     return None if value is None or isinf(value) else value
 
 
-def _of_answers(text: str, source: str) -> Iterator[_Sample]:
+def _samples_of_answers(text: str, source: str) -> Iterator[_Sample]:
     for result in _results(text, source):
         if not isinstance(result, dict) or not isinstance(result.get("metric"), dict):
             continue

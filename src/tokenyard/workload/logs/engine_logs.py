@@ -348,7 +348,7 @@ def read_sglang_log(source: Source, reading: LogReading) -> Iterator[LoggedReque
     """The requests that ended, in the order in which they did; other lines are passed over."""
     received: dict[str, object] = {}
     for number, raw in source.lines():
-        told = _told(raw.decode("utf-8", "replace"))
+        told = _read_line(raw.decode("utf-8", "replace"))
         if told is None:
             continue
         when, request_id, meta = told
@@ -368,11 +368,11 @@ def read_sglang_log(source: Source, reading: LogReading) -> Iterator[LoggedReque
             yield logged
 
 
-def _told(text: str) -> tuple[object, str, Mapping[str, Any] | None] | None:
+def _read_line(text: str) -> tuple[object, str, Mapping[str, Any] | None] | None:
     """When, of which request, and what its end says (None: it was received); None for any other line."""
     at = text.find("{")
     if at >= 0 and SAYS_SGLANG.search(text[at:]) and "obj=" not in text[:at]:
-        return _told_in_json(text[at:])
+        return _read_json_line(text[at:])
     found = _SGLANG_LOG_LINE.search(text)
     if found is None:
         return None
@@ -385,7 +385,7 @@ def _told(text: str) -> tuple[object, str, Mapping[str, Any] | None] | None:
     return (found["when"], meta.pop("id"), meta) if "id" in meta else None
 
 
-def _told_in_json(text: str) -> tuple[object, str, Mapping[str, Any] | None] | None:
+def _read_json_line(text: str) -> tuple[object, str, Mapping[str, Any] | None] | None:
     try:
         record = msgspec.json.decode(text)
     except BAD_JSON:

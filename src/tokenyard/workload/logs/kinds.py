@@ -148,12 +148,20 @@ def kind_of(source: Source, options: LogOptions) -> str:
     if any(SIGN.search(text) or SAYS_REQUESTS.search(text) for text in texts):
         return "vllm-log"
     if other := what_it_is(source.beginning):
-        raise WorkloadError(source.path, 0, f"{other}. {_read()}")
-    if source.is_json:
-        found = _best(_JSON, _json_records(source))
-        if found is None and options.columns and source.first_records():
-            return "jsonl"
-        return found or _unknown(source)
+        raise WorkloadError(source.path, 0, f"{other}. {_readable()}")
+    found = _json_kind(source, options) if source.is_json else _csv_kind(source, options)
+    if found is None:
+        raise _unknown_kind(source)
+    return found
+
+
+def _json_kind(source: Source, options: LogOptions) -> str | None:
+    found = _best(_JSON, _json_records(source))
+    return "jsonl" if found is None and options.columns and source.first_records() else found
+
+
+def _csv_kind(source: Source, options: LogOptions) -> str | None:
+    """Raises WorkloadError for a file that begins as JSON, and is none."""
     if source.first.lstrip()[:1] in (b"{", b"["):
         _refuse_what_lacks(source)
         source.require_json()
@@ -164,7 +172,7 @@ def kind_of(source: Source, options: LogOptions) -> str:
     named = {normal(column) for column in options.columns.values()}
     if named and named <= {normal(cell) for cell in cells}:
         return "csv"
-    return _best(_CSV, [dict.fromkeys(cells, "1")]) or _best(_CSV, [first_row(source)]) or _unknown(source)
+    return _best(_CSV, [dict.fromkeys(cells, "1")]) or _best(_CSV, [first_row(source)])
 
 
 def _json_records(source: Source) -> list[Mapping[str, Any]]:
@@ -194,8 +202,8 @@ def _has(view: RecordView, names: Sequence[str]) -> bool:
     return any(view.find(name[1:-1]).value is not None if name.startswith("<") else view.has(name) for name in names)
 
 
-def _unknown(source: Source) -> str:
-    """Raises WorkloadError: what the file has, and what would be read."""
+def _unknown_kind(source: Source) -> WorkloadError:
+    """The error for a file of no known kind: what it has, and what would be read. Raises one for a known lack."""
     _refuse_what_lacks(source)
     names: list[str] = []
     if source.is_json:
@@ -206,7 +214,7 @@ def _unknown(source: Source) -> str:
             names = header_of(source.first)[1]
     has = f"; it has {', '.join(map(shown, names[:_MOST_NAMES]))}" if names else ""
     fix = "name one with --format, or its columns with --columns arrival_time=NAME,prompt_len=NAME,max_tokens=NAME"
-    raise WorkloadError(source.path, source.first_number, f"is of no known format: {_read()}; {fix}{has}{_OWN}")
+    return WorkloadError(source.path, source.first_number, f"is of no known format: {_readable()}; {fix}{has}{_OWN}")
 
 
 def _refuse_what_lacks(source: Source) -> None:
@@ -214,5 +222,5 @@ def _refuse_what_lacks(source: Source) -> None:
         raise WorkloadError(source.path, 0, lacks)
 
 
-def _read() -> str:
+def _readable() -> str:
     return f"Read are {', '.join(FORMATS)}, and logs of kind {', '.join(LOGS)}"

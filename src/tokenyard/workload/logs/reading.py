@@ -134,13 +134,13 @@ def doubts_of(logged: Sequence[LoggedRequest], *, drawn: bool, has_length_doubts
     if len(logged) < _FEWEST:
         return
     if not has_length_doubts:
-        yield from _of_lengths(logged)
-    yield from _of_totals(logged)
+        yield from _length_doubts(logged)
+    yield from _total_doubts(logged)
     moments = sorted(each.moment for each in logged if each.moment is not None)
     if len(moments) >= _FEWEST:
-        yield from _of_twins(logged)
+        yield from _twin_doubts(logged)
     if not drawn and len(moments) >= _FEWEST:
-        yield from _of_times(moments)
+        yield from _time_doubts(moments)
 
 
 def models_of(logged: Sequence[LoggedRequest]) -> Counter[str]:
@@ -148,7 +148,7 @@ def models_of(logged: Sequence[LoggedRequest]) -> Counter[str]:
     return Counter(each.model for each in logged if each.model is not None)
 
 
-def _of_lengths(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+def _length_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     for what, lengths, cause in (
         ("prompts", [each.prompt_tokens for each in logged], "a benchmark's, a default value, or the wrong column"),
         (
@@ -174,7 +174,7 @@ def _of_lengths(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
         yield _doubt("same_column", "every prompt is as long as its output: is one column taken for both?")
 
 
-def _of_totals(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+def _total_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     totals = [(each.prompt_tokens + each.output_tokens, each.total_tokens) for each in logged if each.total_tokens]
     wrong = sum(told != total for told, total in totals)
     if totals and wrong > _MOST_MISMATCHES * len(totals):
@@ -182,7 +182,7 @@ def _of_totals(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
         yield _doubt("totals", text + "tokens of another kind (reasoning, cached ones), or the wrong columns?")
 
 
-def _of_twins(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+def _twin_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     """Requests that are like another one to the fraction of a second and in both lengths: hardly by chance."""
     seen = Counter((each.moment, each.prompt_tokens, each.output_tokens) for each in logged if each.moment is not None)
     distinct = {(prompt, output) for _, prompt, output in seen}
@@ -192,7 +192,7 @@ def _of_twins(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
         yield _doubt("twins", text + "does the log tell of them twice (exports that overlap)?")
 
 
-def _of_times(moments: Sequence[float]) -> Iterator[Remark]:
+def _time_doubts(moments: Sequence[float]) -> Iterator[Remark]:
     count, distinct = len(moments), len(set(moments))
     if distinct == 1:
         yield _doubt("all_at_once", f"all {count:,} requests arrive at one instant: rounded or exported times?")
