@@ -140,7 +140,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         seats = settled.max_num_seqs
         most = np.array((seats, seats, _MOST, 1.0, _MOST, _MOST), np.float32)
         self.observation_space = spaces.Box(np.zeros_like(most), most)
-        self._choices = settled.max_num_seqs, len(_SHARES), 2
+        self._choices = [settled.max_num_seqs, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
         self._seen: SimpleQueue[Seen | RunResult | BaseException] = SimpleQueue()
         self._said: SimpleQueue[StepLimits | None] = SimpleQueue()
@@ -183,7 +183,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         if self._thread is None:
             raise ConfigError("action", action, "there is no episode: call reset() first")
         if not self.action_space.contains(np.asarray(action)):
-            raise ConfigError("action", action, f"give [seats, prompts, hold] below {list(self._choices)}")
+            raise ConfigError("action", action, f"give [seats, prompts, hold] below {self._choices}")
         seats, prompts, hold = (int(each) for each in action)
         tokens = max(int(_SHARES[prompts] * self._tokens), 1)
         holds: Any = "decodes" if hold else ()

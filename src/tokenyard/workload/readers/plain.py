@@ -38,6 +38,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,7 @@ import numpy as np
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
-from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.errors import ConfigError, FileError, WorkloadError, shown
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
@@ -311,14 +312,20 @@ def plain_lines(workload: Workload) -> Iterator[bytes]:
 
 
 def write_plain(workload: Workload, target: Path) -> None:
-    """A workload as a file of this format, packed where its name ends in .gz: all lines or no file."""
+    """A workload as a file of this format, packed where its name ends in .gz: all lines or no file.
+
+    Raises FileError where it cannot be written.
+    """
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
             file.writelines(plain_lines(workload))
         draft.replace(target)
+    except OSError as error:
+        raise FileError(target, f"cannot be written: {error.strerror or error}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _written(request: WorkloadRequest) -> dict[str, object]:
