@@ -285,12 +285,8 @@ class Workload:
 
         Read again, it replays as it does now. Raises ConfigError where the file cannot be written.
         """
-        target = Path(path)
-        try:
-            # The format's reader makes workloads: it stands above them.
-            import_module("tokenyard.workload.readers.plain").write_plain(self, target)
-        except OSError as error:
-            raise ConfigError("path", str(target), f"cannot be written: {error.strerror or error}") from None
+        # The format's reader makes workloads: it stands above them.
+        import_module("tokenyard.workload.readers.plain").write_plain(self, Path(path))
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""

@@ -49,7 +49,7 @@ import numpy as np
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
-from tokenyard.errors import ConfigError, FileError, WorkloadError, shown
+from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
@@ -314,7 +314,7 @@ def plain_lines(workload: Workload) -> Iterator[bytes]:
 def write_plain(workload: Workload, target: Path) -> None:
     """A workload as a file of this format, packed where its name ends in .gz: all lines or no file.
 
-    Raises FileError where it cannot be written.
+    Raises ConfigError where it cannot be written.
     """
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -322,7 +322,7 @@ def write_plain(workload: Workload, target: Path) -> None:
             file.writelines(plain_lines(workload))
         draft.replace(target)
     except OSError as error:
-        raise FileError(target, f"cannot be written: {error.strerror or error}") from None
+        raise ConfigError("path", str(target), f"cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
