@@ -156,10 +156,11 @@ def test_every_field_of_a_request_is_drawn() -> None:
     }
 
 
-def test_what_has_no_room_in_the_format_is_refused() -> None:
-    late = WorkloadRequest(request_id="a", prompt=StreamTokens.unique(1, 5), max_tokens=1, arrival_time=1e12)
-    with pytest.raises(WorkloadError, match=r"request 'a' cannot be written: arrival_time = 1000000000000\.0: give"):
-        list(plain_lines(Workload("mine", [late])))
+@pytest.mark.parametrize("wrong", [{"priority": 2**40}, {"images": (MultiModalItem(mm_hash="x", offset=9, length=9),)}])
+def test_what_has_no_room_in_the_format_is_refused(wrong: dict[str, Any]) -> None:
+    request = WorkloadRequest(request_id="a", prompt=StreamTokens.unique(1, 5), max_tokens=1, **wrong)
+    with pytest.raises(WorkloadError, match=rf"request 'a' cannot be written: {next(iter(wrong))}"):
+        list(plain_lines(Workload("mine", [request])))
 
 
 def _weka(tmp_path: Path) -> Path:

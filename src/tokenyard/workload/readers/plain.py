@@ -151,12 +151,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     for number, line in limited(lines, options):
         row = decode(decoder, path, number, line)
         after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
-        images = _images(row)
-        problem = (
-            _prompt_problem(row)
-            or _image_problem(row, images)
-            or _order_problem(row, after, seen, options.seconds_per_unit)
-        )
+        problem = _row_problem(row, after, seen, options.seconds_per_unit)
         if problem:
             raise WorkloadError(path, number, problem)
         seen.add(row.request_id)
@@ -179,11 +174,16 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             priority=row.priority,
             lora_name=row.lora_name,
             cache_salt=row.cache_salt,
-            images=images,
+            images=_images(row),
             output_seed=own if row.output_seed is None else row.output_seed,
             predicted_output_tokens=row.predicted_output_tokens,
             meta=row.meta,
         )
+
+
+def _row_problem(row: _PlainRow, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
+    """What is wrong with a row whose fields are well-formed, or None; ``seen`` are the ids of the lines before."""
+    return _prompt_problem(row) or _image_problem(row, _images(row)) or _order_problem(row, after, seen, unit)
 
 
 def _images(row: _PlainRow) -> tuple[MultiModalItem, ...]:
@@ -302,9 +302,10 @@ def plain_lines(workload: Workload) -> Iterator[bytes]:
     decoder, seen = msgspec.json.Decoder(_PlainRow), set[str]()
     for request in workload:
         line = msgspec.json.encode(_written(request))
-        decoded = decode(decoder, Path(workload.name), 0, line)
-        problem = _prompt_problem(decoded) or _image_problem(decoded, _images(decoded))
-        problem = problem or _order_problem(decoded, request.after, seen, 1.0)
+        try:
+            problem = _row_problem(decode(decoder, Path(workload.name), 0, line), request.after, seen, 1.0)
+        except WorkloadError as error:
+            problem = error.problem
         if problem:
             raise WorkloadError(workload.name, 0, f"request {shown(request.request_id)} cannot be written: {problem}")
         seen.add(request.request_id)
