@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
@@ -140,27 +140,27 @@ def request_from(
     choices = view.first(_CHOICES).value
     if isinstance(choices, int | str) and str(choices).isdecimal() and 1 < int(choices) <= _MOST_CHOICES:
         reading.with_choices += 1
-    moment, duration, says_unit = _times(fields, reading, default)
-    prompt_tokens, cached = _prompt(view, fields, reading, prompt)
+    times = _times(fields, reading, default)
+    prompt_tokens, cached_tokens = _prompt(view, fields, reading, prompt)
     total = fields.find("total_tokens").value
     logged = LoggedRequest(
-        moment,
-        prompt_tokens,
-        _output(view, reading, output),
-        cached,
-        duration,
-        fields.identity("request_id"),
-        _named(view, reading, "group"),
-        fields.text("lora_name"),
-        says_unit,
-        fields.identity("session"),
-        fields.identity("user"),
-        _priority(fields, reading),
-        fields.text("model"),
-        None if total is None else tokens_of(total, "total_tokens", 0),
-        None if span is None else str(span),
-        fields.identity("tier"),
-        _reasoning(view, reading, output),
+        moment=times.moment,
+        prompt_tokens=prompt_tokens,
+        output_tokens=_output(view, reading, output),
+        cached_tokens=cached_tokens,
+        duration=times.duration,
+        request_id=fields.identity("request_id"),
+        group=_named(view, reading, "group"),
+        lora_name=fields.text("lora_name"),
+        says_unit=times.says_unit,
+        session=fields.identity("session"),
+        user=fields.identity("user"),
+        priority=_priority(fields, reading),
+        model=fields.text("model"),
+        total_tokens=None if total is None else tokens_of(total, "total_tokens", 0),
+        span=None if span is None else str(span),
+        tier=fields.identity("tier"),
+        reasoning_tokens=_reasoning(view, reading, output),
     )
     fields.took()
     return logged
@@ -228,40 +228,70 @@ def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: Foun
     return tokens_of(tokens, "prompt_len", 1), min(cached, tokens)
 
 
-def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
-    """The request's moment, its duration, and whether the unit of the moment was said."""
-    start, end = fields.find("arrival_time"), fields.find("end_time")
-    if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
-        end = fields.without("end_time", _UNIX_TIME)
-    is_of_the_record = _RECORD_TIME in normals(start.name) and "arrival_time" not in reading.options.columns
-    # Azure's durations are milliseconds, whatever they are called (TotalTime, DurationMs).
-    duration = _duration(fields, reading, TimeUnit.MILLISECONDS if is_of_the_record and default is None else default)
-    if is_of_the_record and duration is not None:
-        start, end = FoundValue(), start if end.value is None else end
-    elif is_of_the_record:
-        said = f"{start.name} is when the record was made, at the end of a call or later; it is taken as the arrival"
-        reading.note("record_times", f"{said}, as nothing says how long calls took", warning=True)
-    if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
-        duration, start, end = seconds_of(start.value), FoundValue(), logged
-    elif _is_nginx_duration(start) and end.value is not None:
-        duration, start = seconds_of(start.value), FoundValue()
-    moment = None if start.value is None else _moment(reading, start)
-    if end.value is not None and (moment is None or duration is None):
-        ended = _moment(reading, end)
-        if ended is None:
-            return moment, duration, unit_in_name(start.name) is not None
-        if moment is None and duration is not None:
-            moment = ended - duration
-            reading.note("ends", f"arrivals are {end.name} less the duration")
-        elif moment is not None and ended >= moment:
-            duration = ended - moment
-    return moment, duration, unit_in_name(start.name) is not None
+# ---- times, which services call alike and mean different things by
 
 
 _RECORD_TIME = "timegenerated"
 """What Azure calls the moment at which a record was made."""
 _REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
 """What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
+
+
+class _Times(NamedTuple):
+    """When a request came, and how long it took, as far as its record says; in seconds."""
+
+    moment: float | None
+    duration: float | None
+    says_unit: bool
+    """Whether the name of the field says the unit of the moment."""
+
+
+class _TimeFields(NamedTuple):
+    """Where a record says them."""
+
+    start: FoundValue
+    end: FoundValue
+    duration: float | None
+    """Seconds."""
+
+
+def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> _Times:
+    start, end, duration = _time_fields(fields, reading, default)
+    moment = None if start.value is None else _moment(reading, start)
+    if end.value is not None and (moment is None or duration is None):
+        ended = _moment(reading, end)
+        if ended is not None and moment is None and duration is not None:
+            moment = ended - duration
+            reading.note("ends", f"arrivals are {end.name} less the duration")
+        elif ended is not None and moment is not None and ended >= moment:
+            duration = ended - moment
+    return _Times(moment, duration, says_unit=unit_in_name(start.name) is not None)
+
+
+def _time_fields(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> _TimeFields:
+    start, end = fields.find("arrival_time"), fields.find("end_time")
+    if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
+        end = fields.without("end_time", _UNIX_TIME)
+    if _RECORD_TIME in normals(start.name) and "arrival_time" not in reading.options.columns:
+        return _azure_times(fields, reading, start, end, default)
+    if _is_nginx_duration(start):
+        logged = fields.without("arrival_time", _REQUEST_TIME)
+        ended = end if logged.value is None else logged
+        if ended.value is not None:
+            return _TimeFields(FoundValue(), ended, seconds_of(start.value))
+    return _TimeFields(start, end, _duration(fields, reading, default))
+
+
+def _azure_times(
+    fields: _Fields, reading: LogReading, start: FoundValue, end: FoundValue, default: TimeUnit | None
+) -> _TimeFields:
+    """Azure's records are made when a call has ended; its durations are milliseconds, whatever they are called."""
+    duration = _duration(fields, reading, default or TimeUnit.MILLISECONDS)
+    if duration is not None:
+        return _TimeFields(FoundValue(), start if end.value is None else end, duration)
+    said = f"{start.name} is when the record was made, at the end of a call or later; it is taken as the arrival"
+    reading.note("record_times", f"{said}, as nothing says how long calls took", warning=True)
+    return _TimeFields(start, end, None)
 
 
 def _is_unix(value: object) -> bool:
