@@ -243,7 +243,7 @@ def arrivals_of(
     ``drawn``: arrivals are drawn anyway, so that the log need not say any. ``from_ends``: moments are ends less
     durations.
     """
-    timed = [each for each in logged if each.moment is not None]
+    timed = _with_times(logged)
     if drawn or not timed:
         if not drawn:
             raise WorkloadError(
@@ -251,22 +251,13 @@ def arrivals_of(
             )
         return [(0.0, each) for each in logged], []
     notes = []
-    if max(each.moment or 0.0 for each in timed) >= LEAST_UNIX:  # 0 stands for none, where a service was told no time
-        timed = [each for each in timed if each.moment]
     if len(timed) < len(logged):
         text = f"{len(logged) - len(timed):,} requests without a time were left out"
         notes.append(Remark("no_time", text, warning=True))
-    moments = [_arrival(each, options) for each in timed]
     if options.stamped is Stamp.COMPLETION:
-        without = sum(each.duration is None for each in timed)
-        if without:
-            raise WorkloadError(
-                path,
-                0,
-                f"{without:,} of {len(timed):,} requests say no duration, and their times are completions: name its "
-                "column (--columns duration=NAME)",
-            )
+        _require_durations(path, timed)
         notes.append(Remark("completions", "arrivals are completions less durations"))
+    moments = [_arrival(each, options) for each in timed]
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
     if arrivals[-1][0] > MAX_SECONDS:
@@ -279,6 +270,25 @@ def arrivals_of(
         )
         notes.append(Remark("slow_tokens", text, warning=True))
     return arrivals, notes
+
+
+def _with_times(logged: Sequence[LoggedRequest]) -> list[LoggedRequest]:
+    """The requests that say a time. Among Unix times 0 is none: a service writes it that was told no time."""
+    timed = [each for each in logged if each.moment is not None]
+    is_unix = max((each.moment or 0.0 for each in timed), default=0.0) >= LEAST_UNIX
+    return [each for each in timed if each.moment] if is_unix else timed
+
+
+def _require_durations(path: object, timed: Sequence[LoggedRequest]) -> None:
+    """Raise WorkloadError unless all requests say how long they took."""
+    without = sum(each.duration is None for each in timed)
+    if without:
+        raise WorkloadError(
+            path,
+            0,
+            f"{without:,} of {len(timed):,} requests say no duration, and their times are completions: name its column "
+            "(--columns duration=NAME)",
+        )
 
 
 def _by_moment(item: tuple[float, LoggedRequest]) -> float:
