@@ -142,7 +142,8 @@ def totals(
     snapshots, ends, lookups = (trace[name] for name in ("step_snapshot", "request_finished", "prefix_cache_lookup"))
 
     def part(figure: str, words: str) -> str:
-        return next(text.replace(words, "") for text in shown[figure] if words in text)
+        # What is left out stands for none: the lines have to say so as well.
+        return next((text.replace(words, "") for text in shown[figure] if words in text), "0")
 
     yield Figure("steps", shown["steps"][0], len(snapshots))
     for name, key in (("running", "num_running"), ("waiting", "num_waiting")):

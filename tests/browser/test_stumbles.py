@@ -218,3 +218,24 @@ def test_axe_finds_nothing_beside_a_filter_and_a_selection(open_files: Open, two
         page.get_by_role("tab", name=name).click()
         settled(page, "document.getElementById('view').innerText.length")
         assert (name, faults(page, axe), page.evaluate(fits)) == (name, [], True)
+
+
+def test_a_picture_that_is_moved_computes_no_verdict_anew(open_files: Open, two: Path) -> None:
+    page = opened(open_files, two)
+    for _ in range(3):
+        page.keyboard.press("w")
+    page.wait_for_timeout(500)
+    page.evaluate(
+        """() => {
+            window.busy = 0;
+            const watch = new MutationObserver(() => window.busy += 1);
+            watch.observe(document.querySelector(".overview"), {attributes: true, attributeFilter: ["aria-busy"]});
+        }"""
+    )
+    before = page.url
+    for key in "dddaaa":
+        page.keyboard.press(key)
+        page.wait_for_timeout(150)
+    settled(page)
+    assert page.url != before or page.evaluate("location.hash.includes('zoom=')")
+    assert page.evaluate("window.busy") == 0

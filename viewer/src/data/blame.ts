@@ -9,7 +9,7 @@ import { MISSING, type Range, type RequestIndex, type Row } from "./model/column
 import { type Asked, type Blame, type BlamedGroup, type Burst, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
-import { inSlices } from "./slices";
+import { breathe, inSlices } from "./slices";
 import { adapterOf, isOfSeats, isOfSlots, isOfTokens, traits } from "./takers";
 import { victimsOf } from "./victims";
 import { familyOf } from "./wording";
@@ -59,20 +59,23 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     },
     signal,
   );
-  const victims = victimsOf(store, range);
+  const victims = await victimsOf(store, range, signal);
   const groups = groupsOf(store, culprits, everywhere);
   await findBursts(store, groups, signal);
   return { range, totals, unnamed, culprits, victims, groups };
 }
 
-/** Of a group's part: one with less is not named. */
+/** Of a loss, and times what of all requests are theirs: groups with less are not named. */
 const NAMED = 0.5;
+const OVER = 1.5;
 
 async function findBursts(store: TraceStore, groups: readonly BlamedGroup[], signal?: AbortSignal): Promise<void> {
   const { requests, rows, steps } = store;
   const [begin, end] = [steps.ts[0], endOfRow(store, rows - 1)];
   const times = new Map<string, number[]>();
-  for (const { key, name, share } of groups) if (share >= NAMED) times.set(`${[key, name]}`, []);
+  for (const { key, name, share, part } of groups) {
+    if (share >= NAMED && share >= OVER * part) times.set(`${[key, name]}`, []);
+  }
   const look = (request: RequestIndex) => {
     const at = requests.arrivalTime[request];
     if (Number.isNaN(at)) return;
@@ -81,7 +84,10 @@ async function findBursts(store: TraceStore, groups: readonly BlamedGroup[], sig
   if (times.size > 0) await inSlices(0, requests.count - 1, look, signal);
   for (const group of groups) {
     const came = times.get(`${[group.key, group.name]}`);
-    if (came) group.burst = burstOf(Float64Array.from(came).sort(), end - begin);
+    if (!came) continue;
+    await breathe();
+    signal?.throwIfAborted();
+    group.burst = burstOf(Float64Array.from(came).sort(), end - begin);
   }
 }
 

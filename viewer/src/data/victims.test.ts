@@ -36,8 +36,8 @@ const many = (number: number, one: Given): Given[] => Array.from({ length: numbe
 const at = { arrived: 10, scheduled: 11 };
 
 describe("victims", () => {
-  it("names the group that most of the waiting was of", () => {
-    const found = victimsOf(
+  it("names the group that most of the waiting was of", async () => {
+    const found = await victimsOf(
       storeOf([...many(20, { adapter: "a", ...at }), ...many(2, { adapter: "b", arrived: 10, scheduled: 60 })]),
       { first: 0, last: 0 },
     );
@@ -45,8 +45,8 @@ describe("victims", () => {
     expect(found?.groups.map(({ name, share, requests }) => [name, share, requests])).toEqual([["b", 100 / 120, 2]]);
   });
 
-  it("names a few of one kind together", () => {
-    const found = victimsOf(
+  it("names a few of one kind together", async () => {
+    const found = await victimsOf(
       storeOf([
         ...many(20, { adapter: "a", ...at }),
         ...many(3, { adapter: "b", arrived: 10, scheduled: 30 }),
@@ -58,8 +58,8 @@ describe("victims", () => {
     expect(found?.groups.map(({ name }) => name)).toEqual(["b", "c"]);
   });
 
-  it("says whose waiting it was where none stands out", () => {
-    const found = victimsOf(
+  it("says whose waiting it was where none stands out", async () => {
+    const found = await victimsOf(
       storeOf([
         ...many(9, { adapter: "a", arrived: 10, scheduled: 20 }),
         ...many(6, { adapter: "b", arrived: 10, scheduled: 20 }),
@@ -72,14 +72,14 @@ describe("victims", () => {
       ["a", 90],
       ["b", 60],
     ]);
-    const lone = victimsOf(storeOf(many(9, { adapter: "a", ...at })), { first: 0, last: 0 });
+    const lone = await victimsOf(storeOf(many(9, { adapter: "a", ...at })), { first: 0, last: 0 });
     expect([lone?.groups, lone?.parts]).toEqual([[], []]);
   });
 
-  it("names none where all waited alike, and counts those who were never scheduled", () => {
+  it("names none where all waited alike, and counts those who were never scheduled", async () => {
     const alike = [...many(6, { adapter: "a", ...at }), ...many(6, { adapter: "b", ...at })];
-    expect(victimsOf(storeOf(alike), { first: 0, last: 0 })?.groups).toEqual([]);
-    const stuck = victimsOf(storeOf([{ adapter: "a", arrived: 40, scheduled: Number.NaN, priority: 3 }]), {
+    expect((await victimsOf(storeOf(alike), { first: 0, last: 0 }))?.groups).toEqual([]);
+    const stuck = await victimsOf(storeOf([{ adapter: "a", arrived: 40, scheduled: Number.NaN, priority: 3 }]), {
       ...{ first: 0, last: 0 },
     });
     expect([stuck?.seconds, stuck?.priority]).toEqual([60, 3]);

@@ -1,9 +1,10 @@
 /** Who waited in a stretch: the time that requests stood in the queue within it, and what those have in common who did. */
 
 import { endOfRow } from "./lives";
-import { MISSING, type Range } from "./model/columns";
+import { MISSING, type Range, type RequestIndex } from "./model/columns";
 import type { Trait, VictimGroup, Victims } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
+import { inSlices } from "./slices";
 import { traits } from "./takers";
 
 /** Of the waiting: smaller shares are not most of it. */
@@ -27,17 +28,17 @@ interface Sum {
   there: number;
 }
 
-export function victimsOf(store: TraceStore, range: Range): Victims | null {
+export async function victimsOf(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Victims | null> {
   const begin = store.steps.ts[range.first];
   const end = endOfRow(store, range.last);
   const { arrivalTime, firstScheduledTime, finishedTime, priority, count } = store.requests;
   const sums = new Map<string, Sum>();
   const byPriority = new Map<number, number>();
   let [seconds, there] = [0, 0];
-  for (let request = 0; request < count; request++) {
+  const look = (request: RequestIndex) => {
     const arrived = arrivalTime[request];
     // Not `>=`: of a request that did not end nothing is known.
-    if (!(arrived < end) || finishedTime[request] < begin) continue;
+    if (!(arrived < end) || finishedTime[request] < begin) return;
     there += 1;
     const left = firstOf(firstScheduledTime[request], finishedTime[request], end);
     const waited = Math.max(Math.min(left, end) - Math.max(arrived, begin), 0);
@@ -53,7 +54,8 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
         ...{ seconds: sum.seconds + waited, there: sum.there + 1, requests: sum.requests + Number(waited > 0) },
       });
     }
-  }
+  };
+  await inSlices(0, count - 1, look, signal);
   if (!(seconds > 0)) return null;
   const most = [...byPriority].sort((a, b) => b[1] - a[1])[0];
   const all = [...sums.values()];

@@ -84,7 +84,8 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
   const { stretches, late } = useMemo(
     () => worstIn(store, range, whole, ofRun.found),
-    [store, changed, range, whole, ofRun.found],
+    // Not the range itself: whatever the address keeps makes another one, as a picture that is moved.
+    [store, changed, range.first, range.last, whole, ofRun.found],
   );
   const worst = stretches[0];
   const blamed = worst ? rowsOf(store, worst) : range;

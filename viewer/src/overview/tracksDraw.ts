@@ -110,7 +110,9 @@ export function drawTracks(canvas: HTMLCanvasElement, scene: TracksScene): void 
   track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, mostKv, 1);
   top += TRACK + TRACK_GAP;
   const tall = scene.takers.length > 0 ? TALL : TRACK;
-  const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, shortCount);
+  // A mean by slice, unlike the peaks above it, which are those of steps.
+  const slice = (value: number) => `${shortCount(value)} in a bar`;
+  const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, slice);
   takers(ink, scene, top, tall, high);
   scene.engines.forEach((each, at) => {
     engine(ink, scene, each, enginesTop(scene) + at * ENGINE);
