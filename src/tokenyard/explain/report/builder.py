@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -106,12 +105,17 @@ class ReportBuilder:
         self._waiting.join(other._waiting)
         self._buckets += other._buckets
         self._reasons += other._reasons
-        for name in ("_steps", "_lookups", "_prompt_tokens", "_local_hits", "_external_hits", "_omitted_ids"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("_preemptions", "_recomputed", "_sampled"):
-            setattr(self, name, _over(sum, getattr(self, name), getattr(other, name)))
-        for name in ("_peak_kv_use", "_peak_dram_use"):
-            setattr(self, name, _over(max, getattr(self, name), getattr(other, name)))
+        self._steps += other._steps
+        self._lookups += other._lookups
+        self._prompt_tokens += other._prompt_tokens
+        self._local_hits += other._local_hits
+        self._external_hits += other._external_hits
+        self._omitted_ids += other._omitted_ids
+        self._preemptions = _sum(self._preemptions, other._preemptions)
+        self._recomputed = _sum(self._recomputed, other._recomputed)
+        self._sampled = _sum(self._sampled, other._sampled)
+        self._peak_kv_use = _largest(self._peak_kv_use, other._peak_kv_use)
+        self._peak_dram_use = _largest(self._peak_dram_use, other._peak_dram_use)
 
     # ---- facts
 
@@ -429,10 +433,14 @@ class ReportBuilder:
         )
 
 
-def _over(how: Callable[[Iterable[Any]], Any], *values: Any) -> Any:
-    """Sum or maximum of the values that there are."""
-    known = [value for value in values if value is not None]
-    return how(known) if known else None
+def _sum(a: int | None, b: int | None) -> int | None:
+    """The sum of what is known."""
+    return b if a is None else a + (b or 0)
+
+
+def _largest(a: float | None, b: float | None) -> float | None:
+    """The larger of what is known."""
+    return max((each for each in (a, b) if each is not None), default=None)
 
 
 def _per(count: int | None, seconds: float | None) -> float | None:
