@@ -12,7 +12,7 @@ from tokenyard.errors import TraceError
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.printing.whatif import off_by, print_check, print_whatif
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
-from tokenyard.questions.recorded.deployment import Told
+from tokenyard.questions.recorded.deployment import GivenDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.whatif import answered, read_recorded, variants_of
 
@@ -20,7 +20,7 @@ from tokenyard.questions.whatif import answered, read_recorded, variants_of
 def execute(flags: WhatIfCommand) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
-        run, recorded = read_recorded(flags.trace, Told(flags.recorded, flags.recorded_gpu))
+        run, recorded = read_recorded(flags.trace, GivenDeployment(flags.recorded, flags.recorded_gpu))
     every = chain.from_iterable
     asked = variants_of(  # mistakes are said before anything is replayed
         run,

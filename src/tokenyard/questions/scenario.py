@@ -86,12 +86,12 @@ WorkloadChoice: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] 
 """A built-in workload by its name, a file, several logs, or a workload that was made or read."""
 
 
-def settings_of(deployment: object) -> DeploymentSettings:
-    """The settings of a deployment. Raises ConfigError for anything else."""
+def settings_of(deployment: object, field: str = "deployment") -> DeploymentSettings:
+    """The settings of a deployment. Raises ConfigError, which names ``field``, for anything else."""
     if isinstance(deployment, Deployment):
         return deployment.settings
-    fix = 'give a Deployment, behind the workload: Deployment("vllm serve MODEL ...", gpu="h100")'
-    raise ConfigError("deployment", deployment, fix)
+    where = ", behind the workload" if field == "deployment" else ""
+    raise ConfigError(field, deployment, f'give a Deployment{where}: Deployment("vllm serve MODEL ...", gpu="h100")')
 
 
 def _names_of_files(workload: object) -> list[str]:

@@ -11,7 +11,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.questions.recorded.answer import REPLAY
-from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
+from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of
@@ -142,7 +142,7 @@ class RecordedVariants(_Unpacked):
     @property
     def _read(self) -> tuple[RecordedRun, RecordedDeployment]:
         if not self._kept:
-            self._kept["run"] = modelled(read_run(self.trace), Told())
+            self._kept["run"] = modelled(read_run(self.trace), GivenDeployment())
         return self._kept["run"]
 
     @property
@@ -171,9 +171,9 @@ class RecordedVariants(_Unpacked):
                 variant.scheduler,
                 variant.cache,
                 variant.latency,
-                self.skip_refused,
-                variant.kv_transfer,
-                variant.speculation,
+                skip_refused=self.skip_refused,
+                kv_transfer=variant.kv_transfer,
+                speculation=variant.speculation,
             ),
             policy=policy_maker(variant.scheduler.policy, "scheduling_policy"),
             gpu=self.run.start.gpu,

@@ -24,7 +24,13 @@ from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.questions.recorded.deployment import RecordedDeployment, Told, of_version, planned, recorded_deployment
+from tokenyard.questions.recorded.deployment import (
+    GivenDeployment,
+    RecordedDeployment,
+    of_version,
+    planned,
+    recorded_deployment,
+)
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import (
     CHANGEABLE,
@@ -269,9 +275,9 @@ _NO_FLAGS = ("gpu",)
 """Settings of a deployment that no flag of vLLM says."""
 
 
-def modelled(run: RecordedRun, told: Told) -> tuple[RecordedRun, RecordedDeployment]:
+def modelled(run: RecordedRun, given: GivenDeployment) -> tuple[RecordedRun, RecordedDeployment]:
     """The run with step times that take into account what is known of its deployment, and the deployment."""
-    recorded = recorded_deployment(run, told)
+    recorded = recorded_deployment(run, given)
     if recorded.planned is None:
         return run, recorded
     return run.modelled_by(recorded.planned.latency, recorded.planned.name), recorded

@@ -15,10 +15,10 @@ from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
-from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
+from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
-from tokenyard.questions.scenario import Bars, OnProgress, bars_of
+from tokenyard.questions.scenario import Bars, OnProgress, bars_of, settings_of
 from tokenyard.questions.sweeping.rows import quoted, text_of_settings
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
 from tokenyard.redaction import plain
@@ -30,9 +30,11 @@ Changes = Change | Mapping[str, Mapping[str, Any] | Deployment]
 _NAMED = (Mapping, Deployment)
 
 
-def read_recorded(trace: str | PathLike[str], told: Told | None = None) -> tuple[RecordedRun, RecordedDeployment]:
+def read_recorded(
+    trace: str | PathLike[str], given: GivenDeployment | None = None
+) -> tuple[RecordedRun, RecordedDeployment]:
     """The run of a trace, and what it ran on. Raises TokenyardError."""
-    return modelled(read_run(Path(trace)), told or Told())
+    return modelled(read_run(Path(trace)), given or GivenDeployment())
 
 
 def whatif(
@@ -57,7 +59,9 @@ def whatif(
     The answer's ``self_check`` says whether the replay of the run as it was holds; where it does not, the rest can be
     as far off. Raises TokenyardError.
     """
-    run, deployment = read_recorded(trace, None if recorded is None else Told(settings=recorded.settings))
+    run, deployment = read_recorded(
+        trace, None if recorded is None else GivenDeployment(settings=settings_of(recorded, "recorded"))
+    )
     several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
     variants = [variant for change in several for variant in _named(run, deployment, change)]
     asked = WhatIfOptions(by, read_bounds(slo_texts(slo), by))

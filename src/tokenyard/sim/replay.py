@@ -240,7 +240,16 @@ def replay_parallel(
     extent = Extent.of(warmup, until)
     how = _How(workload, observer, policy, skip_refused, on_progress, rows, extent, progress, make_scheduler)
     fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
-    engines = ReplaySettings(config, cache_config, latency, False, kv_transfer, speculation, fleet, router, autoscaling)
+    engines = ReplaySettings(
+        config,
+        cache_config,
+        latency,
+        kv_transfer=kv_transfer,
+        speculation=speculation,
+        fleet=fleet,
+        router=router,
+        autoscaling=autoscaling,
+    )
     making = _Making(how, VirtualClock(), data_parallel_size)
     return making.replayed([making.group(engines, observers=observers, policies=policies)])
 
@@ -367,6 +376,12 @@ class _How(NamedTuple):
     make_scheduler: Callable[..., Scheduler] | None = None
 
 
+def _require_one_each(name: str, several: Sequence[object] | None, num_engines: int) -> None:
+    if several is not None and (isinstance(several, str) or len(several) != num_engines):
+        fix = f"give one for each of {num_engines} engines, or {name[:-1]}= for all of them"
+        raise ConfigError(name, several, fix.replace("policie=", "policy="))
+
+
 class _Making:
     """Makes groups of engines, and runs them."""
 
@@ -388,7 +403,12 @@ class _Making:
         alone: bool = False,
         leaps: bool = False,
     ) -> EngineGroup:
-        """``connectors`` of each engine, where they are not those of ``engines``; ``alone``: one, without a router."""
+        """``connectors`` of each engine, where they are not those of ``engines``; ``alone``: one, without a router.
+
+        Raises ConfigError for observers or policies that are not one for each engine.
+        """
+        for name, several in (("observers", observers), ("policies", policies)):
+            _require_one_each(name, several, engines.fleet.num_engines)
         make_policy = self._make_policy or policy_maker_of(engines.scheduler.policy)
         router = None if alone else router_of(engines.router, engines.fleet)
         transfer = connector_of(engines.kv_transfer)

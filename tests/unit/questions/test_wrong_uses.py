@@ -10,6 +10,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard import ConfigError, Deployment
+from tokenyard.sim import ConstantLatency, replay_parallel
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=4, max_model_len=4096)
 FEW: dict[str, Any] = {"num_prompts": 4, "input_len": 30, "output_len": 3, "request_rate": 200.0}
@@ -123,6 +124,23 @@ def test_several_values_of_a_setting_are_a_variant_each(tmp_path: Path) -> None:
     assert [each.name for each in named.variants] == ["small", "both: max_num_seqs=1", "both: max_num_seqs=2"]
     with pytest.raises(ConfigError, match="max_num_seqs"):
         ty.whatif(tmp_path / "run", {"max_num_seq": 1})
+
+
+def test_what_a_trace_was_recorded_on_is_a_deployment(tmp_path: Path) -> None:
+    ty.run("random", SMALL, trace=tmp_path / "run", rows=False, **{**FEW, "num_prompts": 30})
+    with pytest.raises(ConfigError, match=r"recorded = 'vllm serve llama-3.2-1b': give a Deployment: Deployment\("):
+        ANY.whatif(tmp_path / "run", {"max_num_seqs": 1}, recorded="vllm serve llama-3.2-1b")
+
+
+def test_observers_and_policies_are_one_for_each_engine() -> None:
+    built = ty.WorkloadBuilder("mine")
+    built.request(at=0.0, prompt=10, output=3)
+    config, cache = ty.SchedulerConfig(max_model_len=4096), ty.CacheConfig(num_gpu_blocks=100)
+    given = (built.build(), config, cache, ConstantLatency(seconds=0.01), "round-robin")
+    for wrong in ({"policies": ["fcfs"]}, {"policies": "fcfs"}, {"observers": [None] * 3}):
+        with pytest.raises(ConfigError, match="give one for each of 2 engines"):
+            replay_parallel(*given, data_parallel_size=2, **wrong)  # type: ignore[arg-type]
+    assert replay_parallel(*given, data_parallel_size=2, policies=["fcfs", None]).num_finished == 1
 
 
 def test_every_answer_is_printed_shown_and_becomes_a_table() -> None:

@@ -30,13 +30,14 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.trace.start import deployment_of
 
 _MODEL = "calibrated"
-_HOW = 'say what it was with --recorded "vllm serve MODEL ..." and --recorded-gpu NAME'
+_NOT_RECORDED = "not_recorded"
+"""Code: a trace does not say what it was recorded on."""
 _COUNTED = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
 """Settings by which the user says how many blocks there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GivenDeployment:
     """What the user says that a trace was recorded on."""
 
     serve: str | None = None
@@ -63,21 +64,30 @@ class RecordedDeployment:
         return self.flags, self.planned
 
 
-def recorded_deployment(run: RecordedRun, told: Told) -> RecordedDeployment:
-    """The deployment of ``run``. Raises TokenyardError for what is told and cannot be, not for what a trace lacks."""
-    is_told = told != Told()
+def recorded_deployment(run: RecordedRun, given: GivenDeployment) -> RecordedDeployment:
+    """The deployment of ``run``. Raises TokenyardError for what is given and cannot be, not for what a trace lacks."""
+    is_given = given != GivenDeployment()
     try:
-        flags = _flags(run, told)
+        flags = _flags(run, given)
         return RecordedDeployment(flags, planned(build_replay(resolve(flags), run.workload)))
     except ConfigError as error:
-        if is_told:
+        if is_given:
             raise
-        fix = error.marked_fix if _HOW in error.fix else f"{error.marked_fix} (the deployment of the trace; {_HOW})"
-        return RecordedDeployment(problem=ConfigError(error.field, error.value, fix))
+        if error.code == _NOT_RECORDED:
+            return RecordedDeployment(problem=error)
+        return RecordedDeployment(
+            problem=_not_recorded(error.field, error.value, f"{error.marked_fix} (the deployment of the trace)")
+        )
     except TokenyardError as error:
-        if is_told:
+        if is_given:
             raise
-        return RecordedDeployment(problem=ConfigError("model", run.start.model, f"{error}: {_HOW}"))
+        return RecordedDeployment(problem=_not_recorded("model", run.start.model, error.marked or str(error)))
+
+
+def _not_recorded(field: str, value: object, problem: str) -> ConfigError:
+    """A trace does not say what it was recorded on, or that is not known here."""
+    how = "say with §recorded (vllm serve MODEL ...) and §recorded_gpu what it was"
+    return ConfigError(field, value, f"{problem}: {how}", code=_NOT_RECORDED)
 
 
 def planned(setup: ReplaySpec) -> PlannedDeployment:
@@ -100,16 +110,16 @@ def planned(setup: ReplaySpec) -> PlannedDeployment:
     )
 
 
-def _flags(run: RecordedRun, told: Told) -> DeploymentSettings:
-    if told.settings is not None:
-        flags, gpu = told.settings, told.settings.hardware.gpu
-    elif told.serve is not None:
-        gpu = _gpu_of(run) if told.gpu is None else named_gpu(told.gpu).name
-        flags = settings_of_line(read_serve_line(told.serve), gpu=gpu)
+def _flags(run: RecordedRun, given: GivenDeployment) -> DeploymentSettings:
+    if given.settings is not None:
+        flags, gpu = given.settings, given.settings.hardware.gpu
+    elif given.serve is not None:
+        gpu = _gpu_of(run) if given.gpu is None else named_gpu(given.gpu).name
+        flags = settings_of_line(read_serve_line(given.serve), gpu=gpu)
     else:
         config = run.start.config or {}
         flags = read_asked_flags(config) or _as_settled(run, config)
-        gpu = _gpu_of(run) if told.gpu is None else named_gpu(told.gpu).name
+        gpu = _gpu_of(run) if given.gpu is None else named_gpu(given.gpu).name
     latency = deployment_of(run.start.config).step_time or _MODEL
     flags = replace(flags, hardware=replace(flags.hardware, gpu=gpu, latency=latency))
     return of_version(run, flags)
@@ -129,8 +139,8 @@ def _gpu_of(run: RecordedRun) -> str:
     name = run.start.gpu or ""
     gpu = GPUS.get(name) or gpu_of_device(name)
     if gpu is None:
-        fix = f"the trace ran on {shown(name)}, whose step times are not modelled: only settings can be asked about, or"
-        raise ConfigError("gpu", name, f"{fix} {_HOW}")
+        problem = f"the trace ran on {shown(name)}, whose step times are not modelled; settings can be asked about"
+        raise _not_recorded("gpu", name, problem)
     return gpu.name
 
 
@@ -140,7 +150,7 @@ def _as_settled(run: RecordedRun, config: dict[str, Any]) -> DeploymentSettings:
     model, memory = (_section(config, name) for name in ("model", "engine"))
     hardware = _section(config, "hardware")
     if not run.start.model:
-        raise ConfigError("model", run.start.model, f"the trace does not say what was served: {_HOW}")
+        raise _not_recorded("model", run.start.model, "the trace does not say what was served")
     found = {
         "gpu": "h100",
         "model": run.start.model,
@@ -158,7 +168,7 @@ def _as_settled(run: RecordedRun, config: dict[str, Any]) -> DeploymentSettings:
     try:
         kept = filled(HardwareSettings, found)
     except msgspec.ValidationError as error:
-        raise ConfigError("config", found, f"the deployment of the trace cannot be read ({error}): {_HOW}") from None
+        raise _not_recorded("config", found, f"the deployment of the trace cannot be read ({error})") from None
     limits = SchedulerSettings(
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
