@@ -25,9 +25,9 @@ from tokenyard.workload.tokens import StreamTokens
 # What happens in which step does not depend on how long the steps take, because nothing arrives by the clock. So the
 # scheduler runs once per schedule, and any latency model is evaluated over the recorded steps afterwards:
 #
-#     end[s]  = sum of the seconds of steps 0 .. s
-# TTFT    = end[first] - end[arrived]                    arrived: the step whose end freed the place, -1 at the start
-#   | TPOT    = (end[last] - end[first]) / (tokens - 1)
+#     end[s]    sum of the seconds of steps 0 .. s
+#     TTFT      end[first] - end[arrived]; arrived is the step whose end freed the place, -1 at the start
+#     TPOT      end[last] - end[first], over tokens - 1
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

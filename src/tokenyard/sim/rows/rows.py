@@ -103,6 +103,14 @@ class ReplayRows:
         ]
         return sorted(rows, key=lambda item: item[1].request.arrival_time)
 
+    @cached_property
+    def _by_id(self) -> dict[str, tuple[int, RequestRow]]:
+        """Every request by its id; the first of several engines that had it."""
+        found: dict[str, tuple[int, RequestRow]] = {}
+        for engine, row in self._all_rows:
+            found.setdefault(row.request.request_id, (engine, row))
+        return found
+
     # ---- tables
 
     @cached_property
@@ -246,10 +254,10 @@ class ReplayRows:
 
     def _row_of(self, request_id: str) -> tuple[int, RequestRow]:
         """The engine of a request, and what is known of it. Raises ConfigError."""
-        for engine, row in self._all_rows:
-            if row.request.request_id == request_id:
-                return engine, row
-        known = [row.request.request_id for _, row in self._all_rows]
+        found = self._by_id.get(request_id)
+        if found is not None:
+            return found
+        known = list(self._by_id)
         near = near_names(request_id, known, 3, 0.5) or known[:3]
         raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")
 
