@@ -33,7 +33,7 @@ def read_bounds(given: Sequence[Sequence[str]], by: str | None) -> tuple[SLO, ..
     slos = slos_by_class(given)
     named = next(filter(None, slos), None)
     if by is None and named is not None:
-        raise ConfigError("slo", str(slos[named][0]), "say what it is a class of: --by priority, for example")
+        raise ConfigError("slo", str(slos[named][0]), "say what it is a class of: §by priority, for example")
     return tuple(slo for several in slos.values() for slo in several)
 
 

@@ -455,7 +455,7 @@ def scraped(
     if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError("prometheus", hidden_users(url), "give an http address without a user or password, or a file")
     if not 0 < step < last:
-        raise ConfigError("step", step, "must be above 0 and shorter than the range (--last)")
+        raise ConfigError("step", step, "must be above 0 and shorter than the range (§last)")
     if parts.path.endswith("/metrics"):
         data = _scrape(url, last, step, now, sleep, advance)
     else:
@@ -497,7 +497,7 @@ def _fetched(url: str) -> bytes:
         raise ConfigError("prometheus", url, f"does not answer: {reason}") from None
     if len(data) > MOST_BYTES:
         raise ConfigError(
-            "prometheus", url, f"answers with more than {MOST_BYTES >> 20} MiB: ask for less (--last, --step)"
+            "prometheus", url, f"answers with more than {MOST_BYTES >> 20} MiB: ask for less (§last, §step)"
         )
     return data
 

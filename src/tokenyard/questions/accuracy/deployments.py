@@ -37,7 +37,7 @@ def measured_model(path: str, precision: str) -> ModelSpec:
     try:
         spec = named_model(name)
     except TokenyardError:
-        fix = "is not a model that is known by name: give --model, a name or a config.json"
+        fix = "is not a model that is known by name: give §model, a name or a config.json"
         raise ConfigError("model_path", path, fix) from None
     bits = {"fp8": 8, "fp4": 4, "int4": 4}.get(precision, 16)
     if precision and spec.weight_format.bits != bits:

@@ -197,7 +197,7 @@ def _gpu(meta: Mapping[str, Any], folder: Path) -> GPU:
         for name in sorted(GPUS, key=len, reverse=True):
             if name.replace("-", "") in plain:
                 return GPUS[name]
-    raise ConfigError("gpu", hardware.get("device_name"), f"give --gpu, one of: {', '.join(GPUS)}")
+    raise ConfigError("gpu", hardware.get("device_name"), f"give §gpu, one of: {', '.join(GPUS)}")
 
 
 def _section(meta: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -318,7 +318,7 @@ def read_bench_result(path: Path, engine: Engine) -> Point:
     if missing:
         raise WorkloadError(str(path), 1, f"is no result of vllm bench serve: it lacks {', '.join(missing)}")
     if engine.gpu is None:
-        raise ConfigError("gpu", None, "give --gpu: a result of vllm bench serve does not name the GPU")
+        raise ConfigError("gpu", None, "give §gpu: a result of vllm bench serve does not name the GPU")
     prompts = int(found["num_prompts"])
     users = found.get("max_concurrency")
     if users is None:
