@@ -326,7 +326,7 @@ def test_what_the_trace_does_not_say_can_be_told(on_l4: Path) -> None:
     other = on_l4 / "other.steps.jsonl"
     other.write_text(json.dumps(start) + "\n" + rest)
     change = ("--set", "tensor_parallel_size=4")
-    call("whatif", other, *change, cwd=on_l4).refused("NVIDIA Unheard-of", "--recorded (vllm serve MODEL ...) and --recorded-gpu")
+    call("whatif", other, *change, cwd=on_l4).refused("NVIDIA Unheard-of", "--recorded (vllm serve MODEL ...)")
     call("whatif", other, *change, "--recorded-gpu", "l4", cwd=on_l4).refused("/models/ours")
     assert call("whatif", other, "--set", "max_num_seqs=8", cwd=on_l4).code == 0, "a limit needs no deployment"
     told = json.loads(

@@ -139,7 +139,7 @@ def test_observers_and_policies_are_one_for_each_engine() -> None:
     given = (built.build(), config, cache, ConstantLatency(seconds=0.01), "round-robin")
     for wrong in ({"policies": ["fcfs"]}, {"policies": "fcfs"}, {"observers": [None] * 3}):
         with pytest.raises(ConfigError, match="give one for each of 2 engines"):
-            replay_parallel(*given, data_parallel_size=2, **wrong)  # type: ignore[arg-type]
+            replay_parallel(*given, data_parallel_size=2, **wrong)
     assert replay_parallel(*given, data_parallel_size=2, policies=["fcfs", None]).num_finished == 1
 
 
