@@ -29,7 +29,7 @@ def listen(host: str, port: int | None) -> socket.socket:
     Raises ConfigError if the port is taken or the address is not this machine's.
     """
     listener = bound(host, port)
-    _share(listener, shares=True)
+    now_listens(listener)
     listener.listen(128)
     return listener
 
@@ -67,6 +67,11 @@ def _share(listener: socket.socket, *, shares: bool) -> None:
     """
     if os.name != "nt":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shares))
+
+
+def now_listens(listener: socket.socket) -> None:
+    """From now on its port may be bound again as soon as its server has ended, whatever connections there were."""
+    _share(listener, shares=True)
 
 
 def url_of(listener: socket.socket, host: str) -> str:
@@ -133,7 +138,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=1 if seconds_to_end is None else seconds_to_end,
     )
-    _share(listener, shares=True)
+    now_listens(listener)
     try:
         Server(config).run([listener])
     except KeyboardInterrupt:

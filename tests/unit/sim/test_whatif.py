@@ -520,6 +520,19 @@ def test_the_last_turn_is_followed_though_an_earlier_one_left_more_of_a_sign() -
     assert after["begins like the third"] == ("first",), "the second turn goes on once"
 
 
+def test_turns_within_one_block_are_followed_one_after_the_other() -> None:
+    """The second turn ends in the block that the first one's prompt began: the third goes on from the second."""
+    blocks = RecordedRequests("vllm", 32, 1024, knows_turns=False)
+    _asked(blocks, 0, "first", 0.0, [0, 8], 256)
+    _asked(blocks, 1, "second", 2.0, [0, 8], 278)
+    _asked(blocks, 2, "third", 4.5, [0, 10], 321)
+    _asked(blocks, 3, "begins alike", 6.0, [0, 8, 30, 2], 330)
+    after = {request.request_id: (request.after, request.gap) for request in blocks.workload()}
+    assert after["second"] == (("first",), 1.0)
+    assert after["third"] == (("second",), 1.5)
+    assert after["begins alike"] == ((), 0.0), "the second turn goes on once"
+
+
 def test_who_begins_alike_is_no_turn_where_clients_are_seen_to_say_no_answer_again() -> None:
     """An answer that fills no block may have been said again; those that fill one have not been, and would be seen."""
     blocks = RecordedRequests("vllm", 16, 1024, knows_turns=False)

@@ -165,7 +165,8 @@ class RecordedRequests:
         self._origins: dict[str, tuple[Origin, Origin]] = {}
         """Request id -> itself as one who brings blocks with its prompt, and with its output."""
         self._ends: dict[int, str] = {}
-        """Last full block of a prompt -> who had it first: a prompt that has it begins with that whole prompt."""
+        """Last full block of a prompt -> who had it first, or went on from that one within the block after it: a prompt
+        that has it begins with all blocks of that prompt."""
         self._continued: set[str] = set()
         """Requests whose turn was found by their prompt alone: who else has it only begins alike."""
         self._turns = self._alike = 0
@@ -228,7 +229,10 @@ class RecordedRequests:
         known.answers, known.is_guessed = self._answered(record.prompt_hash_runs, length)
         if record.prompt_hash_runs:
             first, count = record.prompt_hash_runs[-2:]
-            self._ends.setdefault(first + count - 1, record.req_id)
+            last = first + count - 1
+            if known.answers is not None and self._ends.get(last) == known.answers:
+                self._ends[last] = record.req_id  # what was said since fills no block: the next turn goes on from here
+            self._ends.setdefault(last, record.req_id)
 
     def _answered(self, runs: Sequence[int], length: int) -> tuple[str | None, bool]:
         """The request whose answer a prompt goes on from: of those that left a sign in it, the last; and whether that

@@ -20,7 +20,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.faults import Fault
 from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.emulate.surface import make_app
-from tokenyard.web.serve import bound, url_of
+from tokenyard.web.serve import bound, now_listens, url_of
 
 _BACKLOG = 4096
 _OBJECTS_BETWEEN = 50_000
@@ -70,6 +70,8 @@ class Listening:
                 time.sleep(fault.seconds or 0.0)
             else:
                 emulation.faults.begin(fault)
+        for listener in listeners:
+            now_listens(listener)
         urls = [
             f"{front.role} {url_of(listener, host)}" if front.role else url_of(listener, host)
             for front, listener in zip(emulation.fronts, listeners, strict=True)
