@@ -14,7 +14,7 @@ from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.steptime.calibrated import CalibratedLatency
 
-FLAGS = ("--limit", "6", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
+FLAGS = ("--limit", "3", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
 SAME_TIMES = ("--latency", "constant:0.02", "--no-async-scheduling", "--max-model-len", "8192", "--advice", "none")
 
 
@@ -132,9 +132,9 @@ def test_other_emitters_say_too_little(folder: Path) -> None:
 
 MODELLED = (
     "--limit",
-    "20",
+    "3",
     "--rate-scale",
-    "8",
+    "90",
     "--model",
     "llama-3.1-8b",
     "--max-model-len",
