@@ -41,7 +41,7 @@ TESTS = {
     "unit/sched/test_encoder_intake.py unit/sched/test_alignment.py unit/sched/test_speculation.py "
     "unit/sched/test_grammars.py unit/sched/test_hooks.py unit/sched/test_plugins.py unit/test_decision_profile.py",
     "core/sched/running.py": "unit/sched/test_running_pass.py unit/sched/test_waits.py unit/sched/test_speculation.py "
-    "unit/sched/test_hooks.py unit/sched/test_plugins.py unit/test_decision_profile.py",
+    "unit/sched/test_hooks.py unit/sched/test_plugins.py unit/policies/test_continuum.py unit/test_decision_profile.py",
     "core/sched/update.py": "unit/sched/test_update.py unit/sched/test_output.py unit/sched/test_finish.py "
     "unit/sched/test_times_and_stats.py unit/sched/test_executor_mistakes.py unit/sched/test_sessions.py "
     "unit/sched/test_extras.py",

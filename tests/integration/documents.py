@@ -1,7 +1,7 @@
 """Examples in the documents: found, run, and their printed output compared.
 
     ```python      run; the blocks of one document share their names and their directory
-    ```sh          run by bash in that directory, with ``tokenyard`` on the path
+    ```sh          run as by bash in that directory, with ``tokenyard`` on the path
     ```text        directly after one of these: what it printed
     ```console     shown only (needs data, minutes or a GPU)
 
@@ -14,6 +14,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.integration.command import environment
+from tests.integration.command import call, environment
 
 __all__ = ["Block", "Session", "blocks_of"]
 
+_SHELLS = re.compile(r"[|<>&;$`*?~#]")
+"""What bash does something with."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +55,17 @@ def blocks_of(document: str) -> Iterator[Block]:
         end = match.end()
 
 
+def _plain_commands(text: str) -> list[tuple[list[str], str]] | None:
+    """Words behind ``tokenyard`` and the file that takes what is printed; None where a line is more than that."""
+    commands = []
+    for line in filter(str.strip, text.replace("\\\n", " ").splitlines()):
+        command, _, file = line.partition(" > ")
+        if not command.startswith("tokenyard ") or _SHELLS.search(command + file):
+            return None
+        commands.append((shlex.split(command)[1:], file.strip()))
+    return commands
+
+
 class Session:
     """Runs the blocks of one document, one after another."""
 
@@ -71,6 +85,22 @@ class Session:
         return printed.getvalue()
 
     def _shell(self, block: Block) -> str:
+        """In this process where the block is nothing but commands of ours, each perhaps into a file; else by bash."""
+        commands = _plain_commands(block.text)
+        if commands is not None:
+            return "".join(self._command(words, file, block.line) for words, file in commands)
+        return self._bash(block)
+
+    def _command(self, words: list[str], file: str, line: int) -> str:
+        done = call(*words, cwd=self._directory)
+        assert done.code == 0, f"line {line}: exit code {done.code}\n{done.stdout}{done.stderr}"
+        assert done.stderr == "", f"line {line}: {done.stderr}"
+        if not file:
+            return done.stdout
+        (self._directory / file).write_text(done.stdout, encoding="utf-8")
+        return ""
+
+    def _bash(self, block: Block) -> str:
         binaries = self._directory / ".bin"
         if not binaries.exists():
             binaries.mkdir()

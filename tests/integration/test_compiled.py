@@ -82,7 +82,7 @@ def test_both_cores_report_the_same(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_both_cores_make_the_same_trace(copy: Path) -> None:
-    settings = ("chat", "--limit", "15", "--num-gpu-blocks-override", "300", "--max-model-len", "4096")
+    settings = ("chat", "--limit", "4", "--num-gpu-blocks-override", "300", "--max-model-len", "4096")
     traces = []
     for value in ("0", "1"):
         told(copy, "run", *settings, "--skip-refused", "--trace", f"trace{value}", TOKENYARD_INTERPRETED=value)

@@ -226,6 +226,10 @@ def test_short_patterns_may_be_allowed() -> None:
     assert ends([5, 5, 5, 5], params) == (4, FinishReason.REPETITION)
 
 
+def test_no_pattern_is_looked_for_where_none_may_be_of_any_length() -> None:
+    assert ends([5] * 6, RepetitionDetectionParams()) == (6, None)
+
+
 def test_no_pattern_is_looked_for_before_min_tokens_and_length_is_asked_first() -> None:
     assert ends([1] * 6, CIRCLES, min_tokens=5) == (5, FinishReason.REPETITION)
     toy = ToyEngine()
