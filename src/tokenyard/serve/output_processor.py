@@ -21,114 +21,7 @@ from tokenyard.serve.generation import (
     params_of_sample,
 )
 from tokenyard.serve.grammars import Grammar
-from tokenyard.serve.text import TextTokenizer
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Output tokens to text, piece by piece: a character whose bytes are not all there is held back.
-#
-#     ids     .. prefix | read ..        text of prefix..read has been given out
-#     decode  (prefix..read)  and  (prefix..end):  what the second has beyond the first is new
-#
-# Tokens are decoded together with those before them, because decoders treat the beginning of a text differently.
-
-_CONTEXT = 5
-"""Prompt tokens that the first output token is decoded with."""
-_MOST_HELD = 16
-"""Tokens held back. Four bytes make any character: more of them are no beginning of one, but bytes that make none."""
-_INCOMPLETE = "\ufffd"
-
-
-class Detokenizer:
-    """Turns one sample's tokens into text. The pieces that it gives out are, one after the other, the text of all."""
-
-    __slots__ = ("_ids", "_prefix_text", "_read", "_skip", "_tokenizer")
-
-    def __init__(
-        self, tokenizer: TextTokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
-    ) -> None:
-        """The prompt is needed as context alone: none of it is given out."""
-        self._tokenizer = tokenizer
-        self._skip = skip_special_tokens
-        self._ids = list(prompt_token_ids[-_CONTEXT:])
-        """From the first token that may still be needed on."""
-        self._read = len(self._ids)
-        self._prefix_text = self._decode(self._ids)
-
-    def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
-
-    def add(self, token_id: int) -> str:
-        """One more token: the text that is certain now, which may be none."""
-        if len(self._ids) == self._read:
-            piece = self._tokenizer.certain_text(token_id)
-            if piece and piece[-1] != _INCOMPLETE:  # as below, with nothing to decode
-                self._ids, self._read, self._prefix_text = [token_id], 1, piece
-                return piece
-        self._ids.append(token_id)
-        text = self._decode(self._ids)
-        if text == self._prefix_text:
-            self._ids.pop()  # no text of its own, a special token for one; what gave text stays as context
-            return ""
-        held = len(self._ids) - self._read
-        if text.endswith(_INCOMPLETE) and held < _MOST_HELD:
-            return ""
-        return self._give_out(text)
-
-    def last(self, token_ids: Sequence[int]) -> str:
-        """Tokens after which none comes: what :meth:`add` and :meth:`flush` would give out one after the other."""
-        return self._decode([*self._ids, *token_ids])[len(self._prefix_text) :]
-
-    def flush(self) -> str:
-        """The end: what was held back, complete or not."""
-        return self._give_out(self._decode(self._ids)) if len(self._ids) > self._read else ""
-
-    def _give_out(self, text: str) -> str:
-        new = text[len(self._prefix_text) :]
-        del self._ids[: self._read]
-        self._read = len(self._ids)
-        self._prefix_text = self._decode(self._ids)
-        return new
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Texts that end an answer, wherever in its tokens they begin and end.
-
-
-class Stopped(NamedTuple):
-    """A stop string was found."""
-
-    text: str
-    """The answer, cut where the stop string begins, or where it ends if it belongs to the answer."""
-    stop: str
-    """The string."""
-
-
-class StopStrings:
-    """Those of one request; asked once for every piece of text."""
-
-    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
-        """``include``: the string is part of the answer."""
-        self._stops = tuple(stops)
-        self._include = include
-        self._longest = max(map(len, self._stops), default=0)
-
-    def held_back(self) -> int:
-        """Characters at the end of an unfinished answer that may be the beginning of a stop string."""
-        return 0 if self._include else max(0, self._longest - 1)
-
-    def find(self, text: str, num_new: int) -> Stopped | None:
-        """The stop string that begins first in ``text``, if its last ``num_new`` characters complete any.
-
-        Of those that begin at the same place, the one named first.
-        """
-        start = max(0, len(text) - num_new - self._longest + 1)
-        found = [(at, order) for order, stop in enumerate(self._stops) if (at := text.find(stop, start)) >= 0]
-        if not found:
-            return None
-        at, order = min(found)
-        stop = self._stops[order]
-        return Stopped(text[: at + len(stop)] if self._include else text[:at], stop)
-
+from tokenyard.serve.text import CONTEXT_TOKENS, Detokenizer, StopStrings, TextTokenizer
 
 _NO_STOPS = StopStrings(())
 
@@ -203,7 +96,7 @@ class Sample:
         if self._tokenizer is None:
             return None
         end, skips = self.request.num_prompt_tokens, self._params.skip_special_tokens
-        context = self.request.token_slice(max(0, end - _CONTEXT), end).tolist()
+        context = self.request.token_slice(max(0, end - CONTEXT_TOKENS), end).tolist()
         return Detokenizer(self._tokenizer, context, skip_special_tokens=skips)
 
     @property

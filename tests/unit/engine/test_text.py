@@ -13,8 +13,7 @@ from tests.support.toy_model import EOS, byte_tokenizer, toy_tokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from tokenyard.errors import ConfigError
-from tokenyard.serve.output_processor import Detokenizer, Stopped, StopStrings
-from tokenyard.serve.text import ChatTemplate, TemplateError, TextTokenizer
+from tokenyard.serve.text import ChatTemplate, Detokenizer, Stopped, StopStrings, TemplateError, TextTokenizer
 
 BYTES = toy_tokenizer()
 
