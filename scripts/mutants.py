@@ -35,13 +35,14 @@ TESTS = {
     "core/kv/block_pool.py": "unit/kv/test_pool.py unit/kv/test_prefix_index.py unit/kv/test_prefix_lookup.py "
     "unit/kv/test_free_queue.py unit/sched/test_hooks.py unit/test_decision_profile.py",
     "core/kv/manager.py": "unit/kv/test_allocate_slots.py unit/kv/test_prefix_lookup.py unit/kv/test_grow_run.py "
-    "unit/kv/test_hashed_prompts.py unit/kv/test_grow_steps.py unit/kv/test_mamba.py unit/kv/test_windowed.py "
-    "unit/sched/test_admission.py unit/sched/test_plugins.py",
+    "unit/kv/test_hashed_prompts.py unit/kv/test_grow_steps.py unit/kv/test_events.py unit/kv/test_mamba.py "
+    "unit/kv/test_windowed.py unit/sched/test_admission.py unit/sched/test_plugins.py",
     "core/sched/admission_limits.py": "unit/sched/test_admission.py unit/sched/test_connector.py unit/kv/test_mamba.py "
     "unit/sched/test_encoder_intake.py unit/sched/test_alignment.py unit/sched/test_speculation.py "
     "unit/sched/test_grammars.py unit/sched/test_hooks.py unit/sched/test_plugins.py unit/test_decision_profile.py",
     "core/sched/running.py": "unit/sched/test_running_pass.py unit/sched/test_waits.py unit/sched/test_speculation.py "
-    "unit/sched/test_hooks.py unit/sched/test_plugins.py unit/policies/test_continuum.py unit/test_decision_profile.py",
+    "unit/sched/test_hooks.py unit/sched/test_plugins.py unit/sched/test_admission.py unit/policies/test_continuum.py "
+    "unit/test_decision_profile.py",
     "core/sched/update.py": "unit/sched/test_update.py unit/sched/test_output.py unit/sched/test_finish.py "
     "unit/sched/test_times_and_stats.py unit/sched/test_executor_mistakes.py unit/sched/test_sessions.py "
     "unit/sched/test_extras.py",
