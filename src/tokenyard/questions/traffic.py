@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
-from tokenyard.questions.recorded.answer import recorded_ways
+from tokenyard.questions.recorded.front_end import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, columns_from

@@ -7,7 +7,7 @@ import pytest
 
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.questions.recorded.answer import StepWatch
+from tokenyard.questions.recorded.ask import StepWatch
 from tokenyard.steptime.carried import Reach, extrapolate
 from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, fit_steps, step_features
 from tokenyard.steptime.model import ConstantLatency, LatencyModel, MappedLatency, StepShape

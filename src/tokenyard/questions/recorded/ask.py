@@ -37,7 +37,6 @@ from tokenyard.questions.recorded.answer import (
     Mover,
     ReasonAnswer,
     SelfCheck,
-    StepWatch,
     VariantAnswer,
     WhatIf,
     change_of,
@@ -50,7 +49,7 @@ from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.traffic import Progress
 from tokenyard.steptime.carried import Reach
-from tokenyard.steptime.model import MappedLatency
+from tokenyard.steptime.model import MappedLatency, StepShape, StepWork
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
@@ -120,6 +119,53 @@ def _scheduling_steps(reader: TraceReader) -> Iterator[tuple[int, dict[str, int]
         total = decision.total_scheduled_tokens if decision.total_scheduled_tokens is not None else listed
         if total:
             yield step.number, decision.num_scheduled_tokens if total == listed else None, total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much of a replay lies in steps that are larger than any in the trace: they were not measured.
+
+_MUCH = 0.05
+"""A share of the time in steps: less is not worth a sentence."""
+
+
+class StepWatch:
+    """Keeps account of the time in steps that ``reach`` does not cover."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._most = Reach(0, 0, 0)
+        self._seconds = self._beyond = 0.0
+
+    def note(self, seconds: float, shape: StepShape) -> float:
+        """A step takes so long; it still does."""
+        work, most = StepWork.of(shape), self._most
+        self._seconds += seconds
+        if not self._reach.covers(work):
+            self._beyond += seconds
+            self._most = Reach(
+                max(work.prefill_tokens, most.prefill_tokens),
+                max(work.num_prefills, most.prefills),
+                max(work.num_decodes, most.decodes),
+            )
+        return seconds
+
+    def doubt(self, leans_on: str | None) -> str | None:
+        """What to say of these steps; None if they took next to no time.
+
+        ``leans_on`` is the deployment whose modelled times they have; None: the fit goes on beyond its steps.
+        """
+        share = self._beyond / self._seconds if self._seconds else 0.0
+        if share < _MUCH:
+            return None
+        larger = [
+            f"up to {asked:,} {what} in one, those fitted have at most {seen:,}"
+            for what, asked, seen in self._reach.uncovered(self._most)
+        ]
+        source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
+        return (
+            f"{share:.0%} of the time is spent in steps larger than those fitted ({'; '.join(larger)}): their"
+            f" durations are {source}"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import TraceError
-from tokenyard.questions.recorded.answer import FrontEnd
+from tokenyard.questions.recorded.front_end import FrontEnd
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
 from tokenyard.workload.record import Workload, WorkloadRequest

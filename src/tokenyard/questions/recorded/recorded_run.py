@@ -19,7 +19,8 @@ from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.explain.report.report import Report, SpeculationFigures
 from tokenyard.explain.report.summary import summarize
-from tokenyard.questions.recorded.answer import REPLAY, FitQuality
+from tokenyard.questions.recorded.answer import FitQuality
+from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
