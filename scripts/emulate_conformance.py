@@ -100,10 +100,9 @@ def main() -> int:
     )
     print(f"{same} of {len(rows)} calls are answered alike; {explained} differ for a reason that is told")
     if flags.docs is not None:
-        text = _page(rows, flags.surface)
-        if flags.made_up:
-            before = flags.docs.read_text(encoding="utf-8") if flags.docs.exists() else ""
-            text = before.partition(_SECTION)[0] + _section(rows, flags.surface)
+        written = flags.docs.read_text(encoding="utf-8") if flags.docs.exists() else ""
+        table, section, rest = written.partition(_SECTION)
+        text = table + _section(rows, flags.surface) if flags.made_up else _page(rows, flags.surface) + section + rest
         flags.docs.write_text(text, encoding="utf-8")
     if flags.record is not None:
         record = {f"{row.server}: {row.call}": row.there._asdict() for row in rows}
