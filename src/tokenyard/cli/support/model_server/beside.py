@@ -18,26 +18,6 @@ from tokenyard.cli.support.flags import ViewCommand
 from tokenyard.cli.view import show
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The viewer beside a server: its key comes by a pipe, and it ends when the pipe does.
-
-
-def _end_with_the_server() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)
-
-
-def main() -> int:
-    """Show the trace that is named, until the server ends."""
-    key = sys.stdin.buffer.readline().decode().strip()
-    threading.Thread(target=_end_with_the_server, name="tokenyard-server-ended", daemon=True).start()
-    return show(ViewCommand(paths=(Path(sys.argv[1]),)), key=key or None)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # What goes on beside a server: its trace in the viewer, clients that keep it busy.
 
 _SAYING = "please look into the build why does this test fail again write a patch for the parser then run it"
@@ -111,3 +91,23 @@ def _converse(url: str, model: str, seed: int, keys: Sequence[str], over: thread
                 if over.wait(chance.expovariate(2)):
                     return
             over.wait(0.2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The viewer beside a server: its key comes by a pipe, and it ends when the pipe does.
+
+
+def _end_with_the_server() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main() -> int:
+    """Show the trace that is named, until the server ends."""
+    key = sys.stdin.buffer.readline().decode().strip()
+    threading.Thread(target=_end_with_the_server, name="tokenyard-server-ended", daemon=True).start()
+    return show(ViewCommand(paths=(Path(sys.argv[1]),)), key=key or None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
