@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.planner_answers import recorded
 
 from tokenyard.errors import ConfigError
+from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.formats import WeightFormat
+from tokenyard.models.mixers import CompressedAttention
+from tokenyard.models.named import config_of
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.read import model_from_config
+
+REGISTRY = recorded(Path(__file__).with_name("registry.json.gz"))
 
 
 @pytest.mark.parametrize(
@@ -61,3 +69,52 @@ def test_a_pattern_that_cannot_be_read_names_its_field() -> None:
 def test_groups_of_experts_are_halved_until_they_divide_a_gpus_share() -> None:
     weights = WeightFormat(name="x", bits=4, group_size=128, group_bits=16, groups_halve=True)
     assert [weights.dividing(2048, width).group_size for width in (1408, 704, 352, 100)] == [128, 64, 32, 32]
+
+
+# ---- encoders
+
+
+def _bits_of_tower(section: dict[str, Any], **sizes: int) -> float:
+    _, where, raw = config_of("mistral-small-3.1-24b")
+    content = {**raw, "vision_config": {**raw["vision_config"], **sizes}, "quantization_config": section}
+    return model_from_config(content, name="x", where=where).encoders[0].weights.bits_per_weight
+
+
+def test_encoders_are_quantised_unless_the_file_leaves_them_alone() -> None:
+    group = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}
+    tensors = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    assert _bits_of_tower({**tensors, "ignore": ["lm_head"]}) < 9
+    assert _bits_of_tower({**tensors, "ignore": ["re:vision_tower.*", "re:.*projector.*"]}) == 16
+    assert _bits_of_tower({"quant_method": "awq", "bits": 4}) == 16
+
+
+def test_a_module_around_encoders_is_not_their_matrices_to_fp8() -> None:
+    alone = {"quant_method": "fp8", "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector"]}
+    assert _bits_of_tower(alone) < 9
+
+
+def test_the_mlps_of_a_siglip_with_uneven_sizes_are_left_alone() -> None:
+    _, where, raw = config_of("gemma-3-4b")
+    fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    uneven, even = (
+        model_from_config(
+            {**raw, "vision_config": {**raw["vision_config"], "intermediate_size": size}, "quantization_config": fp8},
+            name="x",
+            where=where,
+        )
+        for size in (4304, 4096)
+    )
+    assert uneven.encoders[0].weights.bits > even.encoders[0].weights.bits
+
+
+def test_deepseek_v4_1_keeps_what_some_layers_compress_for_others() -> None:
+    raw = next(e for e in REGISTRY["architectures"] if e["architecture"] == "DeepseekV41ForCausalLM")["cases"][0]
+    model = model_from_config(raw["config"], name="x", where="config.json")
+    mixers = [layer.mixers[0] for layer in model.layers]
+    found = [i for i, each in enumerate(mixers) if isinstance(each, CompressedAttention) and each.keeps and each.ratio]
+    assert found == [2, 8, 14, 20]
+    sizes = [
+        plan_kv_cache(model, available_bytes=1 << 35, num_speculative_tokens=drafts).groups[-1].first.block_size
+        for drafts in (0, 5, 7)
+    ]
+    assert sizes == [8, 8, 16]

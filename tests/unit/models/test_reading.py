@@ -218,10 +218,19 @@ def test_quark_names_modules_by_patterns_and_may_store_weights_in_two_steps(tmp_
 NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
 
 
-@pytest.mark.parametrize("entry", ["model.layers.0.self_attn", "model.layers.0.self_attn.q_proj", "model.layers.0"])
-def test_modules_that_are_left_alone_keep_the_model_dtype(tmp_path: Path, entry: str) -> None:
-    weights, spec = _format(tmp_path, {"quant_method": "fp8", "modules_to_not_convert": [entry]})
-    assert weights.name == "bfloat16"
+@pytest.mark.parametrize(
+    ("entries", "name"),
+    [
+        (["q_proj", "k_proj", "v_proj", "o_proj"], "bfloat16"),
+        (["qkv_proj"], "bfloat16 and fp8"),
+        (["q_b_proj"], "bfloat16"),
+        (["x"], "fp8"),
+    ],
+)
+def test_matrices_that_are_left_alone_keep_the_model_dtype(tmp_path: Path, entries: list[str], name: str) -> None:
+    alone = [f"model.layers.0.self_attn.{each}" for each in entries] + ["model.layers.1.self_attn"]
+    weights, spec = _format(tmp_path, {"quant_method": "fp8", "modules_to_not_convert": alone})
+    assert weights.name == name
     assert spec.layers[1].mixers[0].weights.name == "fp8"
 
 

@@ -6,7 +6,7 @@ one (``qkv_proj``), others as the checkpoint does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from tokenyard.models.formats import WeightFormat
@@ -74,16 +74,53 @@ _JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_pr
 """What vLLM makes of several -> what it is made of."""
 
 
+def parts_of(name: str) -> tuple[str, ...]:
+    """What vLLM holds by this name, and the matrices that it is made of."""
+    around, _, last = name.rpartition(".")
+    return (name, *(f"{around}.{part}" for part in _JOINED.get(last, ())))
+
+
 def _has_word(name: str, words: Sequence[str]) -> bool:
     """Whether one of the words is anywhere in the name of what vLLM holds, or of a part of it."""
-    around, _, last = name.rpartition(".")
-    names = (name, *(f"{around}.{part}" for part in _JOINED.get(last, ())))
-    return any(word in each for word in words for each in names)
+    return any(word in each for word in words for each in parts_of(name))
 
 
 def left_alone_rule(words: Sequence[str], stored: WeightFormat, plain: WeightFormat) -> Rule | None:
     """AWQ leaves alone what has one of these words in its name: ``mlp.gate`` means ``mlp.gate_up_proj`` too."""
     return (lambda name: plain if _has_word(name, words) else stored) if words else None
+
+
+_MEANT = {
+    "qkv_proj": {"qkv_proj", "q_proj", "k_proj", "v_proj"},
+    "o_proj": {"o_proj", "out_proj"},
+    "gate_up_proj": {"gate_up_proj", "gate_proj", "up_proj", "w1", "w3"},
+    "down_proj": {"down_proj", "w2"},
+}
+"""What vLLM holds -> the names under which files leave it alone."""
+
+
+def whole_names_rule(entries: Sequence[str], large: Set[str], stored: WeightFormat, plain: WeightFormat) -> Rule | None:
+    """FP8 leaves alone matrices by their whole names: what is around them does not count, but for experts.
+
+    A module of other matrices than these is left alone where one of its ``large`` ones is.
+    """
+    inside: dict[str, set[str]] = {}
+    experts = set[str]()
+    for entry in entries:
+        around, _, last = entry.rpartition(".")
+        inside.setdefault(around, set()).add(last)
+        before, found, _ = entry.partition("experts")
+        if found:
+            experts.add(f"{before}experts")
+    known = set[str]().union(*_MEANT.values())
+
+    def rule(name: str) -> WeightFormat:
+        around, _, last = name.rpartition(".")
+        named = inside.get(around, set()) & large
+        alone = named & (_MEANT.get(last, named) if named <= known else named)
+        return plain if alone or name in experts else stored
+
+    return rule if entries else None
 
 
 def chosen_rule(fields: Fields, stored: WeightFormat, plain: WeightFormat) -> Rule | None:

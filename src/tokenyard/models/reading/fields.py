@@ -31,7 +31,8 @@ class Fields:
 
     def unread(self) -> dict[str, Any]:
         """Fields of the file that were not asked for, with their values."""
-        return {name: value for name, value in self._raw.items() if name in self._given - self.read}
+        left = self._given - self.read
+        return {name: value for name, value in self._raw.items() if name in left}
 
     def passed_over(self, *names: str) -> None:
         """Note that these fields change neither memory nor time here."""

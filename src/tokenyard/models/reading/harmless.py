@@ -37,7 +37,7 @@ _HARMLESS_RULES = re.compile(
 
 _HARMLESS = frozenset(
     (
-        "apply_spec_augment", "attn_temperature_tuning", "audio_config", "chunk_size_feed_forward",
+        "apply_spec_augment", "attn_temperature_tuning", "audio_config", "chunk_input", "chunk_size_feed_forward",
         "encoder_patch_size", "ep_size", "expert_bias_update_rate", "for_llm_compressor", "head_bias", "head_dim",
         "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
         "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
@@ -45,7 +45,7 @@ _HARMLESS = frozenset(
         "num_attention_sink", "num_expert_group", "num_hidden_layers", "num_labels", "num_logits_to_keep",
         "num_nextn_predict_layers", "order_of_interleaved_layers", "position_embedding_type",
         "pretraining_tp", "projectors_bias", "qk_norm_type", "query_pre_attn_scalar", "residual_in_fp32",
-        "rotary_dim", "seq_aux", "tie_encoder_decoder", "time_step_limit", "topk_group",
+        "rotary_dim", "seq_aux", "tie_encoder_decoder", "tile_size", "time_step_limit", "topk_group",
         "use_embedding_sharing", "use_mambapy", "use_parallel_block", "use_parallel_embedding",
         "use_weighted_layer_sum", "vision_config",
     )

@@ -20,6 +20,8 @@ from tokenyard.models.reading.by_matrix import (
     found_in,
     left_alone_rule,
     matrices,
+    parts_of,
+    whole_names_rule,
 )
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
@@ -65,8 +67,17 @@ class Quantization:
             return found
         return replace(found, group_bits=self.expert_group_bits, groups_halve=True)
 
+    def of_tower(self, module: str) -> WeightFormat:
+        """The format of a matrix of an encoder, by the name that vLLM has for it: most files leave them alone."""
+        if self.method not in _TAKE_TOWERS or (self.method == "modelopt" and any(each in module for each in _SEES)):
+            return self.plain
+        names = tuple(f"{begin}{name}" for begin in ("", "model.") for name in parts_of(module))
+        if any(self.matches(name, entry) for entry in self.excluded for name in names):
+            return self.plain
+        return self.rule(module) if self.rule is not None else self.linear
+
     def _of(self, module: str, *, experts: bool) -> WeightFormat:
-        if any(self.matches(module, entry) for entry in self.excluded):
+        if self.method != "fp8" and any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
         if self.rule is not None:
             inside = matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
@@ -79,6 +90,10 @@ class Quantization:
         return self.experts if experts else self.linear
 
 
+_TAKE_TOWERS = ("fp8", "mxfp8", "compressed-tensors", "modelopt", "quark")
+"""Methods that leave alone what a file names, and nothing else. GPTQ and AWQ look at the checkpoint's tensors."""
+_SEES = ("vision_tower", "vision_model", "vit_large_projector")
+"""ModelOpt's files never quantise these."""
 _MX_SCALE = 8
 """Bits of a scale of MXFP4 and MXFP8."""
 _MX_BLOCKS = [32, 32]
@@ -201,7 +216,10 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
         linear=weights,
         experts=weights,
         excluded=excluded,
-        matches=lambda module, entry: _part_of_name(module, entry) or _named(module, entry),
+        matches=lambda module, entry: module == entry,
+        rule=whole_names_rule(excluded, _LARGE, weights, plain),
+        held=True,
+        experts_in_one=True,
     )
 
 

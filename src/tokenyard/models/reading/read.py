@@ -6,6 +6,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.formats import DTYPE_BYTES, dtype_bytes
 from tokenyard.models.images.table import with_images
+from tokenyard.models.reading.by_matrix import blended
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
@@ -27,7 +29,7 @@ from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, 
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import ROWS
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.
@@ -163,7 +165,7 @@ def _read(
             head_weights=head,
             other_parameters=stack.other_parameters,
             embedding_parameters=stack.embedding_parameters,
-            encoders=with_images(stack.encoders, reading.architecture, raw),
+            encoders=with_images(_stored(stack.encoders, reading), reading.architecture, raw),
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
@@ -277,6 +279,37 @@ def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
             raise section.error(name, f"use one of: {', '.join(DTYPE_BYTES)}")
         return "bfloat16" if value == "float32" else value
     return "bfloat16"
+
+
+@cache
+def _matrices_of_towers() -> dict[str, dict[str, float]]:
+    """Architecture -> matrices of its encoders that vLLM quantises unless a file leaves them alone -> their share."""
+    content: dict[str, dict[str, float]] = json.loads(Path(__file__).with_name("towers.json").read_text())
+    return content
+
+
+def _stored(encoders: tuple[EncoderSpec, ...], reading: ConfigReader) -> tuple[EncoderSpec, ...]:
+    """The encoders as they are stored: in the model's dtype, but for what the file's quantisation takes of them."""
+    quant = reading.quant
+    named = _matrices_of_towers().get(reading.architecture, {}) if quant.method and encoders else {}
+    uneven = _UNEVEN if named and _is_uneven(reading.outer.section("vision_config")) else ()
+    formats = [(quant.of_tower(module), share) for module, share in named.items() if not module.endswith(uneven)]
+    taken = [(each, share) for each, share in formats if each != quant.plain]
+    if not taken:
+        return encoders
+    rest = 1.0 - sum(share for _, share in taken)
+    weights = blended([*taken, (quant.plain, rest)]) if rest > 0 else blended(taken)
+    return tuple(replace(each, weights=weights) for each in encoders)
+
+
+_UNEVEN = ("vision_model.encoder.layers.0.mlp.fc1", "vision_model.encoder.layers.0.mlp.fc2")
+_MULTIPLE = 64
+
+
+def _is_uneven(tower: Fields | None) -> bool:
+    """Whether vLLM leaves the MLPs of a SigLIP alone for its sizes."""
+    sizes = [tower.get(name) for name in ("hidden_size", "intermediate_size")] if tower is not None else []
+    return any(isinstance(size, int) and size % _MULTIPLE for size in sizes)
 
 
 def _tied(reading: ConfigReader, stack: Stack) -> bool:
