@@ -67,15 +67,15 @@ not name it (`field_names.json` beside the rows, from the sources) or was seen n
 ## Quantised checkpoints
 
 A format is that of each matrix: by groups and targets (compressed-tensors), patterns (GPTQModel's `dynamic`,
-AutoRound's `extra_config`, ModelOpt, Quark), words (AWQ) or whole names (FP8), as vLLM reads them. Where the matrices of
-a module differ, it weighs the mean of them. `scripts/planner/quantized.py` puts settings as published files have them
+AutoRound's `extra_config`, ModelOpt, Quark), words (AWQ) or whole names (FP8), as vLLM reads them. Where matrices of a
+module differ, it weighs the mean of them. `scripts/planner/quantized.py` puts settings as published files have them
 into known models, and `tests/unit/models/test_quantized.py` compares with vLLM 0.33.0. Encoders are quantised where
-vLLM quantises them (`towers.json`, by `scripts/record_towers.py`); of GPTQ and AWQ, where vLLM looks at the checkpoint's
+vLLM quantises them (`towers.json`, by `scripts/record_towers.py`); of GPTQ and AWQ, where vLLM looks at a file's
 tensors, they count as left alone. Formats that vLLM 0.33.0 refuses, of them bitsandbytes, are read as earlier versions
 take them, or are errors (GGUF, HQQ, AQLM ...).
 
-`scripts/compare_configs.py FILE ...` says of any `config.json` whether weights, groups, blocks and capacity are those of
-an installed vLLM.
+`scripts/compare_configs.py FILE ...` says of any `config.json` whether weights, groups, blocks and capacity are those
+of an installed vLLM.
 
 ## Layers that predict further tokens
 
