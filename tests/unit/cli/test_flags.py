@@ -11,6 +11,7 @@ from tokenyard.cli.support.flags import COMMANDS, Command, DemoCommand, ParityCo
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
+from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS
 from tokenyard.workload.generators import AgenticOptions, ChatOptions
 from tokenyard.workload.load import GENERATORS
@@ -51,7 +52,12 @@ def test_parse() -> None:
     assert parse(["demo"]) == DemoCommand(trace=Path("traces/demo"), seed=0)
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["report"], ["nothing"], [], ["run", "w", "--max-seqs", "2"]])
+def test_a_command_that_there_is_not_names_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="command = 'nothing': use one of: run, report"):
+        parse(["nothing"])
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["report"], [], ["run", "w", "--max-seqs", "2"]])
 def test_mistakes_leave_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parse(arguments)

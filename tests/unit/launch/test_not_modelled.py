@@ -107,7 +107,6 @@ def test_what_only_changes_which_drafts_are_right_is_passed_over() -> None:
 # ---- layers, by the models that have them
 
 ARCHITECTURES = {
-    "DeepseekV41ForCausalLM": "bounded replay",
     "OpenPanguForCausalLM": "sinks",
 }
 
