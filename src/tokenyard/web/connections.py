@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter, defaultdict
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -123,6 +124,9 @@ def most_connections() -> int:
     return 512 if files == resource.RLIM_INFINITY else max(16, min(512, files // 3))
 
 
+_numbers = count(1)
+
+
 class BoundedConnection(H11Protocol):
     """uvicorn's HTTP/1.1 with a time to ask, a time to read, and a bound on idle connections."""
 
@@ -142,10 +146,13 @@ class BoundedConnection(H11Protocol):
     _state: tuple[object, ...] | None = None
     since = 0.0
     """When something last happened here, to about a second."""
+    number = 0
+    """Counts connections: a loop's clock may tell one time of several."""
     _num_resumed = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
+        self.number = next(_numbers)
         self._look()
         if not self.app_state.get(_DUE):
             self.app_state[_DUE] = True
@@ -186,7 +193,7 @@ class BoundedConnection(H11Protocol):
         """Close idle connections, of whomever, that are beyond a bound: the oldest first."""
         self.app_state[_DUE] = False
         everybody = [each for each in self.connections if isinstance(each, BoundedConnection)]
-        idle = sorted((each for each in everybody if each.is_idle), key=lambda each: each.since)
+        idle = sorted((each for each in everybody if each.is_idle), key=lambda each: (each.since, each.number))
         excess = max(0, len(everybody) - self.most)
         closed, of_address = idle[:excess], defaultdict[str | None, list[BoundedConnection]](list)
         for each in idle[excess:]:

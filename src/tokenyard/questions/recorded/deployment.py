@@ -30,7 +30,7 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.trace.start import deployment_of
 
 _MODEL = "calibrated"
-_NOT_RECORDED = "not_recorded"
+_NOT_RECORDED = "deployment_not_recorded"
 """Code: a trace does not say what it was recorded on."""
 _COUNTED = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
 """Settings by which the user says how many blocks there are."""
