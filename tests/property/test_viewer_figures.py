@@ -65,21 +65,28 @@ TRACES = st.builds(
     kind=st.sampled_from(sorted(_OPTIONS)),
     to_the_end=st.booleans(),
 )
+BOUNDS: st.SearchStrategy[dict[str, float | None]] = st.fixed_dictionaries(
+    {
+        name: st.sampled_from((None, low, high))
+        for name, low, high in (("ttft", 1, 60), ("tpot", 2, 25), ("e2e", 5, 400))
+    }
+)
+"""Milliseconds, some of which are missed."""
 
 
 @settings(max_examples=examples(40))
-@given(one=TRACES, other=TRACES, same=st.booleans())
+@given(one=TRACES, other=TRACES, same=st.booleans(), bounds=BOUNDS)
 def test_the_viewer_says_what_the_package_says(
-    headless_viewer: HeadlessViewer, one: Drawn, other: Drawn, same: bool
+    headless_viewer: HeadlessViewer, one: Drawn, other: Drawn, same: bool, bounds: dict[str, float | None]
 ) -> None:
     if same:  # the same requests under other settings, or the very same run
         other = other._replace(seed=one.seed, workload=one.workload if other.seed % 2 else other.workload)
     with tempfile.TemporaryDirectory() as folder:
         a, b = one.write(Path(folder) / "a"), other.write(Path(folder) / "b")
         try:
-            ours = figures_of_package(a, b)
+            ours = figures_of_package(a, b, bounds)
         except TraceError:
             return  # not a step in one of them
-        theirs = figures_of_viewer(headless_viewer, a, b)
+        theirs = figures_of_viewer(headless_viewer, a, b, bounds)
     theirs["spans"] = {name: theirs["spans"].get(name) for name in ours["spans"]}
     assert list(differences(ours, theirs)) == []

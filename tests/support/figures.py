@@ -17,6 +17,7 @@ from tokenyard.explain.held_back import classify, meaning_of
 from tokenyard.explain.report.figures import LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.explain.why.why import why
@@ -53,9 +54,12 @@ def _same(ours: Any, theirs: Any) -> bool:
 # ---- the package
 
 
-def figures_of_package(path: Path, other: Path | None = None) -> dict[str, Any]:
-    """What the reports, the classifier, `why` and the comparison say."""
-    report = summarize(path)
+def figures_of_package(
+    path: Path, other: Path | None = None, bounds: Mapping[str, float | None] | None = None
+) -> dict[str, Any]:
+    """What the reports, the classifier, `why` and the comparison say; ``bounds`` are milliseconds of each request."""
+    slos = [SLO(name, None, bound) for name, bound in (bounds or {}).items() if bound is not None]
+    report = summarize(path, slos=slos)
     lives, reconstructed = _lives(path)
     figures = {
         "steps": list(_steps(path)),
@@ -209,9 +213,11 @@ def _first_unequal(decision: FirstDifference | None, states: list[StateDifferenc
 # ---- the viewer
 
 
-def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = None) -> dict[str, Any]:
+def figures_of_viewer(
+    viewer: HeadlessViewer, path: Path, other: Path | None = None, bounds: Mapping[str, float | None] | None = None
+) -> dict[str, Any]:
     """The same of the page."""
-    told = viewer.ask(TraceLines.of(path), None if other is None else TraceLines.of(other))
+    told = viewer.ask(TraceLines.of(path), None if other is None else TraceLines.of(other), bounds)
     waits = {each["id"]: each for each in told["waits"] if each["seen"]}
     reasons = {} if told["symptoms"]["guessed"] else told["symptoms"]["reasons"]
     figures = {

@@ -34,7 +34,7 @@ interface Question {
 async function answer({ trace, other, bounds }: Question): Promise<unknown> {
   const store = await storeFrom(trace.steps, trace.requests);
   const found = await statistics(store, { first: 0, last: store.rows - 1 });
-  const symptoms = await symptomsOf(store, found);
+  const symptoms = await symptomsOf(store, found, bounds ?? { ttft: null, tpot: null, e2e: null });
   const second = other && (await storeFrom(other.steps, other.requests));
   return {
     steps: Array.from({ length: store.rows }, (_, row) => stepAt(store, row)),

@@ -16,8 +16,13 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.advice.rules import RuleReader, Symptoms, ValueCondition, advise, rule_book
+import tokenyard as ty
+from tokenyard.explain.advice.rules import RuleReader, ValueCondition, advise, rule_book
+from tokenyard.explain.advice.symptoms import StepLoad, StepTimes, Symptoms, missed_bounds
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.figures import LatencyFigures
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
 ABOUT = (
@@ -42,6 +47,17 @@ HEALTHY: dict[str, Any] = {
     "mixed_ms": 45.0,
     "decode_steps": 4000,
     "decode_ms": 18.0,
+    "decode_token_ms": 18.5,
+    "decode_running": 31.5,
+    "decode_base_ms": 7.0,
+    "prefill_steps": 700,
+    "prefill_token_ms": 44.0,
+    "mean_token_ms": 22.1,
+    "prefill_share": 0.16,
+    "prefill_budget_use": 0.62,
+    "ttft_ms": 410.0,
+    "prefill_ms": 90.0,
+    "unseen_ms": 12.0,
     "settings": {"enable_prefix_caching": True, "max_num_seqs": 100, "policy": "fcfs", "watermark": 0.0},
 }
 
@@ -57,7 +73,29 @@ def kv(**more: Any) -> dict[str, Any]:
 
 WORST: dict[str, Any] = {"worst": {"running": 24, "held": 63, "used_blocks": 900, "total_blocks": 2000}}
 
+TOKEN: dict[str, Any] = {"token_bound_ms": 25.0, "token_time_ms": 31.0}
+FIRST: dict[str, Any] = {"first_bound_ms": 300.0, "first_time_ms": 900.0}
+SLOW: dict[str, Any] = TOKEN | {"decode_token_ms": 26.0, "batch_in_bound": 40.9}
+BESIDE: dict[str, Any] = TOKEN | {"batch_in_bound": 120.0, "tokens_in_bound": 210.7}
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "large-batch": (SLOW, SLOW | {"batch_in_bound": 0.9}),
+    "slow-steps": (SLOW | {"batch_in_bound": None, "settings": {"tensor_parallel_size": 1}}, SLOW),
+    "prefill-in-steps": (BESIDE, BESIDE | {"max_running": 256}),
+    "prefill-in-pieces": (
+        BESIDE | {"max_running": 256, "settings": {"long_prefill_token_threshold": 0}},
+        BESIDE,
+    ),
+    "prefill-apart": (BESIDE | {"mean_token_ms": 25.5}, BESIDE),
+    "small-chunks": (
+        FIRST | {"prefill_ms": 300.0, "prefill_token_ms": 25.0, "prefill_budget_use": 0.97},
+        FIRST | {"prefill_ms": 300.0, "prefill_token_ms": 25.0},
+    ),
+    "slow-prefill": (
+        FIRST | {"prefill_ms": 300.0, "settings": {"tensor_parallel_size": 2}},
+        FIRST | {"prefill_ms": 200.0},
+    ),
+    "step-in-flight": (FIRST | {"unseen_ms": 140.0}, FIRST | {"unseen_ms": 120.0}),
     "seats": (held("max_num_seqs", kv_free=0.413, **WORST), held("max_num_seqs", kv_free=0.12)),
     "seats-and-memory": (held("max_num_seqs", kv_free=0.12, **WORST), held("max_num_seqs", kv_free=0.2)),
     "token-budget": (held("token_budget"), held("token_budget", seconds=700.0)),
@@ -117,6 +155,8 @@ def test_make_vectors() -> None:
     worst: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
     memory = {"settings": {"gpu_memory_utilization": 0.92}}
     named |= {"memory names a value": held("kv_blocks", **kv(), **worst) | memory}
+    named |= {"a bound on the whole time": SLOW | {"whole_bound_ms": 5000.0, "whole_time_ms": 6200.0}}
+    named |= {"seats, and tokens come late": CASES["seats"][0] | SLOW}
     named |= {f"{name} fires": pair[0] for name, pair in CASES.items()}
     named |= {f"{name} does not fire": pair[1] for name, pair in CASES.items()}
     rows = [
@@ -249,6 +289,83 @@ def test_blocks_by_hand_are_told_what_memory_there_is() -> None:
     assert found[0]["evidence"].endswith("the engine takes the 12,808 blocks that its memory has room for.")
 
 
+def test_tokens_that_come_late_want_no_more_requests_in_a_step() -> None:
+    """Requests wait for seats, and a step is too long already: what helps is a faster engine."""
+    assert [each["rule"] for each in advice(CASES["seats"][0] | SLOW)] == ["slow-steps"]
+    assert [each["rule"] for each in advice(CASES["token-budget"][0] | BESIDE)] == ["prefill-apart"]
+
+
+def test_a_missed_bound_comes_before_what_requests_waited_for() -> None:
+    assert [each["rule"] for each in advice(CASES["seats"][0] | FIRST | {"unseen_ms": 140.0})] == [
+        "step-in-flight",
+        "seats",
+    ]
+
+
+def test_the_line_through_durations_says_how_many_requests_a_step_may_have() -> None:
+    """Steps of 5 ms and 1 ms for each request, and 2 ms more for each hundred tokens of prefill beside them."""
+    times = StepTimes()
+    for running in (4, 8, 16):
+        times.add(StepLoad(running, 0, False), [(5 + running) / 1e3] * 10)
+    times.add(StepLoad(8, 500, True), [(5 + 8 + 10) / 1e3] * 5)
+    found = times.symptoms(15.0, 2048)
+    assert found["batch_in_bound"] == pytest.approx(10.0)
+    assert found["decode_base_ms"] == pytest.approx(5.0)
+    assert found["decode_token_ms"] == pytest.approx((4 * 9 + 8 * 13 + 16 * 21) / 28)
+    assert found["tokens_in_bound"] is None, "steps without prefill take longer already"
+    wide = times.symptoms(20.0, 2048)
+    alone = found["decode_token_ms"]
+    assert wide["tokens_in_bound"] == pytest.approx(28 / 3 + 500 * (20 - alone) / (23 - alone))
+    assert StepTimes().symptoms(15.0, None)["batch_in_bound"] is None
+
+
+def test_a_bound_on_the_whole_time_stands_for_its_larger_part() -> None:
+    latencies = {name: LatencyFigures() for name in ("queue", "itl")} | {
+        "ttft": LatencyFigures(mean=400.0, p90=900.0),
+        "tpot": LatencyFigures(mean=20.0, p90=30.0),
+        "e2e": LatencyFigures(mean=4000.0, p90=8000.0),
+    }
+    whole = SLO("e2e", "p90", 4000.0)
+    assert missed_bounds([whole], latencies) == {
+        "whole_time_ms": 8000.0,
+        "whole_bound_ms": 4000.0,
+        "token_time_ms": 30.0,
+        "token_bound_ms": 15.0,
+    }
+    assert missed_bounds([whole, SLO("tpot", None, 29.0)], latencies) == {"token_time_ms": 30.0, "token_bound_ms": 29.0}
+    assert missed_bounds([SLO("ttft", "p90", 900.0), SLO("queue", "p90", 1.0)], latencies) == {}
+
+
+CHAT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="h100", max_model_len=16384)
+
+
+def reported(folder: Path, slo: str, deployment: ty.Deployment = CHAT) -> Report:
+    ty.run("rag", deployment, limit=60, trace=folder)
+    return ty.report(folder, slo=slo)
+
+
+def test_the_value_that_is_named_holds_the_bound(tmp_path: Path) -> None:
+    """Questions with long passages beside answers: a step takes as long as its prefill, until it may have less."""
+    report = reported(tmp_path / "as it was", "itl_p99=60ms")
+    (told,) = (each for each in report.advice if each.is_of_bound)
+    assert (told.rule, told.setting, told.now) == ("prefill-in-steps", "max_num_batched_tokens", 8192)
+    assert isinstance(told.to, int)
+    assert report.verdict.missed == ["itl_p99"]
+    assert report.verdict.sentence.endswith(f": lower max_num_batched_tokens to {told.to} (now 8192).")
+    again = reported(tmp_path / "again", "itl_p99=60ms", CHAT.with_(max_num_batched_tokens=told.to))
+    assert again.verdict.missed == []
+    assert not any(each.is_of_bound for each in again.advice)
+
+
+def test_a_gpu_that_is_too_slow_is_called_so(tmp_path: Path) -> None:
+    report = reported(tmp_path, "tpot_p90=4ms")
+    told = report.advice[0]
+    assert (told.rule, told.setting, told.now, told.to) == ("slow-steps", "tensor_parallel_size", 1, 2)
+    assert report.verdict.sentence.endswith(
+        "The GPU is too slow for this load: raise tensor_parallel_size to 2 (now 1)."
+    )
+
+
 def test_most_time_lost_comes_first() -> None:
     both = (
         held("token_budget", seconds=1000.0)["reasons"] | held("max_num_seqs", seconds=3000.0, kv_free=0.5)["reasons"]
@@ -274,7 +391,8 @@ def test_every_name_in_the_rules_stands_for_something() -> None:
     book = rule_book()
     given = {reason: held(reason, **kv(), **WORST)["reasons"][reason] for rule in book.rules for reason in rule.reasons}
     settings = dict.fromkeys((name for names in book.symptoms.settings.values() for name in names), 1)
-    known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "adapters": 1, "guessed": True})
+    late = BESIDE | FIRST | {"whole_bound_ms": 5000.0, "whole_time_ms": 6200.0}
+    known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "adapters": 1, "guessed": True} | late)
     values = [ratio for pair in book.ratios.values() for ratio in pair]
     named = [each for lists in book.conditions.values() for conditions in lists for each in conditions]
     values += [each.value for each in named if isinstance(each, ValueCondition)]
@@ -284,7 +402,7 @@ def test_every_name_in_the_rules_stands_for_something() -> None:
         if rule.target is not None:
             times = rule.target.times
             values += [rule.target.value, rule.target.at_most or "steps", times if isinstance(times, str) else "steps"]
-        sentences = [*rule.did, *rule.evidence, *rule.then, *book.frame.before, *book.frame.after]
+        sentences = [*rule.did, *rule.evidence, *rule.then, *book.frame.before, *book.frame.after, *book.frame.whole]
         texts = [part if isinstance(part, str) else part.text for part in sentences]
         values += [name for text in texts for name in re.findall(r"\{([\w.]+):", text)]
         names = [each.removeprefix("not ") for each in rule.when if isinstance(each, str)]

@@ -49,6 +49,8 @@ export interface Rule {
   then: Sentence;
   target?: Target;
   lost_share?: string;
+  /** About a bound that is missed: its advice comes first. */
+  of_bound: boolean;
 }
 
 export interface RuleBook {
@@ -58,6 +60,6 @@ export interface RuleBook {
   engine: readonly string[];
   /** Any of the lists, all that is in it. */
   conditions: Record<string, readonly (readonly Condition[])[]>;
-  frame: { before: Sentence; after: Sentence };
+  frame: { before: Sentence; after: Sentence; whole: Sentence };
   rules: readonly Rule[];
 }

@@ -6,6 +6,7 @@ import { type Held, type Symptoms, settingOf } from "./symptoms";
 
 const FORMATS: Record<string, (value: number) => string> = {
   count,
+  floor: (value) => count(Math.floor(value)),
   setting: (value) => count(value).replaceAll(",", ""),
   tenth: (value) => fixed(value, 1),
   percent: (value) => `${fixed(100 * value, 0)} %`,
@@ -35,8 +36,9 @@ export class RuleReader {
 
   evidence(): string {
     const { did, evidence, then } = this.rule;
-    const { before, after } = this.book.frame;
-    return this.text([...(did.length > 0 ? [...before, ...did, ...after] : evidence), ...then]);
+    const { before, after, whole } = this.book.frame;
+    const shown = did.length > 0 ? [...before, ...did, ...after] : evidence;
+    return this.text([...(this.rule.of_bound ? whole : []), ...shown, ...then]);
   }
 
   /** Request-seconds; null if that is not what it costs. */

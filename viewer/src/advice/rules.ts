@@ -42,6 +42,11 @@ export function isOfVllm({ rule }: Pick<Finding, "rule">): boolean {
   return RULE_BOOK.rules.find(({ name }) => name === rule)?.vllm ?? true;
 }
 
+/** It is about a bound that is missed. */
+export function isOfBound({ rule }: Pick<Finding, "rule">): boolean {
+  return RULE_BOOK.rules.find(({ name }) => name === rule)?.of_bound ?? false;
+}
+
 /** The run of which the symptoms are a part, and what is advised for it. */
 export interface Whole {
   symptoms: Symptoms;
@@ -49,7 +54,7 @@ export interface Whole {
 }
 
 /**
- * What the rules advise, most time lost first; last what vLLM has not. For a part of a run nothing that turns the advice for
+ * What the rules advise: first what a missed bound wants, then most time lost first; last what vLLM has not. For a part of a run nothing that turns the advice for
  * the whole around.
  */
 export function advise(symptoms: Symptoms, whole: Whole | null = null): Finding[] {
@@ -75,7 +80,9 @@ function found(symptoms: Symptoms, vllm: boolean, whole: Whole | null): Finding[
       },
     ];
   });
-  return findings.sort((a, b) => (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0));
+  return findings.sort(
+    (a, b) => Number(isOfBound(b)) - Number(isOfBound(a)) || (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0),
+  );
 }
 
 function textOf(value: number | string | null): string | null {

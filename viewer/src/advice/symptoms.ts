@@ -1,8 +1,9 @@
-/** The numbers that advice is judged by: those of src/tokenyard/explain/advice/rules.py, from columns. */
+/** The numbers that advice is judged by: those of src/tokenyard/explain/advice/symptoms.py, from columns. */
 
 import { endOfRow } from "../data/lives";
 import { MISSING, type Range, type Row } from "../data/model/columns";
 import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
+import type { Bounds } from "../data/model/slo";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
@@ -10,6 +11,7 @@ import { isOfSlots } from "../data/takers";
 import { codeOf } from "../data/wording";
 import { RULE_BOOK } from "../generated/advice";
 import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
+import { missedBounds, StepTimes } from "./stepTimes";
 
 /** What one reason cost. */
 export interface Held {
@@ -73,9 +75,33 @@ export interface Symptoms {
   /** Steps in which some request decoded beside a large prefill, and their mean duration. */
   mixedSteps: number;
   mixedMs: number | null;
-  /** Steps in which all that ran got one token. */
+  /** Steps in which all that ran got one token: these, and in `Token` each counted once for every request that ran. */
   decodeSteps: number;
   decodeMs: number | null;
+  decodeTokenMs: number | null;
+  decodeRunning: number | null;
+  /** Where the line through their durations begins. */
+  decodeBaseMs: number | null;
+  /** Steps in which a request decoded beside any prefill. */
+  prefillSteps: number;
+  prefillTokenMs: number | null;
+  meanTokenMs: number | null;
+  /** Of the time of running requests, that by which prefill made steps longer. */
+  prefillShare: number | null;
+  prefillBudgetUse: number | null;
+  /** Bounds that are missed, and the times that they are on. */
+  tokenBoundMs: number | null;
+  tokenTimeMs: number | null;
+  firstBoundMs: number | null;
+  firstTimeMs: number | null;
+  wholeBoundMs: number | null;
+  wholeTimeMs: number | null;
+  ttftMs: number | null;
+  prefillMs: number | null;
+  unseenMs: number | null;
+  /** Requests, and tokens, with which a step would take as long as a token may. */
+  batchInBound: number | null;
+  tokensInBound: number | null;
   settings: Record<string, unknown>;
 }
 
@@ -89,18 +115,33 @@ export function settingOf(symptoms: Symptoms, setting: string): unknown {
 const GATHERED = RULE_BOOK.symptoms;
 
 /** The symptoms of the range that `found` covers. */
-export async function symptomsOf(store: TraceStore, found: Statistics, signal?: AbortSignal): Promise<Symptoms> {
+export async function symptomsOf(
+  store: TraceStore,
+  found: Statistics,
+  bounds: Bounds,
+  signal?: AbortSignal,
+): Promise<Symptoms> {
   const counter = new Counter(store);
   await inSlices(found.range.first, found.range.last, (row) => counter.row(row), signal);
   const whole = found.range.first === 0 && found.range.last === store.rows - 1;
   const last = found.range.last;
   const { localTokens, promptTokens } = found.prefixHits;
+  const here = present(store, whole ? null : found.range);
+  const missed = missedBounds(found, bounds);
+  const tokenBudget = known(store.steps.tokenBudget[last]);
+  const [ttft, queue] = [found.ttftSeconds?.mean ?? null, found.queueSeconds?.mean ?? null];
+  const { unseenSeconds } = found;
   return {
     steps: found.steps,
-    ...present(store, whole ? null : found.range),
+    ...here,
     adapters: adaptersAsked(store, counter.slotRows),
     ...counter.result(found),
-    tokenBudget: known(store.steps.tokenBudget[last]),
+    ...counter.times.symptoms(missed.tokenBoundMs, tokenBudget),
+    ...missed,
+    ttftMs: ttft && 1e3 * ttft,
+    prefillMs: ttft === null || queue === null ? null : 1e3 * ttft - 1e3 * queue,
+    unseenMs: unseenSeconds && here.requests ? (1e3 * unseenSeconds) / here.requests : null,
+    tokenBudget,
     maxRunning: known(store.steps.maxRunning[last]),
     preemptions: found.preemptions,
     recomputedTokens: found.recomputedTokens,
@@ -163,8 +204,7 @@ class Counter {
   private requestMicros = 0;
   private scheduled: number | null = null;
   private peakRunning: number | null = null;
-  private readonly decode = { steps: 0, seconds: 0 };
-  private readonly mixed = { steps: 0, seconds: 0 };
+  readonly times = new StepTimes();
   /** In which requests wait for a slot for their adapter. */
   readonly slotRows: Row[] = [];
   private readonly recorded = new Map<string, Sums>();
@@ -216,11 +256,7 @@ class Counter {
     const budget = or0(steps.tokenBudget[row]);
     const seconds = steps.stepSeconds[row];
     if (running <= 0 || budget <= 0 || Number.isNaN(seconds)) return;
-    const kind =
-      tokens <= running ? this.decode : tokens - running >= GATHERED.large_prefill * budget ? this.mixed : null;
-    if (!kind) return;
-    kind.steps += 1;
-    kind.seconds += seconds;
+    this.times.add(running, Math.max(tokens - running, 0), budget, seconds);
   }
 
   private worst({ row, held }: { row: Row; held: number }): Worst {
@@ -248,16 +284,8 @@ class Counter {
       guessed,
       peakRunning: this.peakRunning,
       scheduledTokens: this.scheduled,
-      mixedSteps: this.mixed.steps,
-      mixedMs: meanMs(this.mixed),
-      decodeSteps: this.decode.steps,
-      decodeMs: meanMs(this.decode),
     };
   }
-}
-
-function meanMs({ steps, seconds }: { steps: number; seconds: number }): number | null {
-  return steps > 0 ? (1e3 * seconds) / steps : null;
 }
 
 /** Whole microseconds, as the waiting time is counted. */

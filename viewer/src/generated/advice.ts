@@ -214,6 +214,172 @@ export const RULE_BOOK: RuleBook = {
           "is": true
         }
       ]
+    ],
+    "token_is_late": [
+      [
+        {
+          "value": "token_bound_ms",
+          "above": 0.0
+        }
+      ]
+    ],
+    "first_is_late": [
+      [
+        {
+          "value": "first_bound_ms",
+          "above": 0.0
+        }
+      ]
+    ],
+    "wants_seats": [
+      [
+        {
+          "value": "lost.max_num_seqs",
+          "at_least": 0.02,
+          "times": "request_seconds"
+        }
+      ]
+    ],
+    "wants_tokens": [
+      [
+        {
+          "value": "lost.token_budget",
+          "at_least": 0.02,
+          "times": "request_seconds"
+        }
+      ]
+    ],
+    "decode_is_too_slow": [
+      [
+        "token_is_late",
+        {
+          "value": "decode_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "decode_token_ms",
+          "at_least": 1.0,
+          "times": "token_bound_ms"
+        }
+      ],
+      [
+        "token_is_late",
+        {
+          "value": "decode_steps",
+          "at_least": 10.0
+        },
+        "fewer_are_in_bound",
+        "not prefill_takes_time"
+      ]
+    ],
+    "fewer_are_in_bound": [
+      [
+        {
+          "value": "batch_in_bound",
+          "at_least": 1.0
+        },
+        {
+          "value": "batch_in_bound",
+          "below": 1.0,
+          "times": "peak_running"
+        }
+      ]
+    ],
+    "prefill_takes_time": [
+      [
+        {
+          "value": "prefill_share",
+          "at_least": 0.05
+        }
+      ]
+    ],
+    "fewer_would_do": [
+      [
+        "decode_is_too_slow",
+        "fewer_are_in_bound",
+        "not first_is_late",
+        "not wants_seats"
+      ]
+    ],
+    "prefill_is_in_the_way": [
+      [
+        "token_is_late",
+        "not decode_is_too_slow",
+        {
+          "value": "decode_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "prefill_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "prefill_token_ms",
+          "at_least": 1.0,
+          "times": "token_bound_ms"
+        },
+        "prefill_takes_time"
+      ]
+    ],
+    "smaller_steps_would_do": [
+      [
+        "prefill_is_in_the_way",
+        "not wants_tokens",
+        {
+          "value": "tokens_in_bound",
+          "at_least": 16.0
+        },
+        {
+          "value": "mean_token_ms",
+          "below": 1.0,
+          "times": "token_bound_ms"
+        }
+      ]
+    ],
+    "seats_allow_it": [
+      [
+        {
+          "value": "tokens_in_bound",
+          "at_least": 1.0,
+          "times": "max_running"
+        }
+      ]
+    ],
+    "prompt_is_slow": [
+      [
+        "first_is_late",
+        {
+          "value": "prefill_ms",
+          "above": 0.5,
+          "times": "ttft_ms"
+        }
+      ]
+    ],
+    "steps_are_short": [
+      [
+        {
+          "value": "prefill_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "decode_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "prefill_token_ms",
+          "below": 1.5,
+          "times": "decode_token_ms"
+        }
+      ]
+    ],
+    "chunks_are_small": [
+      [
+        "steps_are_short",
+        {
+          "value": "prefill_budget_use",
+          "at_least": 0.9
+        }
+      ]
     ]
   },
   "frame": {
@@ -229,9 +395,277 @@ export const RULE_BOOK: RuleBook = {
     "after": [
       "; requests lost {reason.seconds:duration} to it, {reason.share:percent} of their time",
       "."
+    ],
+    "whole": [
+      "A request may take {whole_bound_ms:tenth} ms and takes {whole_time_ms:tenth} ms. To mend that: "
     ]
   },
   "rules": [
+    {
+      "name": "large-batch",
+      "symptom": "the time per token misses its bound, and steps take longer the more requests run",
+      "diagnosis": "more requests share a step than it can serve in that time",
+      "setting": "max_num_seqs",
+      "direction": "down",
+      "price": "where more requests come, they wait for their first token instead",
+      "vllm": true,
+      "steps": "",
+      "reasons": [],
+      "when": [
+        "fewer_would_do"
+      ],
+      "did": [],
+      "evidence": [
+        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
+        " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average and {peak_running:count} at most",
+        "; by the line through their durations they stay within the bound with up to {batch_in_bound:floor} requests, which are a first value to try."
+      ],
+      "then": [],
+      "target": {
+        "value": "batch_in_bound",
+        "times": 1.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "slow-steps",
+      "symptom": "the time per token misses its bound, and steps without prefill take longer than that",
+      "diagnosis": "the GPU is too slow for this load",
+      "setting": "tensor_parallel_size",
+      "direction": "up",
+      "price": "more GPUs or engines, or faster ones; weights and KV in fewer bits (quantization, kv_cache_dtype fp8) make steps shorter, too",
+      "vllm": true,
+      "steps": "",
+      "reasons": [],
+      "when": [
+        "decode_is_too_slow",
+        "not fewer_would_do"
+      ],
+      "did": [],
+      "evidence": [
+        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
+        " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average.",
+        {
+          "text": " With fewer requests in a step the others would wait longer than they may.",
+          "when": [
+            "fewer_are_in_bound"
+          ]
+        },
+        {
+          "text": " Fewer requests in a step would not do: what each step takes anyway is {decode_base_ms:tenth} ms.",
+          "when": [
+            "not fewer_are_in_bound"
+          ]
+        },
+        {
+          "text": " Twice as many GPUs are a first value to try.",
+          "when": [
+            {
+              "value": "setting.tensor_parallel_size",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "then": [],
+      "target": {
+        "value": "setting.tensor_parallel_size",
+        "times": 2.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "prefill-in-steps",
+      "symptom": "the time per token misses its bound, because prefill makes steps longer",
+      "diagnosis": "a step computes more tokens of prompts than it can in the time that a token may take",
+      "setting": "max_num_batched_tokens",
+      "direction": "down",
+      "price": "a long prompt takes more steps to its first token",
+      "vllm": true,
+      "steps": "budget:1..",
+      "reasons": [],
+      "when": [
+        "smaller_steps_would_do",
+        "seats_allow_it"
+      ],
+      "did": [],
+      "evidence": [
+        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
+        " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
+        ": {prefill_share:percent} of the time of running requests.",
+        " By these durations a step stays within the bound with up to {tokens_in_bound:floor} tokens."
+      ],
+      "then": [],
+      "target": {
+        "value": "tokens_in_bound",
+        "times": 1.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "prefill-in-pieces",
+      "symptom": "the time per token misses its bound, because prefill makes steps longer",
+      "diagnosis": "a step computes more tokens of a prompt than it can in the time that a token may take",
+      "setting": "long_prefill_token_threshold",
+      "direction": "set",
+      "price": "a long prompt takes more steps to its first token; several prompts may still share a step, which only a lower max_num_batched_tokens with as low a max_num_seqs prevents",
+      "vllm": true,
+      "steps": "budget:1..",
+      "reasons": [],
+      "when": [
+        "smaller_steps_would_do",
+        "not seats_allow_it"
+      ],
+      "did": [],
+      "evidence": [
+        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
+        " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
+        ": {prefill_share:percent} of the time of running requests.",
+        " By these durations a step stays within the bound with up to {tokens_in_bound:floor} tokens, which are a first value to try."
+      ],
+      "then": [],
+      "target": {
+        "value": "tokens_in_bound",
+        "times": 1.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "prefill-apart",
+      "symptom": "the time per token misses its bound, because prefill makes steps longer",
+      "diagnosis": "there is more prefill than fits into steps that are short enough",
+      "setting": "kv_transfer_config",
+      "direction": "set",
+      "price": "engines of their own for prefill, with a connector that brings their KV: `tokenyard split` replays it; else more engines",
+      "vllm": true,
+      "steps": "budget:1..",
+      "reasons": [],
+      "when": [
+        "prefill_is_in_the_way",
+        "not smaller_steps_would_do"
+      ],
+      "did": [],
+      "evidence": [
+        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
+        " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
+        ": {prefill_share:percent} of the time of running requests.",
+        " Smaller steps would not do: with its share of prefill a token takes {mean_token_ms:tenth} ms on average",
+        {
+          "text": ", and prompts wait for tokens already",
+          "when": [
+            "wants_tokens"
+          ]
+        },
+        "."
+      ],
+      "then": [],
+      "of_bound": true
+    },
+    {
+      "name": "small-chunks",
+      "symptom": "the time to the first token misses its bound, and prompts take many short steps",
+      "diagnosis": "a step computes fewer tokens than it could in nearly the same time",
+      "setting": "max_num_batched_tokens",
+      "direction": "up",
+      "price": "more activation memory; steps take a little longer",
+      "vllm": true,
+      "steps": "budget:90..",
+      "reasons": [],
+      "when": [
+        "prompt_is_slow",
+        "chunks_are_small"
+      ],
+      "did": [],
+      "evidence": [
+        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
+        " Of {ttft_ms:tenth} ms on average, {prefill_ms:tenth} ms lie between the first step of a request and its first token.",
+        " Steps with prefill are {prefill_budget_use:percent} full and take {prefill_token_ms:tenth} ms, those without {decode_token_ms:tenth} ms.",
+        " Twice as many tokens are a first value to try."
+      ],
+      "then": [],
+      "target": {
+        "value": "token_budget",
+        "times": 2.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "slow-prefill",
+      "symptom": "the time to the first token misses its bound, though requests hardly wait to be scheduled",
+      "diagnosis": "the GPU computes their prompts too slowly",
+      "setting": "tensor_parallel_size",
+      "direction": "up",
+      "price": "more GPUs or engines, or faster ones; what prompts have in common need not be computed again (enable_prefix_caching)",
+      "vllm": true,
+      "steps": "",
+      "reasons": [],
+      "when": [
+        "prompt_is_slow",
+        "not chunks_are_small"
+      ],
+      "did": [],
+      "evidence": [
+        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
+        " Of {ttft_ms:tenth} ms on average, {prefill_ms:tenth} ms lie between the first step of a request and its first token.",
+        {
+          "text": " Twice as many GPUs are a first value to try.",
+          "when": [
+            {
+              "value": "setting.tensor_parallel_size",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "then": [],
+      "target": {
+        "value": "setting.tensor_parallel_size",
+        "times": 2.0
+      },
+      "of_bound": true
+    },
+    {
+      "name": "step-in-flight",
+      "symptom": "the time to the first token misses its bound, because requests wait for the step that runs when they come",
+      "diagnosis": "steps with prefill take long, and a request is seen only when one ends",
+      "setting": "max_num_batched_tokens",
+      "direction": "down",
+      "price": "a long prompt takes more steps to its first token",
+      "vllm": true,
+      "steps": "budget:1..",
+      "reasons": [],
+      "when": [
+        "first_is_late",
+        "not prompt_is_slow",
+        "not steps_are_short",
+        "not wants_tokens",
+        {
+          "value": "unseen_ms",
+          "at_least": 0.3,
+          "times": "ttft_ms"
+        }
+      ],
+      "did": [],
+      "evidence": [
+        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
+        " Of {ttft_ms:tenth} ms on average, requests waited {unseen_ms:tenth} ms for the step that ran when they came.",
+        {
+          "text": " Half of max_num_batched_tokens is a first value to try.",
+          "when": [
+            {
+              "value": "token_budget",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "then": [],
+      "target": {
+        "value": "token_budget",
+        "times": 0.5
+      },
+      "of_bound": true
+    },
     {
       "name": "seats",
       "symptom": "requests wait while memory is free",
@@ -247,7 +681,8 @@ export const RULE_BOOK: RuleBook = {
       "when": [
         "noticeable",
         "room",
-        "not costly_preemptions"
+        "not costly_preemptions",
+        "not token_is_late"
       ],
       "did": [
         "stopped at max_num_seqs",
@@ -272,7 +707,8 @@ export const RULE_BOOK: RuleBook = {
         "value": "reason.worst.demand",
         "at_most": "reason.worst.fits",
         "times": 1.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "seats-and-memory",
@@ -289,7 +725,8 @@ export const RULE_BOOK: RuleBook = {
       "when": [
         "noticeable",
         "no_room_for_more",
-        "not costly_preemptions"
+        "not costly_preemptions",
+        "not token_is_late"
       ],
       "did": [
         "stopped at max_num_seqs",
@@ -322,7 +759,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "reason.worst.demand",
         "times": 1.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "token-budget",
@@ -338,7 +776,8 @@ export const RULE_BOOK: RuleBook = {
       ],
       "when": [
         "noticeable",
-        "not mixed_is_slow"
+        "not mixed_is_slow",
+        "not prefill_is_in_the_way"
       ],
       "did": [
         "spent all of max_num_batched_tokens",
@@ -360,7 +799,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "token_budget",
         "times": 2.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "compute",
@@ -399,7 +839,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "setting.tensor_parallel_size",
         "times": 2.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "whole-prompts",
@@ -420,7 +861,8 @@ export const RULE_BOOK: RuleBook = {
         "stopped at a prompt longer than what was left of the budget"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "memory",
@@ -452,7 +894,8 @@ export const RULE_BOOK: RuleBook = {
         "times": 1.0,
         "above": "reason.worst.total_blocks",
         "words": "what gives {} KV blocks"
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "blocks",
@@ -484,7 +927,8 @@ export const RULE_BOOK: RuleBook = {
         "value": "reason.worst.needed_blocks",
         "at_most": "setting.memory_num_gpu_blocks",
         "times": 1.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "kv-bytes",
@@ -515,7 +959,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "setting.kv_cache_memory_bytes",
         "times": "reason.worst.shortage"
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "order",
@@ -548,7 +993,8 @@ export const RULE_BOOK: RuleBook = {
         ": it needed {reason.kv.smallest_need:count} blocks where the head needed {reason.kv.needed:count}."
       ],
       "then": [],
-      "lost_share": "reason.fits_share"
+      "lost_share": "reason.fits_share",
+      "of_bound": false
     },
     {
       "name": "full-sequence",
@@ -572,7 +1018,8 @@ export const RULE_BOOK: RuleBook = {
         " and {preemptions:count} preemptions"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "watermark",
@@ -593,7 +1040,8 @@ export const RULE_BOOK: RuleBook = {
         "kept blocks free for the watermark alone"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "preemptions",
@@ -628,7 +1076,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "peak_running",
         "times": 0.75
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "long-prefills",
@@ -642,6 +1091,7 @@ export const RULE_BOOK: RuleBook = {
       "reasons": [],
       "when": [
         "mixed_is_slow",
+        "not prefill_is_in_the_way",
         {
           "value": "mixed_steps",
           "at_least": 0.01,
@@ -679,7 +1129,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "token_budget",
         "times": 0.25
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "no-prefix-cache",
@@ -702,7 +1153,8 @@ export const RULE_BOOK: RuleBook = {
       "evidence": [
         "{requests:count} requests are turns of {jobs:count} jobs, and each computes its whole prompt again, because prefix caching is off."
       ],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "evicted-turns",
@@ -734,7 +1186,8 @@ export const RULE_BOOK: RuleBook = {
         "{requests:count} requests are turns of {jobs:count} jobs, but only {local_hit_rate:percent} of their prompt tokens were still cached",
         "; KV was {peak_kv_use:percent} full at its peak, so turns are evicted before the next one comes."
       ],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "lora-slots",
@@ -769,7 +1222,8 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "adapters",
         "times": 1.0
-      }
+      },
+      "of_bound": false
     },
     {
       "name": "encoder-budget",
@@ -790,7 +1244,8 @@ export const RULE_BOOK: RuleBook = {
         "spent the encoder's budget"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "remote-kv",
@@ -811,7 +1266,8 @@ export const RULE_BOOK: RuleBook = {
         "passed over requests whose KV was on its way"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     },
     {
       "name": "grammars",
@@ -832,7 +1288,8 @@ export const RULE_BOOK: RuleBook = {
         "passed over requests whose grammar was being compiled"
       ],
       "evidence": [],
-      "then": []
+      "then": [],
+      "of_bound": false
     }
   ]
 };

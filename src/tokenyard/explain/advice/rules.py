@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenyard.explain.held_back import STEP_REASONS, Classification
 from tokenyard.explain.render.units import duration
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.files import packaged
-from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, micros
-from tokenyard.trace.schema import AdmissionOutcome, TraceStart
+from tokenyard.redaction import plain
 from tokenyard.vocabulary import Reason
+
+if TYPE_CHECKING:
+    from tokenyard.explain.advice.symptoms import Symptoms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a proposed change would do: the figures of a replay with it, beside those of the run.
@@ -125,10 +124,11 @@ Sentence = list[str | ConditionalText]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes around the deed of a rule."""
+    """What goes around the deed of a rule, and before what shows that a bound is missed."""
 
     before: Sentence
     after: Sentence
+    whole: Sentence
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,6 +167,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     then: Sentence = []
     target: Target | None = None
     lost_share: str | None = None
+    of_bound: bool = False
+    """The rule is about a bound that is missed: its advice comes first."""
 
 
 class SymptomRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,6 +216,28 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     """A replay with the change; None where the workload was not at hand."""
 
+    @property
+    def title(self) -> str:
+        """``lower max_num_batched_tokens to 1571 (now 8192)``."""
+        now = "" if self.now is None else f" (now {plain(str(self.now))})"
+        to = "" if self.to is None else f" to {self.to}"
+        return f"{_DIRECTIONS[self.direction]} {self.setting}{to}{now}"
+
+    @property
+    def is_of_bound(self) -> bool:
+        """Whether it is about a bound that is missed."""
+        return any(rule.name == self.rule and rule.of_bound for rule in rule_book().rules)
+
+
+_DIRECTIONS = {
+    "up": "raise",
+    "down": "lower",
+    "on": "turn on",
+    "off": "turn off",
+    "set": "set",
+    "choose": "choose another",
+}
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The rules as they stand in ``rules.toml``.
@@ -227,208 +251,6 @@ def rule_book() -> RuleBook:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What advice is judged by: a few numbers about a run, gathered while its report is made.
-#
-# The viewer computes the same numbers from its columns; the rules (``rules.toml``) see nothing else.
-
-_STEPS_IN_FLIGHT = 64
-
-
-class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers about a run; None where the trace does not tell."""
-
-    steps: int
-    requests: int | None = None
-    jobs: int = 0
-    adapters: int = 0
-    """Most LoRA adapters that the requests of one moment asked for while some waited for a slot."""
-    request_seconds: float = 0.0
-    """Time of all requests in the queues: (running + waiting) x duration, over the steps."""
-    reasons: dict[str, RecordedReason] = {}
-    """As in the report; in a trace that records none, what the classifier can prove."""
-    guessed: bool = False
-    """Whether the reasons are guesses of the classifier."""
-    token_budget: int | None = None
-    max_running: int | None = None
-    """Most requests that may run."""
-    peak_running: int | None = None
-    """Most requests that ran at once."""
-    preemptions: int | None = None
-    recomputed_tokens: int | None = None
-    scheduled_tokens: int | None = None
-    local_hit_rate: float | None = None
-    peak_kv_use: float | None = None
-    tpot_p50_ms: float | None = None
-    tpot_p99_ms: float | None = None
-    mixed_steps: int = 0
-    """Steps in which a request decoded beside prefill of a quarter of the token budget or more."""
-    mixed_ms: float | None = None
-    """Mean duration of these."""
-    decode_steps: int = 0
-    """Steps in which every request that ran got one token."""
-    decode_ms: float | None = None
-    settings: dict[str, Any] = {}
-    """The settings of the configuration that rules look at."""
-
-    def value(self, setting: str) -> Any:
-        """What a setting was in this run; None if the trace does not tell."""
-        limits = {"max_num_seqs": self.max_running, "max_num_batched_tokens": self.token_budget}
-        return self.settings.get(setting, limits.get(setting))
-
-
-class SymptomCounter:
-    """Gathers what a report does not hold already. Costs a microsecond or two a step."""
-
-    def __init__(self) -> None:
-        self._adapters: dict[str, str] = {}
-        """Request that is there -> the LoRA adapter that it asks for."""
-        self._askers: Counter[str] = Counter()
-        """Adapter -> how many of these ask for it."""
-        self._asked = 0
-        self._before: StepFacts | None = None
-        self._guess: AdmissionOutcome | None = None
-        self._guesses = RecordedReasonCounter()
-        self._request_micros = 0
-        self._scheduled: int | None = None
-        self._tokens = 0
-        """Scheduled in the last step."""
-        self._kind: bool | None = None
-        """Kind of the last step, as in ``_kinds``; None if it is neither."""
-        self._kinds: dict[int, bool] = {}
-        """Step in flight -> it mixes decode with large prefill (True), or is decode alone (False)."""
-        self._counts = [0, 0]
-        self._seconds = [0.0, 0.0]
-
-    def arrived(self, request: str | None, adapter: str | None) -> None:
-        """A request is there, which may ask for a LoRA adapter."""
-        if request is not None and adapter:
-            self.finished(request)
-            self._adapters[request] = adapter
-            self._askers[adapter] += 1
-
-    def finished(self, request: str | None) -> None:
-        """A request is no more."""
-        adapter = self._adapters.pop(request, None) if request is not None and self._adapters else None
-        if adapter is not None:
-            self._askers[adapter] -= 1
-            if not self._askers[adapter]:
-                del self._askers[adapter]
-
-    def step(self, facts: StepFacts, verdict: Classification) -> None:
-        """A step was decided."""
-        self.settle(facts.ts)
-        outcome = facts.outcome
-        if len(self._askers) > self._asked and outcome is not None and Reason.LORA_SLOTS in held_by_reason(outcome):
-            self._asked = len(self._askers)
-        self._before = facts
-        self._guess = None
-        if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:
-            proven = STEP_REASONS[verdict.reason].proves
-            if proven is not None:
-                self._guess = AdmissionOutcome(step=facts.step, reason=proven, num_requests=verdict.unadmitted)
-        if facts.token_sum is not None:
-            self._tokens = facts.token_sum
-            self._scheduled = (self._scheduled or 0) + self._tokens
-            self._kind = _kind(facts, facts.token_sum)
-            self._note_kind(facts.step)
-
-    def repeated(self, step: int) -> None:
-        """A step was decided like the last one; both schedule tokens, and hold no request back."""
-        self._scheduled = (self._scheduled or 0) + self._tokens
-        self._note_kind(step)
-
-    def steps_repeated(self, steps: RepeatedFacts, *, lasted: int) -> None:
-        """Steps were decided like the last one, none of them told by its guess; ``lasted``: microseconds from the
-        first to the last.
-        """
-        facts, count = steps.like, len(steps.moments)
-        self.settle(steps.moments[0])
-        self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))
-        self._before = steps.step(count - 1)
-        if facts.token_sum is not None:
-            self._scheduled = (self._scheduled or 0) + count * self._tokens
-        in_flight = min(steps.first - steps.completed, count)
-        for i in range(in_flight):
-            self.completed(steps.completed + i, steps.seconds[i])
-        if self._kind is not None:
-            self._counts[self._kind] += count - in_flight
-            for seconds in steps.seconds[in_flight:]:
-                self._seconds[self._kind] += seconds
-            end = steps.first + count
-            for step in range(max(steps.first, steps.completed + count), end):
-                self._note_kind(step)
-
-    def _note_kind(self, step: int) -> None:
-        if self._kind is not None:
-            self._kinds[step] = self._kind
-            if len(self._kinds) > _STEPS_IN_FLIGHT:
-                del self._kinds[next(iter(self._kinds))]
-
-    def completed(self, step: int, seconds: float | None) -> None:
-        """A step's model ran."""
-        kind = self._kinds.pop(step, None)
-        if kind is not None and seconds is not None:
-            self._counts[kind] += 1
-            self._seconds[kind] += seconds
-
-    def settle(self, now: float | None) -> None:
-        """The last step was over ``now``."""
-        facts, self._before = self._before, None
-        if facts is None or facts.ts is None or now is None:
-            return
-        passed = max(micros(now) - micros(facts.ts), 0)
-        self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
-        if self._guess is not None:
-            self._guesses.add(self._guess, passed, facts)
-
-    def join(self, other: SymptomCounter) -> None:
-        """The steps of another engine, too; both are settled."""
-        self._asked = max(self._asked, other._asked)
-        self._guesses.join(other._guesses)
-        self._request_micros += other._request_micros
-        if other._scheduled is not None:
-            self._scheduled = (self._scheduled or 0) + other._scheduled
-        self._counts = [mine + theirs for mine, theirs in zip(self._counts, other._counts, strict=True)]
-        self._seconds = [mine + theirs for mine, theirs in zip(self._seconds, other._seconds, strict=True)]
-
-    def result(self, start: TraceStart | None, recorded: dict[str, RecordedReason], **known: Any) -> Symptoms:
-        """The symptoms so far; ``known`` are the numbers that the report holds."""
-        (decode, mixed), (decode_s, mixed_s) = self._counts, self._seconds
-        return Symptoms(
-            adapters=self._asked,
-            request_seconds=self._request_micros / 1e6,
-            reasons=recorded or self._guesses.result(),
-            guessed=not recorded,
-            scheduled_tokens=self._scheduled,
-            mixed_steps=mixed,
-            mixed_ms=1e3 * mixed_s / mixed if mixed else None,
-            decode_steps=decode,
-            decode_ms=1e3 * decode_s / decode if decode else None,
-            settings=_settings(start),
-            **known,
-        )
-
-
-def _kind(facts: StepFacts, tokens: int) -> bool | None:
-    running, budget = facts.num_running or 0, facts.token_budget
-    if not running or not budget:
-        return None
-    if tokens <= running:
-        return False
-    return True if tokens - running >= rule_book().symptoms.large_prefill * budget else None
-
-
-def _settings(start: TraceStart | None) -> dict[str, Any]:
-    config = (start.config if start is not None else None) or {}
-    found: dict[str, Any] = {}
-    for section, names in rule_book().symptoms.settings.items():
-        values = config.get(section)
-        if isinstance(values, dict):
-            found.update({name: values[name] for name in names if name in values})
-    return found
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # One rule read against the symptoms of one run: does it hold, and what shows it?
 #
 # The viewer reads the same rules with ``viewer/src/advice/ruleReader.ts``.
@@ -436,6 +258,7 @@ def _settings(start: TraceStart | None) -> dict[str, Any]:
 _NUMBER = re.compile(r"\{([\w.]+):(\w+)\}")
 _FORMATS = {
     "count": lambda value: f"{value:,.0f}",
+    "floor": lambda value: f"{floor(value):,}",
     "setting": lambda value: f"{value:.0f}",
     "tenth": lambda value: f"{value:,.1f}",
     "percent": lambda value: f"{100 * value:,.0f} %",
@@ -461,6 +284,8 @@ class RuleReader:
         sentence = rule.evidence
         if rule.did:
             sentence = [*self._book.frame.before, *rule.did, *self._book.frame.after]
+        if rule.of_bound:
+            sentence = [*self._book.frame.whole, *sentence]
         return Advice(
             rule=rule.name,
             symptom=rule.symptom,
@@ -562,8 +387,15 @@ class RuleReader:
 
 
 def advise(symptoms: Symptoms, book: RuleBook | None = None) -> list[Advice]:
-    """What the rules (those of the package) advise, most time lost first; last what vLLM has not."""
+    """What the rules (those of the package) advise: first what a missed bound wants, then most time lost first; last
+    what vLLM has not.
+    """
     book = book or rule_book()
     found = [(rule, RuleReader(book, rule, symptoms).advice()) for rule in book.rules]
     known = [(rule, each) for rule, each in found if each is not None]
-    return [each for _, each in sorted(known, key=lambda pair: (not pair[0].vllm, -(pair[1].lost_s or 0.0)))]
+    return [each for _, each in sorted(known, key=_place)]
+
+
+def _place(pair: tuple[Rule, Advice]) -> tuple[bool, bool, float]:
+    rule, advice = pair
+    return not rule.vllm, not rule.of_bound, -(advice.lost_s or 0.0)

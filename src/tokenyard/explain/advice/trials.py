@@ -70,7 +70,10 @@ and ``memory_num_gpu_blocks`` as in the report's header."""
 def changes_for(advice: Advice, settings: Settings, report: Report) -> list[Change]:
     """What to try for a piece of advice, the smallest change first; nothing where nothing can be tried."""
     propose = _PROPOSALS.get(advice.rule)
-    return [] if propose is None else [each for each in propose(settings, report) if each.then != each.now]
+    changes = [] if propose is None else list(propose(settings, report))
+    if advice.rule in _AS_ADVISED and isinstance(advice.to, int):
+        changes.append(_number(advice.setting, settings, advice.to))
+    return [each for each in changes if each.then != each.now]
 
 
 def objective_of(rule: str) -> str:
@@ -249,7 +252,17 @@ _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
 }
 """By the name of the rule (``rules.toml``); the others propose what a replay has no flag for."""
 
+_AS_ADVISED = (
+    *("large-batch", "slow-steps", "prefill-in-steps", "prefill-in-pieces"),
+    *("small-chunks", "slow-prefill", "step-in-flight"),
+)
+"""Rules whose own value is tried."""
+
 _OBJECTIVES = {
+    "large-batch": "tpot_ms.p90",
+    "slow-steps": "tpot_ms.p90",
+    "prefill-in-steps": "tpot_ms.p99",
+    "prefill-in-pieces": "tpot_ms.p99",
     "preemptions": "e2e_ms.mean",
     "compute": "e2e_ms.mean",
     "evicted-turns": "e2e_ms.mean",

@@ -207,16 +207,6 @@ def _kv_numbers(reason: RecordedReason) -> str:
     return text
 
 
-_DIRECTION = {
-    "up": "raise",
-    "down": "lower",
-    "on": "turn on",
-    "off": "turn off",
-    "set": "set",
-    "choose": "choose another",
-}
-
-
 _EFFECTS = {
     "ttft_ms.p90": "TTFT p90",
     "tpot_ms.p90": "TPOT p90",
@@ -261,9 +251,7 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
 def _what(advice: Advice) -> str:
     trial = advice.trial
     if trial is None:
-        now = "" if advice.now is None else f" (now {plain(str(advice.now))})"
-        to = "" if advice.to is None else f" to {advice.to}"
-        return f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{to}{now}"
+        return advice.title
     whose = "" if trial.is_vllm else ", which vLLM has not"
     return f"{plain(trial.title)} ({plain(trial.flag)}{whose})"
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tokenyard.explain.advice.rules import SymptomCounter, Symptoms, advise
+from tokenyard.explain.advice.rules import advise
+from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
 from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter
@@ -20,7 +21,7 @@ from tokenyard.explain.report.report import (
     Throughput,
     header_of,
 )
-from tokenyard.explain.report.slo import SLO, LatencyCounter
+from tokenyard.explain.report.slo import SLO, SLO_FIGURES, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -377,9 +378,15 @@ class ReportBuilder:
 
     def _symptoms_of(self, report: Report) -> Symptoms:
         last = self._last
+        ttft, queue = report.ttft_ms.mean, report.queue_ms.mean
+        latencies = {name: getattr(report, f"{name}_ms") for name in SLO_FIGURES}
         return self._symptoms.result(
             self.start,
             report.recorded_reasons,
+            missed=missed_bounds(self.slos, latencies),
+            ttft_ms=ttft,
+            prefill_ms=None if ttft is None or queue is None else ttft - queue,
+            unseen_ms=1e3 * report.unseen_s / report.requests if report.unseen_s and report.requests else None,
             steps=report.steps,
             requests=report.requests,
             jobs=report.header.jobs,

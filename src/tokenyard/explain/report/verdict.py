@@ -11,6 +11,7 @@ from tokenyard.redaction import plain
 from tokenyard.vocabulary import reason_meaning
 
 if TYPE_CHECKING:
+    from tokenyard.explain.advice.rules import Advice
     from tokenyard.explain.report.report import Report
 
 
@@ -76,6 +77,8 @@ def verdict_of(report: Report) -> Verdict:
         said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
     if lever is not None:
         said.append(_help(lever))
+    elif missed:
+        said += [_idea(each) for each in report.advice if each.is_of_bound][:1]
     return Verdict(
         code=code,
         missed=[each.name for each in missed],
@@ -96,6 +99,10 @@ def _held(worst: str, total: float, share: float | None, of_it: float, word: str
     if word is not None:
         worst, meaning = f"{worst} ({plain(word)})", meaning.split(";")[0]
     return f"Requests waited {lost},{mostly} for {worst}: {meaning[:1].lower()}{meaning[1:]}."
+
+
+def _idea(advice: Advice) -> str:
+    return f"{advice.diagnosis[:1].upper()}{advice.diagnosis[1:]}: {advice.title}."
 
 
 def _lever(report: Report) -> Lever | None:
