@@ -218,7 +218,7 @@ class SymptomCounter:
         start: TraceStart | None,
         recorded: dict[str, RecordedReason],
         *,
-        missed: Mapping[str, float],
+        missed: Mapping[str, Any],
         **known: Any,
     ) -> Symptoms:
         """The symptoms so far; ``missed`` is what :func:`missed_bounds` gives, ``known`` are numbers of the report."""
