@@ -288,7 +288,10 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
         "use_whisper_feature": True, "num_audio_special_tokens": 512,
     },
     "VoxtralRealtimeGeneration": {
-        "model_type": "voxtral_realtime_published", "text_config": _MISTRAL, "audio_token_id": 24, "audio_config": {
+        "model_type": "voxtral_realtime_published", "text_config": {
+            **_MISTRAL, "ada_rms_norm_t_cond": True, "ada_rms_norm_t_cond_dim": 32,
+        },
+        "audio_token_id": 24, "audio_config": {
             "model_type": "voxtral_tower", "d_model": 1280, "encoder_attention_heads": 32, "encoder_ffn_dim": 5120,
             "encoder_layers": 32, "num_hidden_layers": 32, "num_mel_bins": 128, "max_source_positions": 1500,
             "downsample_factor": 4, "window_size": 400, "hop_length": 160, "sampling_rate": 16_000, "is_causal": True,

@@ -176,7 +176,8 @@ def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
     """The cache of every layer, first layer first; layers that keep nothing are left out."""
     model.check_tensor_parallel(settings.tensor_parallel_size)
     attention_page, block_size = _attention_block(model, settings)
-    mixers = [mixer for layer in model.layers for mixer in layer.mixers]
+    mixers: list[object] = [mixer for layer in model.layers for mixer in layer.mixers]
+    mixers += (each for encoder in model.encoders for each in encoder.attention)
     if model.attention_first:
         mixers.sort(key=lambda mixer: isinstance(mixer, StateSpace))
     caches = [cache for mixer in mixers for cache in _caches(model, mixer, settings, block_size, attention_page)]
@@ -227,7 +228,8 @@ def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int,
         if mixer.indexer is not None and dtype.startswith("fp8") and capability[0] != _BLACKWELL:
             return SPARSE_FP8_BYTES
         return int(mixer.latent_size * kv_element_bytes(dtype))
-    return int(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_element_bytes(dtype))
+    elements = mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * mixer.vectors_per_token
+    return int(elements * kv_element_bytes(dtype))
 
 
 def _paged_convolution(mixer: PagedConvolution, tp: int) -> LayerCache:
@@ -246,7 +248,7 @@ def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, setting
         kind=_KINDS[mixer.attends],
         block_size=block_size,
         page_bytes=block_size * _token_bytes(mixer, dtype, tp, settings.compute_capability),
-        shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size),
+        shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size, mixer.vectors_per_token),
         window=mixer.window + (mixer.window_plus_itself and settings.facts.windows_plus_themselves),
     )
 

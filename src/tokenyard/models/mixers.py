@@ -107,6 +107,8 @@ class SoftmaxAttention:
     """Queries and keys are normed head by head (Qwen3); the weights count as ``extra_parameters``."""
     full_norms: bool = False
     """They are normed over all heads, of which every GPU has a part: they add them up (MiniMax M2)."""
+    vectors_per_token: int = 1
+    """Keys, and values, that it has of a token of the decoder (Voxtral's encoder, which hears more finely)."""
     shares_kv: bool = False
     """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
     indexer: Indexer | None = None
@@ -123,6 +125,7 @@ class SoftmaxAttention:
             require_int(field, getattr(self, field), 1)
         for field in ("head_size_v", "window", "parted_parameters", "whole_parameters", "extra_parameters"):
             require_int(field, getattr(self, field), 0)
+        require_int("vectors_per_token", self.vectors_per_token, 1)
         require_bool("output_gate", self.output_gate)
         require_bool("window_plus_itself", self.window_plus_itself)
         if self.num_heads % self.num_kv_heads:

@@ -36,6 +36,8 @@ class EncoderSpec:
     kept_parameters: int = 0
     """Those of them that are loaded even where nothing may come in: what joins a tower to the decoder (Bee)."""
     weights: WeightFormat = BFLOAT16
+    attention: tuple[SoftmaxAttention, ...] = ()
+    """Its layers that keep what they heard of a stream, in blocks beside the decoder's (Voxtral's live one)."""
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1, 1 << 50)

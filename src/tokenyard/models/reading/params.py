@@ -28,7 +28,7 @@ _CONTEXT = 128_000
 KNOWN = frozenset(
     (
         *_NAMES.values(), *_EXPERTS.values(), "causal", "expert_model_parallel", "expert_parallel", "head_dim",
-        "layer_types", "max_batch_size", "max_position_embeddings", "model_parallel", "ragged_attention",
+        "layer_types", "max_batch_size", "max_position_embeddings", "model_max_length", "model_parallel", "ragged_attention",
         "renorm_strategy", "rope_parameters", "sliding_window", "use_load_balancing_bias",
     )
 )  # fmt: skip
@@ -86,7 +86,7 @@ def config_of_params(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
             }  # fmt: skip
         if hears:
             return {
-                **around, "model_type": "voxtral", "text_config": text, "audio_config": _audio(hears, where),
+                **around, "model_type": "voxtral", "text_config": text, "audio_config": _audio(hears, text, where),
                 "architectures": [_voxtral(hears, where)],
             }  # fmt: skip
     return {**text, **around}
@@ -143,11 +143,14 @@ _AUDIO = {
 }  # fmt: skip
 
 
-def _audio(hears: dict[str, Any], where: str) -> dict[str, Any]:
+def _audio(hears: dict[str, Any], text: Mapping[str, Any], where: str) -> dict[str, Any]:
     encoder, down = _object(hears, "encoder_args", where), _object(hears, "downsample_args", where)
     sound = _object(encoder, "audio_encoding_args", where)
     named = {_AUDIO[name]: value for name, value in encoder.items() if name in _AUDIO and value is not None}
-    return {"num_mel_bins": sound.get("num_mel_bins"), "downsample_factor": down.get("downsample_factor"), **named}
+    factor, longest = down.get("downsample_factor"), text["max_position_embeddings"]
+    if encoder.get("causal") and isinstance(factor, int) and isinstance(longest, int):
+        named["max_position_embeddings"] = factor * longest
+    return {"num_mel_bins": sound.get("num_mel_bins"), "downsample_factor": factor, **named}
 
 
 def _voxtral(hears: dict[str, Any], where: str) -> str:

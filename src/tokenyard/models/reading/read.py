@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -40,7 +40,8 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
 """The largest config.json that is read; one has a few kilobytes."""
-_PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
+_LONG_ROPE = ("su", "longrope")
+_PLAIN_ROPE = ("default", "llama3", "mrope", "proportional")
 """Kinds of rotary scaling after which the context is what ``max_position_embeddings`` says."""
 
 
@@ -329,20 +330,45 @@ def _quantizes_head(reading: ConfigReader) -> bool:
     return bool(section.get("lm_head")) or "lm_head" in (section.get("extra_config") or ()) or reading.quant.takes_head
 
 
-def _context_length(fields: Fields, version: str) -> int:
-    """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in.
+_LENGTHS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_target_positions",
+    "max_sequence_length", "max_seq_length", "seq_len",
+)  # fmt: skip
+"""Fields that may say how long a context is; the smallest counts."""
 
-    YaRN's counts from the original length in earlier versions; later ones take files to count it in.
+
+def _context_length(fields: Fields, version: str) -> int:
+    """The smallest length that a file names, or its ``model_max_length``, times the factor of a rotary scaling.
+
+    YaRN's counts from the original length in earlier versions; later ones take files to count it in. LongRoPE has
+    the original length unless a longer one is asked for.
     """
-    base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
-    scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
-    if scaling is None or "gemma3" in fields.text("model_type"):
+    fields.passed_over("model_max_length", *_LENGTHS)
+    given = [name for name in _LENGTHS if fields.get(name) is not None] or _LENGTHS[:1]
+    longest = "model_max_length" if fields.get("model_max_length") else ""
+    base = fields.count(longest) if longest else min(map(fields.count, given))
+    if "gemma3" in fields.text("model_type"):
         return base
-    kind = scaling.text(scaling.first("rope_type", "type"), "default")
-    if kind in _PLAIN_ROPE:
-        return base
-    factor = scaling.number("factor", 1.0)
-    if kind == "yarn":
-        original = scaling.count("original_max_position_embeddings", base)
-        return int(original * factor) if release_facts(version).yarn_counts_factor else base
+    factor = 1.0
+    for scaling in _scalings(fields):
+        kind = scaling.text(scaling.first("rope_type", "type"), "default")
+        if kind in _LONG_ROPE:
+            return fields.count("original_max_position_embeddings", base)
+        if kind == "yarn":
+            original = scaling.count("original_max_position_embeddings", base)
+            if release_facts(version).yarn_counts_factor:
+                base, factor = original, scaling.number("factor", 1.0)
+        elif kind not in _PLAIN_ROPE:
+            factor = scaling.number("factor", 1.0)
     return int(base * factor)
+
+
+def _scalings(fields: Fields) -> Iterator[Fields]:
+    """Rotary scalings: one of all layers, or of each kind of layer."""
+    whole = fields.section("rope_scaling") or fields.section("rope_parameters")
+    if whole is None:
+        return
+    kinds = [name for name in whole.unread() if isinstance(whole.get(name), dict) and name.endswith("attention")]
+    yield from (each for name in kinds if (each := whole.section(name)) is not None)
+    if not kinds:
+        yield whole

@@ -18,7 +18,12 @@ def windowed(full: Grouped, *, plus_itself: bool = False) -> dict[str, tuple[Gro
 
 ALL_WINDOWED = (("sliding_attention", "1"),)
 LLAMA = ArchitectureRow(mixers=windowed(BIASED), mlps={"": Dense(bias="mlp_bias")})
-MISTRAL = varied(LLAMA, order=ALL_WINDOWED)
+MISTRAL = varied(
+    LLAMA,
+    order=ALL_WINDOWED,
+    # what a delay makes of the norms, through a narrow pair of matrices (Voxtral's live one)
+    norms="2 + 2 * ada_rms_norm_t_cond_dim if ada_rms_norm_t_cond else 2",
+)
 QWEN2 = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias=True)),
     types_if="use_sliding_window",

@@ -11,7 +11,7 @@ from tokenyard.models.reading.rows_experts import BAILING, GEMMA4, STEP3
 from tokenyard.models.reading.rows_published import DEEPSEEK_OCR
 from tokenyard.models.reading.rows_states import KIMI_LINEAR
 from tokenyard.models.reading.rows_towers import DECODERS, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_VL_MOE, VIT
-from tokenyard.models.reading.towers import Tower
+from tokenyard.models.reading.towers import Kept, Tower
 
 FLINT = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True, extra="2 * heads")),  # sinks in float32
@@ -170,6 +170,28 @@ VOXTRAL = ArchitectureRow(
         ),
     ),
 )  # fmt: skip
+VOXTRAL_REALTIME = ArchitectureRow(
+    decoders=DECODERS,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block="4 * h * inner + 3 * h * w",
+            replicated="n * (3 * inner + 4 * h) + 3 * h * mels + 3 * h * h + 3 * h + h * joined * text + text * text",
+            tokens="max_position_embeddings // joined",
+            names={
+                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+                "joined": "downsample_factor=4", "pool": "block_pool_size|downsample_factor=4",
+                "inner": "encoder_attention_heads * encoder_head_dim",
+            },
+            # a window in tokens of the decoder, and one more: blocks are given back whole
+            keeps=Kept(
+                heads="encoder_attention_heads", head_dim="encoder_head_dim", vectors_per_token="pool",
+                window="-(-sliding_window // pool) + 1",
+            ),
+        ),
+    ),
+)  # fmt: skip
 STEP3_VISION = varied(
     STEP3,
     towers=(
@@ -242,6 +264,7 @@ ROWS = {
     "StepVLForConditionalGeneration": STEP_VISION,
     "Step3VLForConditionalGeneration": STEP3_VISION,
     "VoxtralForConditionalGeneration": VOXTRAL,
+    "VoxtralRealtimeGeneration": VOXTRAL_REALTIME,
     "InternS1ProForConditionalGeneration": QWEN3_VL_MOE,
     "KimiK3ForConditionalGeneration": KIMI_K3,
     "FlintForCausalLM": FLINT,

@@ -5,12 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from tokenyard.models.formats import WeightFormat
+from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import ConfigReader, class_defaults
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 
-__all__ = ["Tower"]
+__all__ = ["Kept", "Tower"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What every block of a tower keeps of a stream that it hears; expressions are over the tower's section."""
+
+    heads: Fill
+    head_dim: Fill
+    vectors_per_token: Fill
+    window: Fill
+    """In tokens of the decoder."""
+
+    def build(self, values: Expressions, hidden: int, weights: WeightFormat) -> SoftmaxAttention:
+        """One block's attention."""
+        heads = values.count(self.heads)
+        return SoftmaxAttention(
+            hidden_size=hidden,
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_size=values.count(self.head_dim),
+            attends=Attends.SLIDING_WINDOW,
+            window=values.count(self.window),
+            vectors_per_token=values.count(self.vectors_per_token),
+            weights=weights,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +64,7 @@ class Tower:
     kind: str = "vision"
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
+    keeps: Kept | None = None
     optional: bool = False
     """A file without its section has no such tower."""
 
@@ -63,6 +91,9 @@ class Tower:
             num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
             weights=reading.quant.plain,
+            attention=()
+            if self.keeps is None
+            else (self.keeps.build(values, values.name("h"), reading.quant.plain),) * values.count(self.blocks),
         )
 
 
