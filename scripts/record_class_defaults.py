@@ -1,4 +1,5 @@
-"""Records what configuration classes fill in where a file leaves a field out, for every model_type of the recordings.
+"""Records what configuration classes fill in where a file leaves a field or a section out, for every model_type of the
+recordings.
 
 Run it in an environment with vLLM's ``transformers``:
 
@@ -23,6 +24,7 @@ REPO = Path(__file__).resolve().parent.parent
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 NAMED = REPO / "src" / "tokenyard" / "models" / "configs"
 OUT = REPO / "src" / "tokenyard" / "models" / "reading" / "class_defaults.json"
+SECTIONS = OUT.with_name("class_sections.json")
 _TIMES = {
     "hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 2, "n_embd": 4,
     "n_head": 2, "n_layer": 3,
@@ -44,11 +46,38 @@ def main() -> int:
     configs = [json.loads(file.read_text()) for file in NAMED.glob("*.json")]
     for entry in json.loads(gzip.decompress(RECORDED.read_bytes()))["architectures"]:
         configs += [case["config"] for case in entry["cases"][:1]]
-    found = {name: fields for name in sorted(set(_types(configs))) if (fields := _fields(name))}
-    lines = [f" {json.dumps(name)}: {json.dumps(fields)}" for name, fields in found.items()]
-    OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    print(f"{len(found)} kinds of model in {OUT}, {OUT.stat().st_size:,} bytes")
+    types = sorted(set(_types(configs)))
+    sections = {name: found for name in types if (found := _sections(name))}
+    types = sorted({*types, *(kind for found in sections.values() for kind, _ in found.values())})
+    _write(OUT, {name: fields for name in types if (fields := _fields(name))})
+    _write(SECTIONS, sections)
     return 0
+
+
+def _write(file: Path, found: dict[str, Any]) -> None:
+    lines = [f" {json.dumps(name)}: {json.dumps(fields)}" for name, fields in found.items()]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(found)} kinds of model in {file}, {file.stat().st_size:,} bytes")
+
+
+def _sections(name: str) -> dict[str, list[Any]]:
+    """Sections that the class of this model_type makes where a file has none: their kind, and whether a file may say
+    another.
+    """
+    from transformers import CONFIG_MAPPING, AutoConfig  # noqa: PLC0415 - only where the script is run
+
+    if name in _vllms_own():
+        return {}
+    try:
+        made_by = CONFIG_MAPPING[name]
+        made = {section: getattr(made_by(), section, None) for section in made_by.sub_configs}
+    except Exception:  # noqa: BLE001 - whatever a foreign class does
+        return {}
+    return {
+        section: [config.model_type, made_by.sub_configs[section] is AutoConfig]
+        for section, config in sorted(made.items())
+        if getattr(config, "model_type", "")
+    }
 
 
 def _types(configs: list[Any]) -> Iterator[str]:

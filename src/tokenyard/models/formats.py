@@ -21,6 +21,8 @@ DTYPE_BYTES = {
     "uint8": 1,
 }
 """Bytes per element, by torch's names."""
+NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
+"""Model types that vLLM does not run in float16."""
 _SMALLEST_GROUP = 32
 
 

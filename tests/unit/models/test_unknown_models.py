@@ -131,5 +131,5 @@ def test_an_unknown_name_of_a_known_type_has_the_harmless_fields_of_that_type() 
 
 @pytest.mark.parametrize("name", ["MllamaForConditionalGeneration", "Phi3SmallForCausalLM"])
 def test_what_no_version_here_serves_is_refused_with_the_last_that_did(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"vLLM 0\.(9|10)\.2 was the last to serve"):
+    with pytest.raises(ConfigError, match=r"vLLM 0\.(9|10)\.2 was the last to have a class for"):
         model_from_config(_unknown("llama-3.1-8b", architectures=[name]), name="x", where="config.json")

@@ -9,6 +9,7 @@ from math import gcd
 from tokenyard.core.config import SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.models.formats import NO_FLOAT16
 from tokenyard.models.layers import MoE
 from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
@@ -102,8 +103,6 @@ _COUNTS_EXPERTS = ("NemotronHForCausalLM",)
 """Architectures whose configuration counts experts where the file, and the model, have none."""
 _SHARED_OBJECT_MB = 128
 """vLLM's default, which it takes for no answer."""
-_ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
-"""Model types that vLLM does not run in float16."""
 
 
 def check_adapters(model: ModelSpec, max_loras: int, max_cpu_loras: int | None, version: str) -> None:
@@ -190,7 +189,7 @@ def check_model(model: ModelSpec, version: str) -> None:
     if not facts.has_bitsandbytes and model.quantization == "bitsandbytes":
         last = versions_with("has_bitsandbytes")[-1]
         raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8")
-    if model.dtype == "float16" and model.model_type in _ONE_DTYPE_ONLY:
+    if model.dtype == "float16" and model.model_type in NO_FLOAT16:
         raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
 
 

@@ -30,6 +30,7 @@ _HARMLESS_RULES = re.compile(
     r"|_eps$|epsilon$|_multipliers?$|(?<!rope)_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # activations are scaled by it
     r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
+    r"|flash_att(n|ention)|memory_efficient_attention"  # kernels of that library
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
     r"|(^|_)(mtp|nextn)_|^dspark_|router_bias$"  # draft heads, which are no part of the model
 )

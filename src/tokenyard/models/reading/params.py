@@ -28,8 +28,8 @@ _CONTEXT = 128_000
 KNOWN = frozenset(
     (
         *_NAMES.values(), *_EXPERTS.values(), "causal", "expert_model_parallel", "expert_parallel", "head_dim",
-        "layer_types", "max_batch_size", "max_position_embeddings", "model_max_length", "model_parallel", "ragged_attention",
-        "renorm_strategy", "rope_parameters", "sliding_window", "use_load_balancing_bias",
+        "layer_types", "max_batch_size", "max_position_embeddings", "model_max_length", "model_parallel",
+        "ragged_attention", "renorm_strategy", "rope_parameters", "sliding_window", "use_load_balancing_bias",
     )
 )  # fmt: skip
 """What may be in such files though a model has no use for it: the rest of what vLLM maps, and fields of training."""

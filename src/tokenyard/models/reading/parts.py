@@ -33,6 +33,23 @@ def class_defaults(model_type: object) -> dict[str, Any]:
 
 
 @cache
+def _sections() -> dict[str, dict[str, tuple[str, bool]]]:
+    content: dict[str, dict[str, tuple[str, bool]]] = json.loads(
+        Path(__file__).with_name("class_sections.json").read_text()
+    )
+    return content
+
+
+def section_type(model_type: object, section: str, said: object) -> str:
+    """The kind of a section, as the class of the file around it makes it, whatever it ``said`` of itself; empty: none.
+
+    The same script has asked the classes.
+    """
+    kind, is_free = _sections().get(str(model_type), {}).get(section, ("", True))
+    return said if isinstance(said, str) and said and is_free else kind
+
+
+@cache
 def _stages() -> dict[str, frozenset[str]]:
     content: dict[str, list[str]] = json.loads(Path(__file__).with_name("stages.json").read_text())
     return {part: frozenset(names) for part, names in content.items()}

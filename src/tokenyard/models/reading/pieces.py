@@ -394,6 +394,8 @@ class SelectiveState:
 class HeadState:
     """Mamba 2, with the names ``mamba_*`` unless told otherwise."""
 
+    reads: ClassVar = "mamba_conv_bias mamba_proj_bias mamba_ssm_dtype mamba_ssm_cache_dtype"
+
     heads: Fill = "mamba_n_heads|mamba_num_heads"
     head_size: str = "mamba_d_head"
     """A field; ``auto`` or none: the inner width over the heads."""

@@ -18,17 +18,17 @@ from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
-from tokenyard.models.formats import DTYPE_BYTES, dtype_bytes
+from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
 from tokenyard.models.images.table import with_images
 from tokenyard.models.reading.by_matrix import blended
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
-from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed
+from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed, section_type
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
-from tokenyard.models.reading.table import ROWS
+from tokenyard.models.reading.table import POOLING, ROWS
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -183,6 +183,9 @@ def _read(
             one_gpu=stack.one_gpu,
             least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
         )
+        if all(layer.attends_to_all for layer in stack.layers):
+            # Where one is given, vLLM puts layers into one group, in which these are in any case.
+            fields.passed_over("attention_chunk_size")
         check_unread(reading, _read_as(reading.architecture, fields))
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
         if reading.architecture in ROWS:
@@ -218,8 +221,8 @@ def _reading(
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), str(names[0]))
     if architecture in _GONE:
-        fix = f"is an architecture that vLLM {_GONE[architecture]} was the last to serve"
-        raise outer.error("architectures", f"{fix}: no version that is replayed here does")
+        fix = f"is an architecture that vLLM {_GONE[architecture]} was the last to have a class for"
+        raise outer.error("architectures", f"{fix}: running it by transformers' code is not modelled")
     if architecture not in ROWS and not _is_decoder(raw):
         near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
@@ -231,14 +234,19 @@ def _reading(
         outer = Fields(f"{where}: {wrapped}", raw)
     inner = _inner(raw)
     section = raw if inner is None else raw[inner]
-    left_out = class_defaults(section.get("model_type"))
+    kind = (
+        section.get("model_type")
+        if inner is None
+        else section_type(raw.get("model_type"), inner, section.get("model_type"))
+    )
+    left_out = class_defaults(kind)
     known = {**left_out, **_row(architecture, Fields(where, section)).defaults, **defaults}
     fields = None if inner is None else outer.section(inner, known)
     if fields is None:
         outer = fields = Fields(where, raw, known)
     outer.passed_over("architectures", "model_type")
     fields.passed_over("architectures", "model_type")
-    chosen = _dtype(outer, fields, dtype)
+    chosen = _dtype(outer, fields, dtype, pools=architecture in POOLING)
     within = fields.section("quantization_config")  # where both have one, that of the file counts
     quant = read_quantization(outer.section("quantization_config") or within, chosen)
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
@@ -246,14 +254,23 @@ def _reading(
 
 _WRAPPED = ("thinker_config", "vlm_config", "config")
 """Sections with all that vLLM builds: a model beside what talks, one whose embeddings are compared, Moondream 3."""
-_OF_ALL = ("dtype", "torch_dtype", "joint_head_config", "embedding_dim", "embed_dim", "dim", "colbert_dim")
+_OF_ALL = (
+    "quantization_config",
+    "dtype",
+    "torch_dtype",
+    "joint_head_config",
+    "embedding_dim",
+    "embed_dim",
+    "dim",
+    "colbert_dim",
+)
 """What counts of the file around it."""
 
 _GONE = {
     "DonutForConditionalGeneration": "0.10.2", "MllamaForConditionalGeneration": "0.10.2", "MotifForCausalLM": "0.10.2",
     "Phi3SmallForCausalLM": "0.9.2", "Phi4FlashForCausalLM": "0.10.2", "Phi4MultimodalForCausalLM": "0.12.0",
 }  # fmt: skip
-"""Architectures of which vLLM's registry says which version was the last to serve them, before the first one here."""
+"""Architectures of which vLLM's registry says which version was the last to have them, before the first one here."""
 
 _ORDINARY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -264,13 +281,15 @@ def _is_decoder(raw: Mapping[str, Any]) -> bool:
     return all(name in inner for name in _ORDINARY) and not raw.get("is_encoder_decoder")
 
 
-def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
-    """What vLLM computes in: as asked for, else the file's, else bfloat16; ``auto`` turns float32 into bfloat16."""
+def _dtype(outer: Fields, fields: Fields, wanted: str, *, pools: bool) -> str:
+    """What vLLM computes in: as asked for, else the file's; ``auto`` turns float32, and no answer, into half of it."""
     if wanted != "auto":
         if wanted not in _DTYPES:
             raise ConfigError("dtype", wanted, f"use one of: auto, {', '.join(_DTYPES)}")
         return _DTYPES[wanted]
-    for section in (fields, outer):
+    takes_float16 = outer.text("model_type") not in NO_FLOAT16
+    half = "float16" if pools and takes_float16 else "bfloat16"
+    for section in (outer, fields):
         name = section.first("dtype", "torch_dtype")
         value = section.get(name)
         if value is None:
@@ -278,8 +297,8 @@ def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
         value = value.removeprefix("torch.") if isinstance(value, str) else value
         if not isinstance(value, str) or value not in DTYPE_BYTES:
             raise section.error(name, f"use one of: {', '.join(DTYPE_BYTES)}")
-        return "bfloat16" if value == "float32" else value
-    return "bfloat16"
+        return half if value == "float32" or (value == "float16" and not takes_float16) else value
+    return half
 
 
 @cache

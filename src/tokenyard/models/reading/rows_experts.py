@@ -49,6 +49,7 @@ DEEPSEEK = ArchitectureRow(
     tied=False,
     harmless=("attention_bias", "mlp_bias"),
     mixers={"full_attention": (Latent(),)},
+    kinds={"indexed_attention": "full_attention", "deepseek_sparse_attention": "full_attention"},
     experts=_DEEPSEEK_EXPERTS,
     sparse="i >= first_k_dense_replace and i % step == 0",
     names={"experts": "n_routed_experts", "step": "moe_layer_freq=1"},
@@ -246,7 +247,6 @@ GRANITE_MOE_SWA = varied(GRANITE_MOE_SHARED, mixers=windowed(Grouped(extra="head
 GLM_DSA = varied(
     DEEPSEEK,
     harmless=(*DEEPSEEK.harmless, "num_experts"),
-    kinds={"indexed_attention": "full_attention", "deepseek_sparse_attention": "full_attention"},
     sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
 )
 MELLUM = varied(
@@ -451,7 +451,7 @@ MINIMAX_M3 = ArchitectureRow(
     ),
     sparse="moe_layer_freq[i]",
     names={"experts": "num_local_experts"},
-    harmless=("qk_norm_type", "num_mtp_modules", "rotary_dim", "shared_intermediate_size"),
+    harmless=("qk_norm_type", "num_mtp_modules", "rotary_dim", "shared_intermediate_size", "moe_intermediate_size"),
 )  # fmt: skip
 
 STEP3 = ArchitectureRow(

@@ -316,6 +316,7 @@ ZAMBA2 = ArchitectureRow(
     },
     mlps={"hybrid": Dense(repeats=f"not ({_FIRST_BLOCKS})"), "mamba": None},
     types="layers_block_type",
+    kinds={"linear_attention": "mamba"},
     norms=1,
     attention_first=True,
     tied="tie_word_embeddings=true",

@@ -60,13 +60,21 @@ KEYE = varied(
 )
 _MINICPM_TOWER = Tower(
     block=VIT,
+    blocks="n - 1 if dropped else n",
     replicated=f"{SIGLIP} + queries * text + 5 * text * text + h * text + 10 * text",
     tokens="queries * (slices + 1)",
-    outer={"queries": "query_num=64", "slices": "slice_config.max_slice_nums or 9"},
-)
-_OTHER_VERSION = ("version", "version != 2.6 and version != 4.5", "this version of MiniCPM's vision models")
+    outer={
+        "queries": "query_num=64", "dropped": "drop_vision_last_layer", "slices": "slice_config.max_slice_nums or 9",
+    },
+)  # fmt: skip
+_OTHER_VERSION = (
+    "version", "edition != 2.5 and edition != 2.6 and edition != 4.0 and edition != 4.5 or hidden == 2304",
+    "this version of MiniCPM's vision models",
+)  # fmt: skip
 _MINICPM_DECODER = varied(
-    QWEN3, mixers=windowed(Grouped(qkv_bias="version == 2.6 or attention_bias", head_norms="version == 4.5"))
+    QWEN3,
+    mixers=windowed(Grouped(qkv_bias="edition == 2.6 or attention_bias", head_norms="edition == 4.5")),
+    names={"edition": "version if version else 2.5"},  # the first had none
 )
 _MINICPM_HARMLESS = (
     "query_num", "slice_config", "drop_vision_last_layer", "image_size", "patch_size", "slice_mode", "use_image_id",

@@ -195,7 +195,12 @@ KIMI_LINEAR = varied(
     ),
     names={"experts": "num_experts", "per_token": "num_experts_per_token|num_experts_per_tok"},
     context="model_max_length|max_position_embeddings",
-)
+    # what the class of transformers derives
+    harmless=(
+        *DEEPSEEK.harmless, "layer_types", "mlp_layer_types", "linear_num_heads", "linear_head_dim",
+        "linear_conv_kernel_dim",
+    ),
+)  # fmt: skip
 OLMO_HYBRID = ArchitectureRow(
     harmless=("linear_allow_neg_eigval",),
     mixers={"full_attention": (Grouped(full_norms=True),), "linear_attention": (DeltaNet(hands_out_states=False),)},

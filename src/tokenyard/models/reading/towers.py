@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Any
 
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import ConfigReader, class_defaults
+from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.parts import ConfigReader, class_defaults, section_type
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 
@@ -73,8 +75,13 @@ class Tower:
         section = reading.outer.section(self.section) if self.section else reading.fields
         if section is None and self.optional:
             return None
-        if section is not None and self.section:
-            section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
+        if self.section:
+            said = section.get("model_type") if section is not None else None
+            kind = section_type(reading.outer.get("model_type"), self.section, said)
+            if section is not None:
+                section = reading.outer.section(self.section, class_defaults(kind))
+            elif class_defaults(kind):  # as the class of the file makes it
+                section = Fields(f"{reading.outer.where}: {self.section}", {}, class_defaults(kind))
         if section is None:
             raise reading.outer.missing(self.section, "give the encoder's sizes")
         around = Expressions(reading.outer, {})
@@ -91,10 +98,16 @@ class Tower:
             num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
             weights=reading.quant.plain,
-            attention=()
-            if self.keeps is None
-            else (self.keeps.build(values, values.name("h"), reading.quant.plain),) * values.count(self.blocks),
+            attention=self._attention(values, reading.quant.plain, bound),
         )
+
+    def _attention(
+        self, values: Expressions, weights: WeightFormat, bound: Mapping[str, Any]
+    ) -> tuple[SoftmaxAttention, ...]:
+        """What its blocks keep, one of each."""
+        if self.keeps is None:
+            return ()
+        return (self.keeps.build(values, values.name("h"), weights),) * values.count(self.blocks, **bound)
 
 
 _TOWER_NAMES = {

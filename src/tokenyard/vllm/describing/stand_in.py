@@ -39,6 +39,8 @@ def stand_in(content: Mapping[str, Any]) -> Any:
 
         def __init__(self, **fields: Any) -> None:
             given = {"tie_word_embeddings": False, **content, **fields}
+            if given.get("use_sliding_window") is False:  # what every class makes of it that has such a field
+                given["sliding_window"] = None
             if isinstance(given.get("max_position_embeddings"), int):  # asked for as rotary scaling is read
                 self.max_position_embeddings = given["max_position_embeddings"]
             super().__init__(**{name: _section(name, value) for name, value in given.items()})
@@ -67,6 +69,16 @@ def _section(name: str, content: Any) -> Any:
         return content
     known = content.get("model_type", "")
     if known in CONFIG_MAPPING:
+        made_by = CONFIG_MAPPING[known]
+        made_by = made_by.sub_configs.get(name, made_by)  # "siglip" and "clip" name the class around it
         with suppress(Exception):  # a published file may hold what the class of its name does not allow
-            return CONFIG_MAPPING[known](**content)
+            return made_by(**_renamed(content))
     return type("Section", (PretrainedConfig,), {"model_type": known})(**content)
+
+
+def _renamed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, with LongRoPE by its name of today."""
+    scaling = content.get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("type") != "su":
+        return dict(content)
+    return {**content, "rope_scaling": {**scaling, "type": "longrope", "rope_type": "longrope"}}
