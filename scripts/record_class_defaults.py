@@ -76,7 +76,7 @@ def _sections(name: str) -> dict[str, list[Any]]:
     return {
         section: [config.model_type, made_by.sub_configs[section] is AutoConfig]
         for section, config in sorted(made.items())
-        if getattr(config, "model_type", "")
+        if config is not None and config.model_type
     }
 
 
