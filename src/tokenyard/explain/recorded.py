@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
 from math import nan
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
-from tokenyard.explain.render.table import Column, RowTable, column_of
-from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, classes_of, latency_columns, slos_by_class
+from tokenyard.explain.held_back import Cause, HeldBack
+from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.timeline import timeline_readers
-from tokenyard.trace.facts import RequestTimeline
-from tokenyard.trace.schema import RequestArrived
+from tokenyard.explain.rows import (
+    STEP_COLUMNS,
+    RequestEntry,
+    WaitEntry,
+    requests_table,
+    steps_table,
+    waits_table,
+)
+from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait
+from tokenyard.trace.reader import RankTrace, find_ranks
+from tokenyard.trace.schema import AdmissionOutcome, RequestArrived
+from tokenyard.trace.steps import Step, facts_of
+from tokenyard.vocabulary import WaitState
 
 
 def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
@@ -53,11 +69,146 @@ def compare_recordings(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A trace, class by class: the rows of its requests and of what they waited for.
+# A trace, row by row: its requests, its steps, and what requests waited for.
+
+
+class RecordedRows:
+    """Tables of a trace: ``requests``, ``steps``, ``waits``, as a replay has them."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Read it. Raises TraceError if there is no trace, or traces of different runs."""
+        traces = [trace for trace in find_ranks(path) if not trace.is_idle]
+        engines = [(trace.rank or 0, _RowsOfEngine(trace)) for trace in traces]
+        self._requests = [(rank, *each) for rank, engine in engines for each in engine.requests]
+        self._requests.sort(key=lambda each: each[2].arrived_us or 0)
+        self._engines = [(rank, engine.steps) for rank, engine in engines]
+
+    @cached_property
+    def requests(self) -> RowTable:
+        """One row per request, by arrival: see :attr:`tokenyard.RunResult.requests`.
+
+        ``tenant`` is the hash of its cache salt. What a trace does not hold is missing: ``predicted_output_tokens``.
+        """
+        return requests_table([_entry(engine, arrival, end) for engine, arrival, end, _ in self._requests])
+
+    @cached_property
+    def steps(self) -> RowTable:
+        """One row per recorded step, by engine: see :attr:`tokenyard.RunResult.steps`."""
+        return steps_table(self._engines)
+
+    @cached_property
+    def waits(self) -> RowTable:
+        """One row per stretch of waiting, with its reason: see :attr:`tokenyard.RunResult.waits`."""
+        return waits_table(
+            WaitEntry(end.request_id, engine, wait.state, pieces)
+            for engine, _, end, several in self._requests
+            for wait, pieces in zip(end.waits, several, strict=True)
+        )
+
+
+class _RowsOfEngine:
+    """What the tables are made of, of one engine; a ``CauseWatcher`` while its trace is read."""
+
+    def __init__(self, trace: RankTrace) -> None:
+        self.requests: list[tuple[RequestArrived | None, RequestTimeline, list[list[WaitPiece]]]] = []
+        """Arrival, timeline and pieces of the waits of each request, as they end."""
+        self._causes, self._stalls = CauseLog(), CauseLog()
+        """What keeps requests in the queues, and running ones from their tokens."""
+        self._ways: dict[str, list[WaitPiece]] = {}
+        numbers = array("d")
+        arrived: dict[str, RequestArrived] = {}
+        for step, ended in TimelineReader(trace.files, causes=self).with_timelines():
+            numbers.extend(nan if value is None else value for value in _numbers(step))
+            for each in (*step.arrived, *step.arrived_after):
+                if each.req_id is not None:
+                    arrived[each.req_id] = each
+            for end in ended:
+                way = self._ways.pop(end.request_id, [])
+                pieces = [self._pieces(end.request_id, wait, way) for wait in end.waits]
+                self.requests.append((arrived.pop(end.request_id, None), end, pieces))
+        columns = np.array(numbers).reshape(-1, len(STEP_COLUMNS)).T
+        self.steps = dict(zip(STEP_COLUMNS, columns, strict=True))
+
+    def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
+        self._causes.decided(now_us, held, outcome)
+        stalls = HeldBack()
+        stalls.named = held.stalled
+        self._stalls.decided(now_us, stalls, None)
+
+    def came(self, request_id: str, way: list[tuple[Cause, int, int]]) -> None:
+        self._ways[request_id] = [WaitPiece(cause, begin, end) for cause, begin, end in way if end > begin]
+
+    def _pieces(self, request_id: str, wait: Wait, way: Sequence[WaitPiece]) -> list[WaitPiece]:
+        """A wait in order of time; where a damaged trace shows its end too late or its beginning never, one a part."""
+        if wait.state is WaitState.STALLED:
+            found = self._stalls.pieces(request_id, wait.start_us, wait.end_us)
+        else:
+            found = list(way) if wait.state is WaitState.QUEUED else []
+            seen = found[-1].end_us if found else wait.start_us
+            found += self._causes.pieces(request_id, seen, wait.end_us)
+        spent: dict[Cause, int] = {}
+        for piece in found:
+            spent[piece.cause] = spent.get(piece.cause, 0) + piece.end_us - piece.start_us
+        if spent == {Cause(part.reason, part.place): part.us for part in wait.parts}:
+            return found
+        ends = list(accumulate((part.us for part in wait.parts), initial=wait.start_us))
+        return [
+            WaitPiece(Cause(part.reason, part.place), begin, end)
+            for part, begin, end in zip(wait.parts, ends, ends[1:], strict=False)
+        ]
+
+
+def _numbers(step: Step) -> tuple[float | None, ...]:
+    """:data:`STEP_COLUMNS` of a step; None where the trace does not tell."""
+    facts, completed, scheduled = facts_of(step, CLASSIFIER_BLOCK_SIZE), step.completed, None
+    if (decision := step.decision) is not None:
+        ids = (decision.scheduled_new_req_ids, decision.scheduled_resumed_req_ids, decision.scheduled_running_req_ids)
+        omitted = (
+            decision.scheduled_new_req_ids_omitted,
+            decision.scheduled_resumed_req_ids_omitted,
+            decision.scheduled_running_req_ids_omitted,
+        )
+        scheduled = sum(len(each or ()) for each in ids) + sum(each or 0 for each in omitted)
+    return (
+        *(step.number, step.ts, None if completed is None else completed.step_seconds),
+        *(facts.token_sum, scheduled, None if completed is None else completed.num_sampled_tokens),
+        *(facts.num_running, facts.num_waiting, facts.free_blocks),
+        *(facts.num_new, facts.num_resumed, facts.num_preempted),
+    )
+
+
+def _entry(engine: int, arrived: RequestArrived | None, end: RequestTimeline) -> RequestEntry:
+    local, external = end.local_hit_tokens or 0, end.external_hit_tokens or 0
+    return RequestEntry(
+        request_id=end.request_id,
+        job_id=end.job_id,
+        engine=engine,
+        arrival_s=_seconds(end.arrived_us),
+        first_scheduled_s=_seconds(end.first_scheduled_us),
+        first_token_s=_seconds(end.first_token_us),
+        finished_s=_seconds(end.finished_us),
+        prompt_tokens=end.num_prompt_tokens or 0,
+        cached_tokens=local + external,
+        external_tokens=external,
+        output_tokens=end.num_output_tokens or 0,
+        preemptions=len(end.preemptions),
+        finish_reason=end.finish_reason,
+        priority=0 if arrived is None else arrived.priority or 0,
+        lora_name=None if arrived is None else arrived.lora_name,
+        predicted_output_tokens=None,
+        more={"tenant": None if arrived is None else arrived.cache_salt_hash},
+    )
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A trace, class by class.
 
 _CLASSES = ("priority", USER, "lora_name", "tenant", "job_id", "prompt_tokens", "engine")
 """What a trace can be divided by; ``user`` begins a job's id, ``tenant`` is the hash of the cache salt."""
-_Row = tuple[int, RequestArrived | None, RequestTimeline]
 
 
 def classes_of_trace(path: Path | str, by: str, *, slos: ClassSLOs | None = None, seconds: float | None) -> Classes:
@@ -68,60 +219,5 @@ def classes_of_trace(path: Path | str, by: str, *, slos: ClassSLOs | None = None
     if by not in _CLASSES:
         known = f"a trace has: {', '.join(_CLASSES)}; `tokenyard run --by` has a log's columns, too"
         raise ConfigError("by", by, known)
-    rows = _rows(path)
-    return classes_of(_requests(rows), _waits(rows), by, slos=slos, seconds=seconds)
-
-
-def _rows(path: Path | str) -> list[_Row]:
-    """Engine, arrival and timeline of every request, as they end."""
-    rows: list[_Row] = []
-    for rank, reader in timeline_readers(path):
-        arrived: dict[str, RequestArrived] = {}
-        for step, ended in reader.with_timelines():
-            for each in (*step.arrived, *step.arrived_after):
-                if each.req_id is not None:
-                    arrived[each.req_id] = each
-            rows += [(rank or 0, arrived.pop(each.request_id, None), each) for each in ended]
-    return rows
-
-
-def _requests(rows: list[_Row]) -> RowTable:
-    arrived, scheduled, token, finished = (
-        np.array([_seconds(getattr(each, f"{name}_us")) for *_, each in rows], np.float64)
-        for name in ("arrived", "first_scheduled", "first_token", "finished")
-    )
-    output = np.array([each.num_output_tokens or 0 for *_, each in rows], np.int64)
-    reasons = [each.finish_reason for *_, each in rows]
-    columns: dict[str, Column] = {
-        "request_id": column_of([each.request_id for *_, each in rows]),
-        "job_id": column_of([each.job_id for *_, each in rows]),
-        "engine": np.array([engine for engine, *_ in rows], np.int64),
-        "prompt_tokens": _counts([each.num_prompt_tokens for *_, each in rows]),
-        "cached_tokens": _counts([(each.local_hit_tokens or 0) + (each.external_hit_tokens or 0) for *_, each in rows]),
-        "output_tokens": output,
-        "preemptions": _counts([len(each.preemptions) for *_, each in rows]),
-        **latency_columns(arrived, scheduled, token, finished, output=output, reasons=reasons),
-        "finish_reason": column_of(reasons),
-        "priority": _counts([None if arrival is None else arrival.priority for _, arrival, _ in rows]),
-        "lora_name": column_of([None if arrival is None else arrival.lora_name for _, arrival, _ in rows]),
-        "tenant": column_of([None if arrival is None else arrival.cache_salt_hash for _, arrival, _ in rows]),
-    }
-    return RowTable("requests", columns)
-
-
-def _waits(rows: list[_Row]) -> RowTable:
-    parts = [(each.request_id, part) for *_, each in rows for wait in each.waits for part in wait.parts]
-    columns: dict[str, Column] = {
-        "request_id": column_of([request_id for request_id, _ in parts]),
-        "reason": column_of([str(part.reason) for _, part in parts]),
-        "seconds": np.array([part.us for _, part in parts], np.float64) / 1e6,
-    }
-    return RowTable("waits", columns)
-
-
-def _seconds(micros: int | None) -> float:
-    return nan if micros is None else micros / 1e6
-
-
-def _counts(values: list[Any]) -> Column:
-    return np.array([value or 0 for value in values], np.int64)
+    rows = RecordedRows(path)
+    return classes_of(rows.requests, rows.waits, by, slos=slos, seconds=seconds)

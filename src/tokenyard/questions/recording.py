@@ -10,7 +10,8 @@ from pathlib import Path
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.first_difference import Alignment
-from tokenyard.explain.recorded import compare_recordings, report
+from tokenyard.explain.recorded import RecordedRows, compare_recordings, report
+from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs
 from tokenyard.explain.why.longest_waits import Waiting, waiting
@@ -54,6 +55,25 @@ class Recording:
     @cached_property
     def _report(self) -> Report:
         return report(self.path)
+
+    @cached_property
+    def _rows(self) -> RecordedRows:
+        return RecordedRows(self.path)
+
+    @property
+    def requests(self) -> RowTable:
+        """One row per request that came: see :attr:`RunResult.requests`. The trace is read for the tables once."""
+        return self._rows.requests
+
+    @property
+    def steps(self) -> RowTable:
+        """One row per recorded step of each engine: see :attr:`RunResult.steps`."""
+        return self._rows.steps
+
+    @property
+    def waits(self) -> RowTable:
+        """One row per stretch of waiting, with its reason: see :attr:`RunResult.waits`."""
+        return self._rows.waits
 
     def report(self, *, slo: SLOs = None) -> Report:
         """How it went: see :func:`tokenyard.report`."""

@@ -353,6 +353,7 @@ def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     everybody = a.waiting()
     assert plain(everybody.to_dict()) == printed(capsys, "why", str(tmp_path / "a"))
     assert everybody.as_table()["seconds"].sum() == pytest.approx(run.waits["seconds"].sum())
+    assert a.requests["ttft_ms"].tolist() == pytest.approx(run.requests["ttft_ms"].tolist(), abs=2e-3)
     assert plain(a.compare(Recording(tmp_path / "b")).to_dict()) == printed(
         capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b")
     )

@@ -71,7 +71,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     mean_token_ms: float | None = None
     """Mean duration of all steps in which a request decoded, each counted once for every request that ran."""
     prefill_share: float | None = None
-    """Of the time that running requests spent in steps, the share by which prefill made steps longer."""
+    """The share by which prefill made steps longer, of the time that running requests spent in steps."""
     prefill_budget_use: float | None = None
     """How full these steps were, by the mean of their tokens."""
     token_bound_ms: float | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from tokenyard.explain.why.waits import WaitTracker, WaitWatcher
+from tokenyard.explain.why.waits import CauseWatcher, WaitTracker, WaitWatcher
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline
 from tokenyard.trace.files import Partial, TraceFiles, is_at_step_limit, partial_of
 from tokenyard.trace.reader import TraceReader, find_ranks
@@ -198,10 +198,13 @@ class StepReader:
 class TimelineReader(StepReader):
     """One pass over a trace: its steps, and the timelines of requests as they end."""
 
-    def __init__(self, path: Path | str | TraceFiles, *, watcher: WaitWatcher | None = None) -> None:
+    def __init__(
+        self, path: Path | str | TraceFiles, *, watcher: WaitWatcher | None = None, causes: CauseWatcher | None = None
+    ) -> None:
         # The requests file serves the classifier alone, which is asked only where no reason is recorded.
         super().__init__(path, requests=not _starts_with_ours(path))
         self._watcher = watcher
+        self._causes = causes
         self._requests = self._finished = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -214,7 +217,12 @@ class TimelineReader(StepReader):
         for step in self.steps():
             if waits is None:
                 size = self.start.block_size if self.start is not None else None
-                waits = WaitTracker(self._ended.append, block_size=size or CLASSIFIER_BLOCK_SIZE, watcher=self._watcher)
+                waits = WaitTracker(
+                    self._ended.append,
+                    block_size=size or CLASSIFIER_BLOCK_SIZE,
+                    watcher=self._watcher,
+                    causes=self._causes,
+                )
             if last is not None:
                 yield last, self._take()
             waits.step(step)

@@ -17,7 +17,14 @@ from tokenyard.explain.held_back import (
 )
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, PreemptionMoment, RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.reader import Ingress, ingress_of, taken_in_at_once
-from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision, StepSnapshot
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    StepDecision,
+    StepSnapshot,
+)
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Place, WaitState
 
@@ -155,6 +162,16 @@ class WaitWatcher(Protocol):
         """It waited from ``start_us`` to ``end_us`` for ``cause``, which ``step`` decided."""
 
 
+class CauseWatcher(Protocol):
+    """Is told, while a trace is read, what all requests wait for."""
+
+    def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
+        """A step was decided; ``outcome`` is its record."""
+
+    def came(self, request_id: str, way: list[tuple[Cause, int, int]]) -> None:
+        """A request came, and waited ``way`` until a step could see it: causes, each from and to a moment."""
+
+
 class WaitTracker:
     """Takes whole steps in order and hands out the timelines of requests as they end. See the module."""
 
@@ -164,8 +181,10 @@ class WaitTracker:
         *,
         block_size: int = CLASSIFIER_BLOCK_SIZE,
         watcher: WaitWatcher | None = None,
+        causes: CauseWatcher | None = None,
     ) -> None:
         self._on_timeline = on_timeline
+        self._watched_causes = causes
         self._block_size = block_size
         self._watcher = watcher
         self._open: dict[str, OpenWait] = {}
@@ -298,6 +317,8 @@ class WaitTracker:
             taken_in = None if wait.arrived is None else taken_in_at_once(wait.arrived, snapshot)
             pieces = until_seen(ingress_of(start, now, before=before, over=over, taken_in=taken_in))
         wait.unseen = False
+        if self._watched_causes is not None:
+            self._watched_causes.came(timeline.request_id, pieces)
         wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:
             if end > begin:
@@ -338,6 +359,8 @@ class WaitTracker:
                 self._run(wait, step.number)
         self._held = self._causes(step)
         self._held.preempt(decision.preempted_req_ids or (), step.outcome)
+        if self._watched_causes is not None:
+            self._watched_causes.decided(self._now, self._held, step.outcome)
         numbers = {each.req_id: each for each in (step.outcome.preemptions if step.outcome else None) or ()}
         for wait in self._known(decision.preempted_req_ids):
             self._put_back(wait, step.number)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections import deque
 from math import inf, nan
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,125 +15,12 @@ from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.explain.held_back import Cause, HeldBack
+from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import outcome_record
 from tokenyard.trace.facts import PreemptionMoment, micros
 from tokenyard.trace.reader import Ingress, ingress_of
-from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
-from tokenyard.vocabulary import Place, WaitState
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Why requests waited, moment by moment: kept once for all of them, and looked up for one when asked for.
-#
-#     shared    since when      | kv_blocks, behind a ..... | max_num_seqs, all ..... |      of everybody who waits
-#     named     of request a    | kv_blocks, its own ... |                                   but for these
-#
-# A step's word holds until the next step is decided. Nearly all who wait share one cause, so a step costs a
-# comparison or two however long the queue is. The rule is that of ``explain/why``, which reads traces.
-
-
-class WaitPiece(NamedTuple):
-    """A stretch of a wait with one cause; moments in microseconds."""
-
-    cause: Cause
-    start_us: int
-    end_us: int
-    head: str | None = None
-    """The request at the head of the queue that was refused, if it stood behind one."""
-    kv: KVNumbers | None = None
-    """Numbers of the last refusal."""
-    smallest_need: int | None = None
-    detail: str | None = None
-
-
-class _Told:
-    """A cause since a moment, with the numbers of the last refusal that told it."""
-
-    __slots__ = ("cause", "detail", "end_us", "head", "kv", "smallest_need", "start_us")
-
-    def __init__(self, start_us: int, cause: Cause, head: str | None) -> None:
-        self.start_us = start_us
-        self.cause = cause
-        self.head = head
-        self.end_us: int | None = None
-        """None: it still holds."""
-        self.kv: KVNumbers | None = None
-        self.smallest_need: int | None = None
-        self.detail: str | None = None
-
-    def again(self, outcome: AdmissionOutcome | None) -> None:
-        if outcome is not None and outcome.reason == self.cause.reason and self.cause.place is not Place.OUTSIDE:
-            self.kv, self.smallest_need, self.detail = outcome.kv, outcome.smallest_need, outcome.detail
-
-    def piece(self, start_us: int, end_us: int) -> WaitPiece:
-        return WaitPiece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need, self.detail)
-
-
-class CauseLog:
-    """The causes of one engine's run."""
-
-    def __init__(self) -> None:
-        self._shared = [_Told(0, HeldBack().shared, None)]
-        self._starts = [0]
-        self._named: dict[str, list[_Told]] = {}
-        self._open: dict[str, _Told] = {}
-        """Those that the last step named."""
-
-    def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
-        """A step was decided; ``outcome`` is its record."""
-        behind = outcome is not None and held.shared.place is Place.BEHIND
-        head = outcome.req_id if outcome is not None and behind else None
-        last = self._shared[-1]
-        if (last.cause, last.head) != (held.shared, head):
-            last = _Told(now_us, held.shared, head)
-            if self._starts[-1] == now_us:
-                self._shared[-1] = last
-            else:
-                self._shared.append(last)
-                self._starts.append(now_us)
-        last.again(outcome)
-        if self._open or held.named:
-            self._name(now_us, held.named, outcome)
-
-    def _name(self, now_us: int, named: dict[str, Cause], outcome: AdmissionOutcome | None) -> None:
-        for request_id, told in list(self._open.items()):
-            if named.get(request_id) != told.cause:
-                told.end_us = now_us
-                del self._open[request_id]
-        for request_id, cause in named.items():
-            told_before = self._open.get(request_id)
-            if told_before is None:
-                told_before = self._open[request_id] = _Told(now_us, cause, None)
-                self._named.setdefault(request_id, []).append(told_before)
-            if outcome is not None and outcome.req_id == request_id:
-                told_before.again(outcome)
-
-    def pieces(self, request_id: str, start_us: int, end_us: int) -> list[WaitPiece]:
-        """What a wait of the request from ``start_us`` to ``end_us`` is made of, in order of time."""
-        found: list[WaitPiece] = []
-        at = start_us
-        for told in self._named.get(request_id, ()):
-            begin, end = max(told.start_us, at), end_us if told.end_us is None else min(told.end_us, end_us)
-            if end <= begin:
-                continue
-            found += self._of_all(at, begin)
-            found.append(told.piece(begin, end))
-            at = end
-        found += self._of_all(at, end_us)
-        return found
-
-    def _of_all(self, start_us: int, end_us: int) -> list[WaitPiece]:
-        """The shared causes of that time."""
-        found: list[WaitPiece] = []
-        i = max(bisect_right(self._starts, start_us) - 1, 0)
-        while start_us < end_us:
-            until = self._starts[i + 1] if i + 1 < len(self._starts) else end_us
-            end = min(until, end_us)
-            if end > start_us:
-                found.append(self._shared[i].piece(start_us, end))
-            start_us, i = max(end, start_us), i + 1
-        return found
-
+from tokenyard.vocabulary import WaitState
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
@@ -145,7 +30,7 @@ class CauseLog:
 
 Floats = npt.NDArray[np.float64]
 
-STEP_COLUMNS = (
+_NOTED = (
     *("step", "start_s", "scheduled_tokens", "scheduled_requests", "running", "waiting", "free_blocks"),
     *("admitted", "resumed", "preempted"),
 )
@@ -299,11 +184,11 @@ class RowRecorder(StepObserver):
 
     def steps_repeated(self, steps: RepeatedSteps) -> None:
         count, moments = len(steps.moments), np.array(steps.moments, np.float64)
-        like = np.array(self._decided[-len(STEP_COLUMNS) :])
+        like = np.array(self._decided[-len(_NOTED) :])
         rows = np.tile(like, (count, 1))
-        rows[:, STEP_COLUMNS.index("step")] = np.arange(steps.first, steps.first + count)
-        rows[:, STEP_COLUMNS.index("start_s")] = moments
-        rows[:, STEP_COLUMNS.index("free_blocks")] = steps.free_blocks
+        rows[:, _NOTED.index("step")] = np.arange(steps.first, steps.first + count)
+        rows[:, _NOTED.index("start_s")] = moments
+        rows[:, _NOTED.index("free_blocks")] = steps.free_blocks
         self._decided.frombytes(rows.tobytes())
         self._num_steps += count
         self._in_flight.extend(moments.tolist())
@@ -334,11 +219,11 @@ class RowRecorder(StepObserver):
     @property
     def steps(self) -> dict[str, Floats]:
         """Columns of the steps so far; NaN where a step has not ended."""
-        decided = np.array(self._decided).reshape(-1, len(STEP_COLUMNS))
+        decided = np.array(self._decided).reshape(-1, len(_NOTED))
         ends = np.full((len(decided), len(_ENDS)), nan)
         told = np.array(self._ended).reshape(-1, len(_ENDS))
         ends[: len(told)] = told
-        return dict(zip((*STEP_COLUMNS, *_ENDS), np.hstack((decided, ends)).T, strict=True))
+        return dict(zip((*_NOTED, *_ENDS), np.hstack((decided, ends)).T, strict=True))
 
     def close(self) -> None:
         """Nothing more will happen: take over what unfinished requests are like now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import nan
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,27 @@ from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.render.html import report_html
-from tokenyard.explain.render.table import Column, RowTable, column_of
+from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.classes import latency_columns
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import CUT_SHORT
 from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.rows import (
+    STEP_COLUMNS,
+    RequestEntry,
+    WaitEntry,
+    requests_table,
+    steps_table,
+    waits_table,
+)
+from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitPiece, WaitRow
+from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
-
-_COUNTS = (
-    *("step", "scheduled_tokens", "scheduled_requests", "running", "waiting", "free_blocks"),
-    *("admitted", "resumed", "preempted"),
-)
 
 
 class RowsOfEngine:
@@ -124,38 +126,7 @@ class ReplayRows:
         ``predicted_output_tokens``; and a column for each name in the requests' ``meta`` (``meta.`` before it where a
         column is called so already).
         """
-        rows = [row for _, row in self._rows]
-        requests = [row.request for row in rows]
-        arrival = np.array([each.arrival_time for each in requests], np.float64)
-        scheduled, token = (
-            _moments([getattr(each.times, name) for each in requests]) for name in ("first_scheduled", "first_token")
-        )
-        finished = np.array([row.finished for row in rows], np.float64)
-        output = np.array([row.num_output for row in rows], np.int64)
-        reasons = [row.finish_reason for row in rows]
-        columns: dict[str, Column] = {
-            "request_id": column_of([each.request_id for each in requests]),
-            "job_id": column_of([each.job_id for each in requests]),
-            "engine": np.array([engine for engine, _ in self._rows], np.int64),
-            "arrival_s": arrival,
-            "first_scheduled_s": scheduled,
-            "first_token_s": token,
-            "finished_s": finished,
-            "prompt_tokens": np.array([each.num_prompt_tokens for each in requests], np.int64),
-            "cached_tokens": np.array([row.num_cached for row in rows], np.int64),
-            "external_tokens": np.array([row.num_external for row in rows], np.int64),
-            "output_tokens": output,
-            "preemptions": np.array([row.num_preemptions for row in rows], np.int64),
-            **latency_columns(arrival, scheduled, token, finished, output=output, reasons=reasons),
-            "finish_reason": column_of(reasons),
-            "priority": np.array([each.priority for each in requests], np.int64),
-            "lora_name": column_of([each.lora_name for each in requests]),
-            "predicted_output_tokens": _moments([each.predicted_output_tokens for each in requests]),
-        }
-        for name in dict.fromkeys(name for each in requests for name in each.meta):
-            called = f"meta.{name}" if name in columns else name
-            columns[called] = column_of([each.meta.get(name) for each in requests])
-        return RowTable("requests", columns)
+        return requests_table([_entry(engine, row) for engine, row in self._rows])
 
     @cached_property
     def steps(self) -> RowTable:
@@ -167,24 +138,12 @@ class ReplayRows:
         ``preempted``.
         """
         kept = [steps["start_s"] >= self._warmup for steps in self._steps]
-
-        def joined(name: str) -> npt.NDArray[np.float64]:
-            return np.concatenate([steps[name][keep] for steps, keep in zip(self._steps, kept, strict=True)])
-
-        engine = np.concatenate([np.full(int(keep.sum()), i, np.int64) for i, keep in enumerate(kept)])
-        counts = {name: joined(name).astype(np.int64) for name in _COUNTS}
-        step, scheduled, requests, *others = counts.values()
-        columns: dict[str, Column] = {
-            "engine": engine,
-            "step": step,
-            "start_s": joined("start_s"),
-            "seconds": joined("seconds"),
-            "scheduled_tokens": scheduled,
-            "scheduled_requests": requests,
-            "sampled_tokens": joined("sampled_tokens"),
-            **dict(zip(_COUNTS[3:], others, strict=True)),
-        }
-        return RowTable("steps", columns)
+        return steps_table(
+            [
+                (i, {name: steps[name][keep] for name in STEP_COLUMNS})
+                for i, (steps, keep) in enumerate(zip(self._steps, kept, strict=True))
+            ]
+        )
 
     @cached_property
     def waits(self) -> RowTable:
@@ -194,25 +153,11 @@ class ReplayRows:
         (own, behind the head of the queue, all, outside the scheduler); ``from_s``, ``to_s``, ``seconds``. The seconds
         of a request's rows are its waiting time.
         """
-        found = [
-            (row.request.request_id, engine, wait.state.value, piece)
+        return waits_table(
+            WaitEntry(row.request.request_id, engine, wait.state, self._pieces(engine, row, wait))
             for engine, row in self._rows
             for wait in row.waits
-            for piece in _merged(self._pieces(engine, row, wait))
-        ]
-        start = np.array([piece.start_us for *_, piece in found], np.float64) / 1e6
-        end = np.array([piece.end_us for *_, piece in found], np.float64) / 1e6
-        columns: dict[str, Column] = {
-            "request_id": column_of([each[0] for each in found]),
-            "engine": np.array([each[1] for each in found], np.int64),
-            "state": column_of([each[2] for each in found]),
-            "reason": column_of([str(piece.cause.reason) for *_, piece in found]),
-            "place": column_of([str(piece.cause.place) for *_, piece in found]),
-            "from_s": start,
-            "to_s": end,
-            "seconds": end - start,
-        }
-        return RowTable("waits", columns)
+        )
 
     def token_gaps(self, request_id: str | None = None) -> npt.NDArray[np.float64]:
         """Milliseconds between two tokens of an answer, of all answers one after the other, or of one.
@@ -306,19 +251,27 @@ def _word_for(policy: Policy, config: SchedulerConfig) -> str:
     return config.policy if type(policy) is type(policy_maker(config.policy)()) else type(policy).__name__
 
 
-def _moments(values: Sequence[Any]) -> npt.NDArray[np.float64]:
-    return np.array([nan if value is None else value for value in values], np.float64)
-
-
-def _merged(pieces: list[WaitPiece]) -> list[WaitPiece]:
-    """Neighbours that have the same cause are one, whichever stood at the head of the queue."""
-    merged: list[WaitPiece] = []
-    for piece in pieces:
-        if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:
-            merged[-1] = merged[-1]._replace(end_us=piece.end_us)
-        else:
-            merged.append(piece)
-    return merged
+def _entry(engine: int, row: RequestRow) -> RequestEntry:
+    request = row.request
+    return RequestEntry(
+        request_id=request.request_id,
+        job_id=request.job_id,
+        engine=engine,
+        arrival_s=request.arrival_time,
+        first_scheduled_s=request.times.first_scheduled,
+        first_token_s=request.times.first_token,
+        finished_s=row.finished,
+        prompt_tokens=request.num_prompt_tokens,
+        cached_tokens=row.num_cached,
+        external_tokens=row.num_external,
+        output_tokens=row.num_output,
+        preemptions=row.num_preemptions,
+        finish_reason=row.finish_reason,
+        priority=request.priority,
+        lora_name=request.lora_name,
+        predicted_output_tokens=request.predicted_output_tokens,
+        more=request.meta,
+    )
 
 
 def _wait_of(wait: WaitRow, pieces: list[WaitPiece]) -> Wait:

@@ -1,0 +1,90 @@
+"""Tables of a trace are those of the replay that wrote it; what another trace lacks is missing in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokenyard as ty
+from tokenyard.explain.why.timeline import timeline_readers
+
+SMALL: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": "l4", "max_model_len": 8192}
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "memory": ("chat", {"limit": 30, "rate_scale": 20}, {"num_gpu_blocks_override": 1200}),
+    "seats": ("chat", {"limit": 20, "rate_scale": 20}, {"max_num_seqs": 4}),
+    "engines": (
+        "rag",
+        {"limit": 20, "rate_scale": 4},
+        {"gpu": "h100", "max_model_len": 16384, "data_parallel_size": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_trace_has_the_tables_of_its_run(name: str, tmp_path: Path) -> None:
+    workload, arrivals, settings = RUNS[name]
+    run = ty.run(workload, ty.Deployment(**SMALL | settings), trace=tmp_path / "it", **arrivals)
+    recorded = ty.Recording(tmp_path / "it")
+    for ours, theirs in ((run.requests, recorded.requests), (run.steps, recorded.steps), (run.waits, recorded.waits)):
+        assert len(ours) == len(theirs) > 10
+        assert [each for each in theirs.columns if each != "tenant"] == list(ours.columns)
+        for column in ours.columns:
+            assert ours[column].dtype == theirs[column].dtype, column
+            if ours[column].dtype.kind == "f":  # moments of a trace are whole microseconds
+                np.testing.assert_allclose(theirs[column], ours[column], atol=2e-3 if column.endswith("_ms") else 2e-6)
+            else:
+                assert theirs[column].tolist() == ours[column].tolist(), column
+
+
+def test_waits_of_a_sampled_trace_add_up_to_what_why_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHED_TRACE_EVERY_N", "5")
+    deployment = ty.Deployment(**SMALL, num_gpu_blocks_override=1200)
+    ty.run("chat", deployment, trace=tmp_path / "it", limit=30, rate_scale=20)
+    waits = ty.Recording(tmp_path / "it").waits
+    spent: dict[tuple[str, str], float] = {}
+    for each in waits:
+        key = each["request_id"], each["reason"]
+        spent[key] = spent.get(key, 0.0) + each["seconds"]
+    told = {
+        (timeline.request_id, part.reason): 0.0
+        for _, reader in timeline_readers(tmp_path / "it")
+        for timeline in reader.timelines()
+        for wait in timeline.waits
+        for part in wait.parts
+    }
+    for _, reader in timeline_readers(tmp_path / "it"):
+        for timeline in reader.timelines():
+            for wait in timeline.waits:
+                for part in wait.parts:
+                    told[timeline.request_id, part.reason] += part.us / 1e6
+    assert len(told) > 20
+    assert spent == pytest.approx(told)
+
+
+def test_what_a_trace_does_not_tell_is_missing(tmp_path: Path) -> None:
+    """Another emitter's trace: no completions, no outcomes, no free blocks."""
+    ty.run("chat", ty.Deployment(**SMALL), trace=tmp_path / "it", limit=3)
+    (steps,) = (tmp_path / "it").glob("*.steps.jsonl")
+    lines = [json.loads(line) for line in steps.read_text().splitlines()]
+    kept = [
+        {k: v for k, v in line.items() if k != "free_blocks"} for line in lines if line["event"] != "step_completed"
+    ]
+    steps.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    table = ty.Recording(tmp_path / "it").steps
+    assert np.isnan(table["free_blocks"]).all()
+    assert np.isnan(table["seconds"]).all()
+    assert table["scheduled_tokens"].dtype == np.int64
+    assert table["scheduled_tokens"].sum() > 0
+
+
+def test_what_if_of_a_recording_is_a_data_frame(tmp_path: Path) -> None:
+    """As the researcher of the issue wrote it."""
+    pytest.importorskip("pandas", reason="pandas is not installed: its data frames cannot be made")
+    ty.run("chat", ty.Deployment(**SMALL), trace=tmp_path / "monday", limit=5)
+    frame = ty.Recording(tmp_path / "monday").whatif({"kv": dict(num_gpu_blocks_override=20_000)}).to_pandas()  # noqa: C408
+    assert set(frame["variant"]) == {"kv"}
+    assert "ttft_ms.mean" in set(frame["figure"])
