@@ -24,7 +24,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ def in_mooncakes_format(path: Path, limit: int, into: Path) -> None:
         with gzip.open(path, "rt", encoding="utf-8") as recorded:
             lines = list(islice(recorded, limit))
     else:
-        for request in load_workload(path, limit=limit):
+        for request in read_workload(path, limit=limit):
             blocks = -(-request.num_prompt_tokens // TRACE_BLOCK)
             record = {
                 "timestamp": round(1e3 * request.arrival_time),

@@ -12,7 +12,7 @@ from typing import Any
 
 from sample_logs.catalogue import CATALOGUE, Sample
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 
 REPO = Path(__file__).resolve().parent.parent
@@ -34,7 +34,7 @@ def _row(name: str, sample: Sample) -> str:
     file = f"`{name}`" + f" with `{sample.flags}`" * bool(sample.flags)
     options: dict[str, Any] = sample.options
     try:
-        workload = load_workload(
+        workload = read_workload(
             LOGS / name,
             log=LogOptions(model_name=options.get("model_name")),
             load=LoadShape(request_rate=options.get("request_rate")),

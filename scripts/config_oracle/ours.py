@@ -13,7 +13,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
 from tokenyard.questions.scenario import Scenario, replay_spec
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 
 __all__ = ["Answer", "Ours"]
 
@@ -49,7 +49,7 @@ class Ours:
     """Our side."""
 
     def __init__(self) -> None:
-        self._workload = load_workload("random", limit=1)
+        self._workload = read_workload("random", limit=1)
 
     def settle(self, case: Case, version: str) -> Answer:
         """Everything that is compared, or why nothing is."""

@@ -6,6 +6,7 @@ from tokenyard.deploy.deployment import Deployment as Deployment
 from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 
 # Questions
+from tokenyard.questions.scenario import load_workload as load_workload
 from tokenyard.questions.run import run as run, RunResult as RunResult
 from tokenyard.questions.whatif import whatif as whatif
 from tokenyard.questions.upgrade import upgrade as upgrade
@@ -54,7 +55,6 @@ from tokenyard.core.sched.connector import KVConnector as KVConnector
 from tokenyard.connectors.config import KVTransferConfig as KVTransferConfig
 
 # Workloads
-from tokenyard.workload.load import load_workload as load_workload
 from tokenyard.workload.builder import WorkloadBuilder as WorkloadBuilder
 from tokenyard.workload.record import Workload as Workload, WorkloadRequest as WorkloadRequest
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.record import Workload
 
@@ -26,7 +26,7 @@ LOGS = REPO / "tests" / "samples" / "logs"
 def _read(name: str, sample: Sample) -> Workload:
     options: dict[str, Any] = sample.options
     load = LoadShape(request_rate=options.get("request_rate"))
-    return load_workload(LOGS / name, log=LogOptions(model_name=options.get("model_name")), load=load)
+    return read_workload(LOGS / name, log=LogOptions(model_name=options.get("model_name")), load=load)
 
 
 def test_every_sample_is_in_the_catalogue() -> None:
@@ -37,7 +37,7 @@ def test_every_sample_is_in_the_catalogue() -> None:
 @pytest.mark.parametrize("name", [name for name, sample in CATALOGUE.items() if sample.refused])
 def test_what_is_no_log_of_requests_is_refused_with_its_cause(name: str) -> None:
     with pytest.raises(WorkloadError) as caught:
-        load_workload(LOGS / name)
+        read_workload(LOGS / name)
     assert CATALOGUE[name].refused in str(caught.value)
 
 
@@ -97,4 +97,4 @@ _SAYS_MODELS = ("csv", "envoy", "jsonl", "langfuse", "litellm", "ollama", "opena
 def test_a_model_that_a_log_says_is_known(name: str) -> None:
     """Else a log of two models would be replayed on one."""
     with pytest.raises(ConfigError, match=f"it has '{MODEL}' "):
-        load_workload(LOGS / name, log=LogOptions(model_name="another"))
+        read_workload(LOGS / name, log=LogOptions(model_name="another"))

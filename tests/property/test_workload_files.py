@@ -23,7 +23,7 @@ from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.builder import Text, WorkloadBuilder
-from tokenyard.workload.load import GENERATORS, load_workload
+from tokenyard.workload.load import GENERATORS, read_workload
 from tokenyard.workload.readers.plain import plain_lines
 from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens
@@ -45,7 +45,7 @@ def _seen(workload: Workload) -> list[Any]:
 def _again(workload: Workload, folder: Path) -> Workload:
     path = folder / "again.jsonl"
     path.write_bytes(b"".join(plain_lines(workload)))
-    return load_workload(path)
+    return read_workload(path)
 
 
 _SECONDS = st.floats(0, 1e6)
@@ -198,22 +198,22 @@ def _rows(tmp_path: Path, name: str, header: str, row: str) -> Path:
 
 
 _SOURCES: dict[str, Callable[[Path], Workload]] = {
-    **{name: lambda _, name=name: load_workload(name, limit=12) for name in GENERATORS},  # type: ignore[misc]
-    "weka": lambda tmp_path: load_workload(_weka(tmp_path)),
-    "lmcache": lambda tmp_path: load_workload(_lmcache(tmp_path)),
-    "mooncake": lambda tmp_path: load_workload(_mooncake(tmp_path)),
-    "azure": lambda tmp_path: load_workload(
+    **{name: lambda _, name=name: read_workload(name, limit=12) for name in GENERATORS},  # type: ignore[misc]
+    "weka": lambda tmp_path: read_workload(_weka(tmp_path)),
+    "lmcache": lambda tmp_path: read_workload(_lmcache(tmp_path)),
+    "mooncake": lambda tmp_path: read_workload(_mooncake(tmp_path)),
+    "azure": lambda tmp_path: read_workload(
         _rows(tmp_path, "a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:0{}.5,90,5")
     ),
-    "servegen": lambda tmp_path: load_workload(
+    "servegen": lambda tmp_path: read_workload(
         _rows(tmp_path, "s.csv", "t_s,client,input_tokens,output_tokens", "{},1,70,9")
     ),
-    "a log with hits": lambda tmp_path: load_workload(
+    "a log with hits": lambda tmp_path: read_workload(
         _rows(tmp_path, "log.csv", "ts,prompt_tokens,completion_tokens,cached_tokens,user", "176400000{},99,5,64,u")
     ),
-    "a closed loop": lambda _: load_workload("random", limit=9).with_max_concurrency(2),
-    "clients who hang up": lambda _: load_workload("chat", limit=9).with_clients(Clients(timeout=3.0, retries=1)),
-    "a way to the server": lambda _: load_workload("rag", limit=9).with_delays([0.01] * 9),
+    "a closed loop": lambda _: read_workload("random", limit=9).with_max_concurrency(2),
+    "clients who hang up": lambda _: read_workload("chat", limit=9).with_clients(Clients(timeout=3.0, retries=1)),
+    "a way to the server": lambda _: read_workload("rag", limit=9).with_delays([0.01] * 9),
 }
 
 
@@ -265,4 +265,4 @@ def test_generators_and_readers_keep_their_hits(source: str, tmp_path: Path) -> 
 
 def test_what_was_lost_is_there() -> None:
     """Else the figures above would be equal because there is nothing to lose."""
-    assert _figures(load_workload("agentic", limit=5))[0] > 0.8
+    assert _figures(read_workload("agentic", limit=5))[0] > 0.8

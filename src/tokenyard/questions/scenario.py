@@ -145,6 +145,21 @@ class Scenario(DeploymentSettings):
         return cls(workload=first, more=tuple(more), **own, **around)
 
 
+def load_workload(workload: str | PathLike[str] | Sequence[str | PathLike[str]], **arrivals: Any) -> Workload:
+    """A built-in workload by name, or one read from a file (plain or gzipped).
+
+    Several logs are merged by time; a pattern (``logs/*.jsonl``) names them, too. ``arrivals``: settings of what
+    arrives, by the names of the flags, as :func:`tokenyard.run` takes them: ``format="openai"`` overrides what the
+    file's beginning shows, ``limit`` counts sessions where the workload has them, else requests; ``rate_scale`` makes
+    arrivals so many times as fast, ``request_rate`` draws them; ``columns="arrival_time=at"`` names those of a log.
+    Raises WorkloadError naming file and line, or ConfigError naming the setting.
+    """
+    if arrivals.get("skip_refused"):
+        raise ConfigError("skip_refused", True, "says what a replay does: give it to run(), or leave it out")
+    first, *more = _names_of_files(workload)
+    return workload_from(first, traffic_by_name(arrivals), more)
+
+
 def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
     """Check that there is a workload, then every setting, then read it, unless it is given. Raises TokenyardError."""
     deployment = scenario.deployment

@@ -15,7 +15,7 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.front_end import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, columns_from
 from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.record import Clients, Workload
@@ -46,7 +46,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
     if flags.burstiness != 1 and flags.request_rate is None:
         raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
     _clients_of(flags)  # a mistake is said before a file is read
-    read = load_workload(
+    read = read_workload(
         spec,
         format=flags.format,
         limit=flags.limit,

@@ -47,10 +47,6 @@ from tokenyard.workload.tokens import (
     HashedTokens as HashedTokens,
     JoinedTokens as JoinedTokens,
 )
-from tokenyard.workload.generators import RandomOptions as RandomOptions
-from tokenyard.workload.logs.logged import Stamp as Stamp, LogOptions as LogOptions, Prefixes as Prefixes
-from tokenyard.workload.logs.moments import TimeUnit as TimeUnit
-from tokenyard.workload.load import LoadShape as LoadShape
 from tokenyard.explain.report.figures import LatencyFigures as LatencyFigures
 from tokenyard.explain.report.slo import SLO as SLO
 from tokenyard.sim.executor import SimulatedSpeculation as SimulatedSpeculation

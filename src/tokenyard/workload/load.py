@@ -208,7 +208,7 @@ STARTS_ARE_DRAWN = ("agentic", "chat", "lmcache", "weka")
 """Workloads and formats with sessions that nothing says the start of: ``session_rate`` does."""
 
 
-def load_workload(
+def read_workload(
     spec: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002 (the option is called --format)
@@ -220,7 +220,7 @@ def load_workload(
     log: LogOptions | None = None,
     load: LoadShape | None = None,
 ) -> Workload:
-    """A built-in workload by name, or one read from a file (plain or gzipped).
+    """A built-in workload by name, or one read from a file (plain or gzipped): what ``tokenyard.load_workload`` calls.
 
     Several logs are merged by time; a pattern (``logs/*.jsonl``) names them, too.
 

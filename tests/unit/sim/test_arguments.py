@@ -14,7 +14,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.sim.replay import replay, replay_parallel, replay_split
 from tokenyard.steptime.model import ConstantLatency
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload
 
 CONFIG = SchedulerConfig(max_model_len=4096, max_num_seqs=8)
@@ -22,7 +22,7 @@ CACHE = CacheConfig(num_gpu_blocks=2000)
 
 
 def workload() -> Workload:
-    return load_workload("random", limit=12)
+    return read_workload("random", limit=12)
 
 
 refused_by_parallel: Any = replay_parallel

@@ -18,7 +18,7 @@ from tokenyard.workload.generators import (
     completion,
     rag,
 )
-from tokenyard.workload.load import GENERATORS, load_workload
+from tokenyard.workload.load import GENERATORS, read_workload
 from tokenyard.workload.record import Workload
 from tokenyard.workload.tokens import output_tokens
 
@@ -38,7 +38,7 @@ def facts(workload: Workload) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_same_seed_same_workload(name: str) -> None:
-    one, same, other = (load_workload(name, limit=9, seed=seed) for seed in (4, 4, 5))
+    one, same, other = (read_workload(name, limit=9, seed=seed) for seed in (4, 4, 5))
     assert facts(one) == facts(same)
     assert facts(one) != facts(other)
     assert one.requests[-1].prompt.tokens().tolist() == same.requests[-1].prompt.tokens().tolist()
@@ -48,7 +48,7 @@ def test_same_seed_same_workload(name: str) -> None:
 @pytest.mark.parametrize(("name", "usual"), [("agentic", 0.5), ("chat", 4.0)])
 def test_sessions_start_at_the_session_rate(name: str, usual: float) -> None:
     """A higher one moves the starts closer together, and nothing else."""
-    plain, faster = load_workload(name, limit=9), load_workload(name, limit=9, session_rate=5 * usual)
+    plain, faster = read_workload(name, limit=9), read_workload(name, limit=9, session_rate=5 * usual)
     starts, closer = ([each.arrival_time for each in workload if not each.after] for workload in (plain, faster))
     assert starts[-1] > 0
     assert [5 * start for start in closer] == pytest.approx(starts)
@@ -119,7 +119,7 @@ def test_popular_documents_share_prefixes() -> None:
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_limit_is_sessions_or_requests(name: str) -> None:
-    workload = load_workload(name, limit=5)
+    workload = read_workload(name, limit=5)
     assert (workload.num_jobs if name in ("agentic", "chat") else len(workload)) == 5
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.published import read_weka
 from tokenyard.workload.tokens import HashedTokens
@@ -40,7 +40,7 @@ def test_ids_are_kept_and_added(write_lines: Writer) -> None:
             call(13, 2, [90, 1], t=20.0, think_time=None),
         )
     )
-    workload = load_workload(path)
+    workload = read_workload(path)
     ids = []
     for each in workload:
         assert isinstance(each.prompt, HashedTokens)
@@ -60,7 +60,7 @@ def test_ids_are_kept_and_added(write_lines: Writer) -> None:
 
 def test_a_call_that_ends_with_a_tool_says_so(write_lines: Writer) -> None:
     path = write_lines(session(call(4, 0, stop="tool_use"), call(8, 0, stop="end_turn"), call(9, 0)))
-    assert [each.this_func_call for each in load_workload(path)] == ["tool", None, None]
+    assert [each.this_func_call for each in read_workload(path)] == ["tool", None, None]
 
 
 @pytest.mark.slow
@@ -86,18 +86,18 @@ def test_decoding_is_keep_then_new(tmp_path_factory: pytest.TempPathFactory, cal
 
 def test_ids_are_local_to_the_session(write_lines: Writer) -> None:
     one, two = call(8, 0, [1, 2]), call(8, 0, [1, 2])
-    a, b = load_workload(write_lines(session(one, name="s1"), session(two, name="s2")))
+    a, b = read_workload(write_lines(session(one, name="s1"), session(two, name="s2")))
     assert a.prompt.tokens().tolist() != b.prompt.tokens().tolist()
 
 
 def test_sessions_arrive_in_a_seeded_process(write_lines: Writer) -> None:
     path = write_lines(*(session(call(4, 0, [1, 1]), name=f"s{i}") for i in range(400)))
-    starts = [each.arrival_time for each in load_workload(path, session_rate=2.0, seed=3)]
+    starts = [each.arrival_time for each in read_workload(path, session_rate=2.0, seed=3)]
     assert starts[0] == 0.0
     assert starts == sorted(starts)
-    assert starts == [each.arrival_time for each in load_workload(path, session_rate=2.0, seed=3)]
+    assert starts == [each.arrival_time for each in read_workload(path, session_rate=2.0, seed=3)]
     assert starts[-1] == pytest.approx(200, rel=0.2)
-    assert len(load_workload(path, limit=7)) == 7
+    assert len(read_workload(path, limit=7)) == 7
 
 
 def test_the_call_after_subagents_waits_for_them(write_lines: Writer) -> None:
@@ -110,7 +110,7 @@ def test_the_call_after_subagents_waits_for_them(write_lines: Writer) -> None:
             call(8, 1, [2, 1], t=30.0, think_time=28.0),
         )
     )
-    requests = {each.request_id: each for each in load_workload(path)}
+    requests = {each.request_id: each for each in read_workload(path)}
     assert list(requests) == ["s1_t0", "s1_a1_t0", "s1_a1_t1", "s1_a2_t0", "s1_t1"]
     assert requests["s1_a1_t0"].after == ("s1_t0",)
     assert requests["s1_a1_t0"].gap == pytest.approx(1.0)
@@ -131,21 +131,21 @@ def test_a_subagent_that_outlives_the_next_call_is_not_waited_for(write_lines: W
             call(8, 1, [2, 1], t=30.0, think_time=28.0),
         )
     )
-    last = load_workload(path).requests[-1]
+    last = read_workload(path).requests[-1]
     assert last.after == ("s1_t0",)
     assert last.gap == 28.0
 
 
 def test_a_subagent_before_any_call_starts_by_the_clock(write_lines: Writer) -> None:
     path = write_lines(session(subagent(call(4, 0, [5, 1]), t=13.0, seconds=10.0), call(4, 0, [1, 1], t=14.0)))
-    first, second = load_workload(path)
+    first, second = read_workload(path)
     assert (first.arrival_time, first.after) == (3.0, ())
     assert second.after == ("s1_a0_t0",)
     assert second.gap == pytest.approx(1.0)
 
 
 def test_real_gaps_are_the_recorded_think_times(shared: Path) -> None:
-    workload = load_workload(shared / "data/traces/weka_claude_code_sessions.jsonl.gz", limit=5)
+    workload = read_workload(shared / "data/traces/weka_claude_code_sessions.jsonl.gz", limit=5)
     chained = [each for each in workload if len(each.after) == 1]
     assert len(chained) == 737
     assert all(each.gap >= 0 for each in workload)
@@ -174,6 +174,6 @@ def test_real_gaps_are_the_recorded_think_times(shared: Path) -> None:
 def test_bad_sessions(write_lines: Writer, bad: object, message: str) -> None:
     path = write_lines(session(call(4, 0, [1, 1]), name="s0"), bad)
     with pytest.raises(WorkloadError) as caught:
-        load_workload(path)
+        read_workload(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert message in str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload.load import GENERATORS, STARTS_ARE_DRAWN, load_workload
+from tokenyard.workload.load import GENERATORS, STARTS_ARE_DRAWN, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.logs.reading import what_it_holds
 from tokenyard.workload.readers.formats import FORMATS
@@ -39,7 +39,7 @@ def prompts(workload: Workload) -> list[list[int]]:
 @pytest.mark.parametrize("name", ["w.jsonl", "w.jsonl.gz"])
 def test_mooncake(write_lines: Writer, name: str) -> None:
     later = {**MOONCAKE, "timestamp": 3000, "hash_ids": [0, 5, 9], "output_length": 0}
-    workload = load_workload(write_lines(MOONCAKE, "", later, name=name))
+    workload = read_workload(write_lines(MOONCAKE, "", later, name=name))
     first, second = workload
     assert (first.arrival_time, first.num_prompt_tokens, first.max_tokens, first.after) == (1.5, 1100, 7, ())
     assert (second.arrival_time, second.max_tokens) == (3.0, 1)
@@ -51,8 +51,8 @@ def test_mooncake(write_lines: Writer, name: str) -> None:
 
 def test_the_same_seed_gives_the_same_tokens(write_lines: Writer) -> None:
     path = write_lines(MOONCAKE)
-    assert prompts(load_workload(path)) == prompts(load_workload(str(path)))
-    assert prompts(load_workload(path)) != prompts(load_workload(path, seed=1))
+    assert prompts(read_workload(path)) == prompts(read_workload(str(path)))
+    assert prompts(read_workload(path)) != prompts(read_workload(path, seed=1))
 
 
 def test_azure(write_lines: Writer) -> None:
@@ -63,7 +63,7 @@ def test_azure(write_lines: Writer) -> None:
         "2023-11-16 19:17:04.0319601,40,1",
         name="azure.csv",
     )
-    workload = load_workload(path)
+    workload = read_workload(path)
     assert [each.arrival_time for each in workload] == pytest.approx([0.0, 0.052, 3600.0520001])
     assert [(each.num_prompt_tokens, each.max_tokens) for each in workload] == [(40, 10), (1, 1), (40, 1)]
     first, _, third = prompts(workload)
@@ -73,14 +73,14 @@ def test_azure(write_lines: Writer) -> None:
 def test_azure_times_may_name_their_offset(write_lines: Writer) -> None:
     """The traces of 2024 do."""
     rows = ("2024-05-10 00:00:00.009930+00:00,9,1", "2024-05-10T00:00:01.5Z,9,1", "2024-05-10 02:00:02+02:00,9,1")
-    workload = load_workload(write_lines(AZURE_HEADER, *rows, name="azure.csv"))
+    workload = read_workload(write_lines(AZURE_HEADER, *rows, name="azure.csv"))
     assert [each.arrival_time for each in workload] == [0.0, 1.49007, 1.99007]
 
 
 def test_servegen_text_and_multimodal(write_lines: Writer) -> None:
     text = write_lines("t_s,client,input_tokens,output_tokens,reason_ratio", "0.25,3,20,5,0.9", name="a.csv")
     modal = write_lines("t_s,client,text_tokens,image_tokens,image_count,output_tokens", "1,7,5,0,0,2", name="b.csv")
-    (a,), (b,) = load_workload(text), load_workload(modal)
+    (a,), (b,) = read_workload(text), read_workload(modal)
     assert (a.arrival_time, a.num_prompt_tokens, a.max_tokens) == (0.25, 20, 5)
     assert (b.arrival_time, b.num_prompt_tokens, b.max_tokens) == (1.0, 5, 2)
 
@@ -92,7 +92,7 @@ def test_lmcache_sessions_are_chains(write_lines: Writer) -> None:
         {**LMCACHE, "timestamp": 2500, "hash_ids": [0, 1, 4], "input_length": 192},
         {**LMCACHE, "timestamp": 9000, "input_length": 0, "hash_ids": [], "output_length": 0},
     ]
-    workload = load_workload(write_lines(*rows), session_rate=2.0)
+    workload = read_workload(write_lines(*rows), session_rate=2.0)
     x0, x1, x2, y0 = workload
     assert [each.request_id for each in workload] == ["s_x_t0", "s_x_t1", "s_x_t2", "s_y_t0"]
     assert (x0.arrival_time, x0.after, x0.is_last_step) == (0.0, (), False)
@@ -101,11 +101,11 @@ def test_lmcache_sessions_are_chains(write_lines: Writer) -> None:
     assert (x2.num_prompt_tokens, x2.max_tokens) == (1, 1)
     assert y0.arrival_time > 0
     assert prompts(workload)[0][:128] == prompts(workload)[1][:128]
-    assert len(load_workload(write_lines(*rows), limit=1)) == 3
+    assert len(read_workload(write_lines(*rows), limit=1)) == 3
 
 
 def test_plain(write_lines: Writer) -> None:
-    workload = load_workload(
+    workload = read_workload(
         write_lines(
             {**PLAIN, "arrival_time": 2.5, "priority": -1, "output_seed": 5},
             {"request_id": "b", "prompt_token_ids": [3, 2, 1], "max_tokens": 1, "after": "a", "gap": 0.5},
@@ -145,14 +145,14 @@ def test_formats_are_told_by_their_first_line(write_lines: Writer, line: object,
 def test_format_can_be_named(write_lines: Writer) -> None:
     path = write_lines({**MOONCAKE, "session": "looks like lmcache", "suite": "so it is taken for that"})
     assert _format_of(path) == "lmcache"
-    assert load_workload(path, format="mooncake").requests[0].num_prompt_tokens == 1100
+    assert read_workload(path, format="mooncake").requests[0].num_prompt_tokens == 1100
     with pytest.raises(ConfigError, match=r"format = 'moon': use one of: azure, lmcache, mooncake"):
-        load_workload(path, format="moon")
+        read_workload(path, format="moon")
 
 
 def test_limit_and_rate(write_lines: Writer) -> None:
     path = write_lines(*({**MOONCAKE, "timestamp": 1000 * i} for i in range(5)))
-    assert [each.arrival_time for each in load_workload(path, limit=3, rate_scale=2)] == [0.0, 0.5, 1.0]
+    assert [each.arrival_time for each in read_workload(path, limit=3, rate_scale=2)] == [0.0, 0.5, 1.0]
 
 
 _SESSION: dict[str, Any] = {
@@ -177,10 +177,10 @@ _SESSION: dict[str, Any] = {
 )
 def test_a_limit_says_what_it_leaves_out(write_lines: Writer, name: str, lines: list[object], said: str) -> None:
     path = write_lines(*lines, name=name)
-    workload = load_workload(path, limit=2)
+    workload = read_workload(path, limit=2)
     assert f"limit: the first {said}; the others were left out" in [each.text for each in workload.remarks]
     if "least" not in said:
-        assert "limit" not in {each.code for each in load_workload(path, limit=3).remarks}
+        assert "limit" not in {each.code for each in read_workload(path, limit=3).remarks}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_limit_says_what_it_leaves_out(write_lines: Writer, name: str, lines: 
 )
 def test_options_out_of_range_are_named(write_lines: Writer, option: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_workload(write_lines(MOONCAKE), **{option: value})  # type: ignore[arg-type]
+        read_workload(write_lines(MOONCAKE), **{option: value})  # type: ignore[arg-type]
     assert caught.value.field == option
 
 
@@ -196,13 +196,13 @@ def test_options_out_of_range_are_named(write_lines: Writer, option: str, value:
 def test_a_session_rate_without_effect_is_refused(write_lines: Writer, name: str) -> None:
     built_in = name in GENERATORS
     with pytest.raises(ConfigError, match=f"session_rate = 2.5: {name} says itself .* lmcache and weka") as caught:
-        load_workload(name if built_in else write_lines(PLAIN), format=None if built_in else name, session_rate=2.5)
+        read_workload(name if built_in else write_lines(PLAIN), format=None if built_in else name, session_rate=2.5)
     assert caught.value.field == "session_rate"
 
 
 def test_sessions_start_at_the_session_rate(write_lines: Writer) -> None:
     path = write_lines(LMCACHE, {**LMCACHE, "session": "y"})
-    usual, faster = (load_workload(path, session_rate=rate).requests[1].arrival_time for rate in (None, 0.5))
+    usual, faster = (read_workload(path, session_rate=rate).requests[1].arrival_time for rate in (None, 0.5))
     assert 0 < faster == pytest.approx(usual / 10)
 
 
@@ -230,7 +230,7 @@ def test_sessions_start_at_the_session_rate(write_lines: Writer) -> None:
 def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> None:
     path = write_lines(MOONCAKE, line)
     with pytest.raises(WorkloadError) as caught:
-        load_workload(path)
+        read_workload(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert message in str(caught.value)
 
@@ -272,7 +272,7 @@ def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> 
 def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: str) -> None:
     path = write_lines({**PLAIN, "request_id": "first"}, {**PLAIN, **change})
     with pytest.raises(WorkloadError) as caught:
-        load_workload(path)
+        read_workload(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert message in str(caught.value)
 
@@ -305,7 +305,7 @@ def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: s
 def test_bad_csv(write_lines: Writer, rows: list[str], line: int, message: str) -> None:
     path = write_lines(*rows, name="w.csv")
     with pytest.raises(WorkloadError) as caught:
-        load_workload(path)
+        read_workload(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert message in str(caught.value)
 
@@ -316,14 +316,14 @@ def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path, mark_at: int) ->
     lines[mark_at] = b"\xef\xbb\xbf" + lines[mark_at]
     path = tmp_path / "w.jsonl"
     path.write_bytes(b"\r\n".join(lines))
-    assert [each.request_id for each in load_workload(path)] == ["a", "b"]
+    assert [each.request_id for each in read_workload(path)] == ["a", "b"]
 
 
 def test_json_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "w.jsonl"
     path.write_bytes(b'{"request_id": "\xe9", "prompt_len": 1, "max_tokens": 1}\n')
     with pytest.raises(WorkloadError, match=r"w\.jsonl:1: is not UTF-8 text"):
-        load_workload(path)
+        read_workload(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix's")
@@ -331,27 +331,27 @@ def test_what_is_read_more_than_once_is_a_file(tmp_path: Path) -> None:
     """Otherwise the first look at it, which tells the format, would take lines away, or wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(WorkloadError, match=r"pipe: is no file on a disk: .*save it to a file"):
-        load_workload(tmp_path / "pipe")
+        read_workload(tmp_path / "pipe")
 
 
 def test_csv_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "w.csv"
     path.write_bytes(AZURE_HEADER.encode() + b"\n\xff\xfe,1,1\n")
     with pytest.raises(WorkloadError, match=r"w\.csv:2: is not UTF-8 text"):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_lmcache_time_cannot_run_backwards(write_lines: Writer) -> None:
     path = write_lines({**LMCACHE, "timestamp": 5}, {**LMCACHE, "timestamp": 4})
     with pytest.raises(WorkloadError, match=":2: timestamp = 4: is earlier"):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_truncated_gzip(write_lines: Writer) -> None:
     path = write_lines(*(dict(MOONCAKE, timestamp=i * i) for i in range(2000)), name="w.jsonl.gz")
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(WorkloadError, match=r"w.jsonl.gz:\d+: compressed data is cut off or damaged"):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_damaged_gzip(write_lines: Writer) -> None:
@@ -360,24 +360,24 @@ def test_damaged_gzip(write_lines: Writer) -> None:
     data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
     path.write_bytes(data)
     with pytest.raises(WorkloadError, match=r"w\.jsonl\.gz:"):
-        load_workload(path)
+        read_workload(path)
 
 
 @pytest.mark.parametrize(("name", "content"), [("w.jsonl", ""), ("w.jsonl", "\n\n"), ("w.jsonl.gz", "")])
 def test_empty_file(write_lines: Writer, name: str, content: str) -> None:
     path = write_lines(content, name=name)
     with pytest.raises(WorkloadError, match=r"w.jsonl(.gz)?: is empty"):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_header_alone_is_an_empty_workload(write_lines: Writer) -> None:
     path = write_lines(AZURE_HEADER, name="w.csv")
     with pytest.raises(WorkloadError, match="holds no request"):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="is neither a file nor a built-in workload \\(agentic, chat"):
-        load_workload("agentik")
+        read_workload("agentik")
     with pytest.raises(WorkloadError, match="is a directory: name a workload's file"):
-        load_workload(tmp_path)
+        read_workload(tmp_path)

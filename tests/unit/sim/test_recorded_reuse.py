@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.tokens import HashedTokens
 
 
@@ -39,7 +39,7 @@ def test_tokens_are_shared_as_recorded(
     shared: Path, file: str, block_size: int, limit: int | None, shared_blocks: int
 ) -> None:
     by_id, by_token = [], []
-    for each in load_workload(shared / "data/traces" / file, limit=limit):
+    for each in read_workload(shared / "data/traces" / file, limit=limit):
         assert isinstance(each.prompt, HashedTokens)
         full = len(each.prompt) // block_size
         ids = each.prompt.hash_ids()[:full]
@@ -63,5 +63,5 @@ def test_tokens_are_shared_as_recorded(
     ],
 )
 def test_nothing_of_a_trace_is_lost(shared: Path, file: str, requests: int, prompt_tokens: int) -> None:
-    workload = load_workload(shared / "data/traces" / file)
+    workload = read_workload(shared / "data/traces" / file)
     assert (len(workload), workload.num_prompt_tokens) == (requests, prompt_tokens)

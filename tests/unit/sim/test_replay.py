@@ -29,7 +29,7 @@ from tokenyard.steptime.load import load_tables
 from tokenyard.steptime.model import ConstantLatency, LatencyModel
 from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.workload.generators import AgenticOptions, agentic
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import StreamTokens, seed_of
 
@@ -284,7 +284,7 @@ def test_a_measured_run_is_met(
 
 @pytest.mark.slow
 def test_a_recorded_trace_runs_to_its_end(shared: Path) -> None:
-    workload = load_workload(shared / "data/traces/mooncake_conversation.jsonl.gz", limit=120)
+    workload = read_workload(shared / "data/traces/mooncake_conversation.jsonl.gz", limit=120)
     latency = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("h100"))
     config = SchedulerConfig(profile=VLLM_0_22, max_model_len=131_072)
     result = replay(workload, config, CacheConfig(num_gpu_blocks=28_000), latency)

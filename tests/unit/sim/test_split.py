@@ -13,7 +13,7 @@ from tokenyard.sim.replay import ReplayResult, replay_split
 from tokenyard.sim.routers import Fleet, router_maker
 from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import StreamTokens, seed_of
 
@@ -176,7 +176,7 @@ def test_an_answer_that_only_the_decode_engine_refuses_frees_the_prompt_in_the_e
 
 @pytest.mark.slow
 def test_a_workload_is_served_whole_and_the_same_each_time() -> None:
-    workload = load_workload("chat", limit=20, rate_scale=4.0)
+    workload = read_workload("chat", limit=20, rate_scale=4.0)
     config = SchedulerConfig(max_num_seqs=16, max_num_batched_tokens=2048, max_model_len=16_384)
     runs = []
     for _ in range(2):

@@ -10,7 +10,7 @@ import pytest
 
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.readers.plain import plain_lines
 
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
@@ -31,7 +31,7 @@ def _run(path: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[st
 
 def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path) -> None:
     images = [1200, {"tokens": 600, "hash": "cat"}, {"tokens": 10, "offset": 2990}]
-    workload = load_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
+    workload = read_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
     (request,) = workload
     assert [(i.offset, i.length, i.mm_hash) for i in request.images] == [
         (0, 1200, "r0/0"),
@@ -42,7 +42,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
     assert (made.mm_features, made.cache_salt) == (request.images, "mine")
     path = tmp_path / "again.jsonl"
     path.write_bytes(b"".join(plain_lines(workload)))
-    (again,) = load_workload(path)
+    (again,) = read_workload(path)
     assert (again.images, again.cache_salt) == (request.images, "mine")
 
 
@@ -57,7 +57,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
 )
 def test_images_that_cannot_be(images: list[Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=problem):
-        load_workload(_file(tmp_path, {"images": images}))
+        read_workload(_file(tmp_path, {"images": images}))
 
 
 def _reasons(report: dict[str, Any]) -> set[str]:

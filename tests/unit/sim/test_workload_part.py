@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.sim.test_replay import request
 
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload
 from tokenyard.workload.stretches import busiest_part
 
@@ -20,7 +20,7 @@ def test_it_is_where_most_tokens_arrive_per_second() -> None:
 
 
 def test_sessions_stay_whole() -> None:
-    workload = load_workload("agentic", limit=30)
+    workload = read_workload("agentic", limit=30)
     part = busiest_part(workload, 40)
     assert part is not None
     assert 40 <= len(part.workload) < len(workload)

@@ -40,7 +40,7 @@ from tokenyard.sim.settings import KVLink
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import MappedLatency
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 
 _MOST_SERVERS = 64
 _MOST_QUEUED = 1_000_000
@@ -199,7 +199,7 @@ def emulate(
     pace.faults = faults = Faults(engines, settings.seed)
     for transfers in (each for group in groups for each in group.transfers):
         transfers.faults, faults.watched = faults, True
-    lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
+    lengths = [] if settings.lengths is None else [each.max_tokens for each in read_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
     publishers = _publishers(deployment, groups)
     sources = [_source(deployment, each) for each in publishers]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, RecordView
 from tokenyard.workload.logs.moments import Clock
 from tokenyard.workload.record import Workload
@@ -24,7 +24,7 @@ _TIME = {"timestamp": "2026-11-20T14:00:00Z"}
 def _read(tmp_path: Path, text: str, log: LogOptions | None = None) -> Workload:
     path = tmp_path / "log"
     path.write_text(text)
-    return load_workload(path, log=log)
+    return read_workload(path, log=log)
 
 
 def _lines(*records: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ def test_json_in_a_cell_of_csv_is_read(tmp_path: Path) -> None:
         for i in range(3):
             usage = {"usage": {"prompt_tokens": 9 + i, "completion_tokens": 4}}
             rows.writerow([f"2026-11-20T14:00:0{i}Z", "gw", json.dumps(usage)])
-    assert [each.num_prompt_tokens for each in load_workload(path)] == [9, 10, 11]
+    assert [each.num_prompt_tokens for each in read_workload(path)] == [9, 10, 11]
 
 
 def test_what_nginx_calls_request_time_is_a_duration(tmp_path: Path) -> None:

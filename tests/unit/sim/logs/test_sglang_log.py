@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload
 
 
 def _read(tmp_path: Path, *lines: str) -> Workload:
     path = tmp_path / "server.log"
     path.write_text("".join(f"{line}\n" for line in lines))
-    return load_workload(path)
+    return read_workload(path)
 
 
 def _facts(workload: Workload) -> list[tuple[float, int, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.record import Workload
 
@@ -33,7 +33,7 @@ def _codes(workload: Workload) -> set[str]:
 
 
 def test_a_request_id_makes_no_log_one_of_ours(tmp_path: Path) -> None:
-    workload = load_workload(_lines(tmp_path / "a.jsonl", _records()))
+    workload = read_workload(_lines(tmp_path / "a.jsonl", _records()))
     assert workload.kind == "jsonl"
     assert [each.num_prompt_tokens for each in workload] == [90 + 7 * i for i in range(9)]
     assert workload.notes[0].startswith("read as jsonl: arrival_time from timestamp, prompt_len from prompt_tokens")
@@ -42,7 +42,7 @@ def test_a_request_id_makes_no_log_one_of_ours(tmp_path: Path) -> None:
 def test_a_misspelt_field_of_our_format_is_still_that(tmp_path: Path) -> None:
     row = {"request_id": "a", "prompt_lenght": 9, "max_tokens": 3, "arrival_time": 1}
     with pytest.raises(WorkloadError, match=r"did you mean prompt_len"):
-        load_workload(_lines(tmp_path / "a.jsonl", [row]))
+        read_workload(_lines(tmp_path / "a.jsonl", [row]))
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -54,51 +54,51 @@ def test_lists_and_values_one_after_the_other(tmp_path: Path, indent: int | None
     ):
         path = tmp_path / "a.json"
         path.write_text(text)
-        assert len(load_workload(path)) == 9
+        assert len(read_workload(path)) == 9
 
 
 def test_one_line_that_is_nested_too_deeply_is_one_bad_line(tmp_path: Path) -> None:
     path = _lines(tmp_path / "a.jsonl", _records())
     path.write_text(path.read_text() + '{"more": ' + "[" * 5000 + "]" * 5000 + "}\n")
-    workload = load_workload(path)
+    workload = read_workload(path)
     assert len(workload) == 9
     assert "nested deeper than 100 levels" in workload.notes[-1]
     with pytest.raises(WorkloadError, match=r":10: .*nested deeper"):
-        load_workload(path, log=LogOptions(max_bad_lines=0))
+        read_workload(path, log=LogOptions(max_bad_lines=0))
 
 
 def test_several_files_are_one_log(tmp_path: Path) -> None:
     days = [_lines(tmp_path / f"day{i}.jsonl", _records(4, 1_795_183_200.0 + 86_400 * i)) for i in (1, 0)]
-    merged = load_workload(days)
+    merged = read_workload(days)
     assert [round(each.arrival_time) for each in merged] == [0, 0, 1, 1, 86400, 86400, 86401, 86401]
-    assert [each.arrival_time for each in load_workload(str(tmp_path / "day*.jsonl"))] == [
+    assert [each.arrival_time for each in read_workload(str(tmp_path / "day*.jsonl"))] == [
         each.arrival_time for each in merged
     ]
     assert merged.notes[0].startswith("day1.jsonl: read as")
     with pytest.raises(WorkloadError, match="is a pattern that no file fits"):
-        load_workload(str(tmp_path / "night*.jsonl"))
+        read_workload(str(tmp_path / "night*.jsonl"))
     own = _lines(tmp_path / "own.jsonl", _records(4, 0.0))
     with pytest.raises(WorkloadError, match="its times count from its own start"):
-        load_workload([days[0], own])
-    assert len(load_workload([days[0], own], load=LoadShape(request_rate=1.0))) == 8
+        read_workload([days[0], own])
+    assert len(read_workload([days[0], own], load=LoadShape(request_rate=1.0))) == 8
     plain = _lines(tmp_path / "plain.jsonl", [{"request_id": "a", "prompt_len": 9, "max_tokens": 3}])
     with pytest.raises(ConfigError, match="format plain, of which one file is a workload"):
-        load_workload([days[0], plain])
+        read_workload([days[0], plain])
 
 
 def test_a_log_of_two_models_is_refused_until_one_is_named(tmp_path: Path) -> None:
     records = [each | {"model": "qwen3-32b" if i % 3 else "llama-70b"} for i, each in enumerate(_records(12))]
     path = _lines(tmp_path / "a.jsonl", records)
     with pytest.raises(WorkloadError, match=r"2 models \('qwen3-32b' 8, 'llama-70b' 4\).*--model-name"):
-        load_workload(path)
-    workload = load_workload(path, log=LogOptions(model_name="qwen*"))
+        read_workload(path)
+    workload = read_workload(path, log=LogOptions(model_name="qwen*"))
     assert len(workload) == 8
     assert "models" in _codes(workload)
-    assert len(load_workload(path, log=LogOptions(model_name="*"))) == 12
-    adapters = load_workload(path, log=LogOptions(columns={"lora_name": "model"}))
+    assert len(read_workload(path, log=LogOptions(model_name="*"))) == 12
+    adapters = read_workload(path, log=LogOptions(columns={"lora_name": "model"}))
     assert {each.lora_name for each in adapters} == {"qwen3-32b", "llama-70b"}
     with pytest.raises(ConfigError, match="no request of this model: it has 'qwen3-32b' 8"):
-        load_workload(path, log=LogOptions(model_name="gpt"))
+        read_workload(path, log=LogOptions(model_name="gpt"))
 
 
 def test_what_the_model_did_not_serve_is_left_out(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_the_model_did_not_serve_is_left_out(tmp_path: Path) -> None:
         {"timestamp": 1.0, "prompt_tokens": 9, "completion_tokens": 0, "call_type": "aembedding"},
         {"timestamp": 1.0, "event": "health check"},
     ]
-    workload = load_workload(_lines(tmp_path / "a.jsonl", _records() + more))
+    workload = read_workload(_lines(tmp_path / "a.jsonl", _records() + more))
     assert len(workload) == 9
     assert list(workload.notes[1:]) == [
         "left out: 2 failed",
@@ -129,15 +129,15 @@ def test_what_the_model_did_not_serve_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_lengths_that_no_service_has_are_doubted(tmp_path: Path, change: dict[str, Any], code: str) -> None:
-    workload = load_workload(_lines(tmp_path / "a.jsonl", [each | change for each in _records()]))
+    workload = read_workload(_lines(tmp_path / "a.jsonl", [each | change for each in _records()]))
     assert [each.code for each in workload.remarks if each.warning] == [code]
 
 
 def test_lengths_at_a_cap_and_round_ones_are_doubted(tmp_path: Path) -> None:
     cut = [each | {"prompt_tokens": min(each["prompt_tokens"], 100)} for each in _records(12)]
-    assert "prompts_cut" in _codes(load_workload(_lines(tmp_path / "a.jsonl", cut)))
+    assert "prompts_cut" in _codes(read_workload(_lines(tmp_path / "a.jsonl", cut)))
     rounded = [each | {"prompt_tokens": 100 * (1 + i % 5)} for i, each in enumerate(_records(12))]
-    workload = load_workload(_lines(tmp_path / "a.jsonl", rounded))
+    workload = read_workload(_lines(tmp_path / "a.jsonl", rounded))
     assert (
         "all prompts are multiples of 100: estimates, padding, or buckets, and no counts of tokens?" in workload.notes
     )
@@ -150,7 +150,7 @@ def test_lengths_at_a_cap_and_round_ones_are_doubted(tmp_path: Path) -> None:
 def test_counts_as_exports_write_them(tmp_path: Path, cell: str, tokens: int) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"timestamp,prompt_tokens,completion_tokens\n1795183200.5,{cell},7\n")
-    assert load_workload(path).requests[0].num_prompt_tokens == tokens
+    assert read_workload(path).requests[0].num_prompt_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_counts_that_may_be_something_else_are_refused(tmp_path: Path, cell: str
     path = tmp_path / "a.csv"
     path.write_text(f"timestamp;prompt_tokens;completion_tokens\n1795183200.5;{cell};7\n")
     with pytest.raises(WorkloadError, match=message):
-        load_workload(path)
+        read_workload(path)
 
 
 def test_a_quote_that_is_never_closed_takes_no_rows_away_in_silence(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_quote_that_is_never_closed_takes_no_rows_away_in_silence(tmp_path: Pa
     rows = [f"179518320{i % 10}.5,{chr(34) if i == 3 else chr(120)},9,7" for i in range(2000)]
     path.write_text("\n".join(["timestamp,prompt,prompt_tokens,completion_tokens", *rows]) + "\n")
     with pytest.raises(WorkloadError, match=r":5: a quote that is opened in this row is not closed within 1,000 lines"):
-        load_workload(path)
+        read_workload(path)
 
 
 @pytest.mark.parametrize(
@@ -187,4 +187,4 @@ def test_other_files_are_told_by_name(tmp_path: Path, data: bytes, message: str)
     path = tmp_path / "a"
     path.write_bytes(data)
     with pytest.raises(WorkloadError, match=message):
-        load_workload(path)
+        read_workload(path)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.logs.moments import Clock, TimeUnit
 
@@ -111,23 +111,23 @@ def _csv(tmp_path: Path, *times: str) -> Path:
 
 
 def test_the_order_of_day_and_month_is_that_of_the_whole_log(tmp_path: Path) -> None:
-    workload = load_workload(_csv(tmp_path, "01/02/2026 10:00:00", "13/02/2026 10:00:00"))
+    workload = read_workload(_csv(tmp_path, "01/02/2026 10:00:00", "13/02/2026 10:00:00"))
     assert workload.requests[-1].arrival_time == 12 * 86_400, "the first of February"
-    workload = load_workload(_csv(tmp_path, "01/02/2026 10:00:00", "02/02/2026 10:00:00"))
+    workload = read_workload(_csv(tmp_path, "01/02/2026 10:00:00", "02/02/2026 10:00:00"))
     assert workload.requests[-1].arrival_time == 31 * 86_400, "months first, as nothing says otherwise"
     assert [each.code for each in workload.remarks if each.warning] == ["date_order"]
-    assert load_workload(_csv(tmp_path, "01/13/2026 10:00:00", "02/02/2026 10:00:00")).remarks[1].warning is False
+    assert read_workload(_csv(tmp_path, "01/13/2026 10:00:00", "02/02/2026 10:00:00")).remarks[1].warning is False
 
 
 def test_times_that_a_spreadsheet_rounded_are_refused_unless_nobody_needs_them(tmp_path: Path) -> None:
     path = _csv(tmp_path, *["1.76365E+09"] * 200)
     with pytest.raises(WorkloadError, match=r"rounded to 10,000 s: format its column as a number .*--request-rate"):
-        load_workload(path)
-    assert len(load_workload(path, load=LoadShape(request_rate=1.0))) == 200
+        read_workload(path)
+    assert len(read_workload(path, load=LoadShape(request_rate=1.0))) == 200
 
 
 def test_times_with_and_without_a_zone_are_pointed_out(tmp_path: Path) -> None:
-    workload = load_workload(_csv(tmp_path, "2026-11-20 14:00:00", "2026-11-20T14:00:01+01:00"))
+    workload = read_workload(_csv(tmp_path, "2026-11-20 14:00:00", "2026-11-20T14:00:01+01:00"))
     assert "1 times say no time zone and are taken as UTC; 1 say one" in workload.notes
 
 
@@ -141,13 +141,13 @@ def test_times_with_and_without_a_zone_are_pointed_out(tmp_path: Path) -> None:
     ],
 )
 def test_times_that_no_service_has_are_doubted(tmp_path: Path, times: list[str], code: str) -> None:
-    workload = load_workload(_csv(tmp_path, *times))
+    workload = read_workload(_csv(tmp_path, *times))
     assert code in {each.code for each in workload.remarks if each.warning}
-    drawn = load_workload(_csv(tmp_path, *times), load=LoadShape(request_rate=1.0))
+    drawn = read_workload(_csv(tmp_path, *times), load=LoadShape(request_rate=1.0))
     assert not [each for each in drawn.remarks if each.warning], "they are not used"
 
 
 def test_ordinary_times_are_not_doubted(tmp_path: Path) -> None:
     times = [f"2026-11-20 14:00:{i * i / 7:09.6f}" for i in range(12)]
-    workload = load_workload(_csv(tmp_path, *times), log=LogOptions())
+    workload = read_workload(_csv(tmp_path, *times), log=LogOptions())
     assert not [each for each in workload.remarks if each.warning]

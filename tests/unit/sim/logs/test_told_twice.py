@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.record import Workload
 
@@ -22,7 +22,7 @@ def _request(i: int, **more: Any) -> dict[str, Any]:
 def _read(tmp_path: Path, records: list[dict[str, Any]], log: LogOptions | None = None) -> Workload:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in records))
-    return load_workload(path, log=log)
+    return read_workload(path, log=log)
 
 
 def _codes(workload: Workload) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from tokenyard import Deployment, run
 from tokenyard.errors import ConfigError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes
 from tokenyard.workload.readers.plain import write_plain
 from tokenyard.workload.record import Workload, WorkloadRequest
@@ -48,14 +48,14 @@ def _answer(request: WorkloadRequest) -> list[int]:
 
 
 def test_a_turn_that_has_room_for_the_answer_begins_with_both(tmp_path: Path) -> None:
-    workload = load_workload(_log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80), (40, "a", 1430, 10)))
+    workload = read_workload(_log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80), (40, "a", 1430, 10)))
     assert _shared(workload) == [1200, 1430]
     assert any("2 of 2 later turns of sessions" in note for note in workload.notes)
 
 
 def test_a_turn_that_is_longer_but_not_by_the_answer_begins_with_the_prompt(tmp_path: Path) -> None:
     """Thoughts are left out of what is sent again."""
-    workload = load_workload(_log(tmp_path, (0, "a", 1000, 900), (20, "a", 1100, 800), (40, "a", 1250, 10)))
+    workload = read_workload(_log(tmp_path, (0, "a", 1000, 900), (20, "a", 1100, 800), (40, "a", 1250, 10)))
     assert _shared(workload) == [1000, 1100]
 
 
@@ -67,7 +67,7 @@ def test_a_shorter_turn_begins_anew(tmp_path: Path) -> None:
         (60.0, "a", 1500, 50),
         (80.0, "a", 400, 5),
     ]
-    assert _shared(load_workload(_log(tmp_path, *rows))) == [1200, 1350, 1450, 0]
+    assert _shared(read_workload(_log(tmp_path, *rows))) == [1200, 1350, 1450, 0]
 
 
 def test_what_runs_at_once_goes_on_once(tmp_path: Path) -> None:
@@ -80,19 +80,19 @@ def test_what_runs_at_once_goes_on_once(tmp_path: Path) -> None:
         (40.0, "a", 1360, 9),
     ]
     rows += [(60.0, "a", 1400, 9), (80.0, "b", 2300, 9)]
-    assert _shared(load_workload(_log(tmp_path, *rows)))[:4] == [1200, 0, 0, 0]
+    assert _shared(read_workload(_log(tmp_path, *rows)))[:4] == [1200, 0, 0, 0]
 
 
 def test_a_turn_does_not_go_on_what_still_runs(tmp_path: Path) -> None:
     path = _log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80), duration_ms=60_000)
-    workload = load_workload(path)
+    workload = read_workload(path)
     assert _shared(workload) == [0]
     assert any("0 of 1 later turns" in note for note in workload.notes)
 
 
 def test_sessions_whose_prompts_come_and_go_are_not_conversations(tmp_path: Path) -> None:
     rows = [(10.0 * i, "a", [700, 300, 900, 200, 500, 100][i], 40) for i in range(6)]
-    workload = load_workload(_log(tmp_path, *rows))
+    workload = read_workload(_log(tmp_path, *rows))
     assert _shared(workload) == [0] * 5
     assert any("do not grow (2 of 5 later turns)" in note for note in workload.notes)
 
@@ -100,18 +100,18 @@ def test_sessions_whose_prompts_come_and_go_are_not_conversations(tmp_path: Path
 def test_hits_that_a_log_counts_are_believed(tmp_path: Path) -> None:
     """Also if there were none."""
     path = _log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80), cached_tokens=0)
-    assert _shared(load_workload(path)) == [0]
+    assert _shared(read_workload(path)) == [0]
 
 
 def test_prefixes_as_recorded(tmp_path: Path) -> None:
     path = _log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80))
-    workload = load_workload(path, log=LogOptions(prefixes=Prefixes.RECORDED))
+    workload = read_workload(path, log=LogOptions(prefixes=Prefixes.RECORDED))
     assert _shared(workload) == [0]
     assert not any("later turns" in note for note in workload.notes)
     plain = tmp_path / "plain.jsonl"
     plain.write_text('{"arrival_time": 0, "prompt_len": 5, "max_tokens": 1}\n')
     with pytest.raises(ConfigError, match="prefixes = 'recorded'"):
-        load_workload(plain, format="plain", log=LogOptions(prefixes=Prefixes.RECORDED))
+        read_workload(plain, format="plain", log=LogOptions(prefixes=Prefixes.RECORDED))
 
 
 def test_turns_are_found_in_the_cache(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def _two_turns(tmp_path: Path) -> Path:
 
 def test_turns_follow_the_answer_before(tmp_path: Path) -> None:
     path = _two_turns(tmp_path)
-    first, second, other = load_workload(path, log=LogOptions(turns_follow=True), rate_scale=5)
+    first, second, other = read_workload(path, log=LogOptions(turns_follow=True), rate_scale=5)
     assert (second.after, second.gap, second.arrival_time) == ((first.request_id,), 5.0, 0.0)
     assert (other.after, other.arrival_time) == ((), 1.5)
-    assert [each.after for each in load_workload(path)] == [(), (), ()]
+    assert [each.after for each in read_workload(path)] == [(), (), ()]
     deployment = Deployment(model="Qwen/Qwen3-8B", gpu="l40s")
     rows = run(str(path), deployment, turns_follow=True).requests
     one, then = ([*rows["prompt_tokens"]].index(length) for length in (1000, 1350))
@@ -138,9 +138,9 @@ def test_turns_follow_the_answer_before(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_was_written_keeps_what_follows(tmp_path: Path) -> None:
-    made = load_workload(_two_turns(tmp_path), log=LogOptions(turns_follow=True))
+    made = read_workload(_two_turns(tmp_path), log=LogOptions(turns_follow=True))
     write_plain(made, tmp_path / "w.jsonl")
-    again = load_workload(tmp_path / "w.jsonl")
+    again = read_workload(tmp_path / "w.jsonl")
     assert [(each.after, each.gap) for each in again] == [(each.after, each.gap) for each in made]
     assert _shared(again) == _shared(made)
 
@@ -148,6 +148,6 @@ def test_a_workload_that_was_written_keeps_what_follows(tmp_path: Path) -> None:
 def test_what_follows_has_to_be_known(tmp_path: Path) -> None:
     silent = _log(tmp_path, (0, "a", 1000, 200), (7, "a", 1350, 80))
     with pytest.raises(ConfigError, match="1 requests say no duration"):
-        load_workload(silent, log=LogOptions(turns_follow=True))
+        read_workload(silent, log=LogOptions(turns_follow=True))
     with pytest.raises(ConfigError, match="no sessions whose prompts grow"):
-        load_workload(silent, log=LogOptions(turns_follow=True, prefixes=Prefixes.RECORDED))
+        read_workload(silent, log=LogOptions(turns_follow=True, prefixes=Prefixes.RECORDED))

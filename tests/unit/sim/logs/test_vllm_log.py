@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload.load import load_workload
+from tokenyard.workload.load import read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.record import Workload
 
@@ -37,7 +37,7 @@ def _generated(name: str, output: int, stream: str = "", reason: str = "stop", t
 def _read(tmp_path: Path, text: str) -> Workload:
     path = tmp_path / "vllm.log"
     path.write_text(text)
-    return load_workload(path)
+    return read_workload(path)
 
 
 def _lengths(workload: Workload) -> list[tuple[int, int]]:
@@ -146,4 +146,4 @@ def test_a_log_without_requests_says_what_to_log(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text("INFO 11-22 03:17:01 [x.py:1] Received request a: params: SamplingParams(max_tokens=5), x\n")
     with pytest.raises(WorkloadError, match="--max-bad-lines allows 0"):
-        load_workload(path, log=LogOptions(max_bad_lines=0))
+        read_workload(path, log=LogOptions(max_bad_lines=0))
