@@ -16,9 +16,8 @@ from unittest import mock
 from tests.support.toy_model import toy_core, toy_tokenizer
 
 from tokenyard.cli.main import main
-from tokenyard.cli.support.model_server import loading
 from tokenyard.core.engine import EngineCore
-from tokenyard.serve.openai import assembly
+from tokenyard.serve.openai import assembly, hosting
 
 _TAKEN = ("max_num_seqs", "max_num_batched_tokens")
 
@@ -31,5 +30,5 @@ def _load(_: object, flags: Mapping[str, Any]) -> EngineCore:
 
 if __name__ == "__main__":
     tokenizer = mock.patch.object(assembly, "tokenizer_of", return_value=toy_tokenizer())
-    with mock.patch.object(loading, "load_core", _load), tokenizer:
+    with mock.patch.object(hosting, "load_core", _load), tokenizer:
         sys.exit(main(["serve", *sys.argv[1:]]))

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, TracebackType
@@ -17,18 +18,13 @@ from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import ServeCommand
-from tokenyard.cli.support.model_server.beside import chatting, viewing
-from tokenyard.cli.support.model_server.loading import (
-    front_settings,
-    header_settings,
-    loaded_engine,
-    served_names,
-    trace_of,
-)
+from tokenyard.cli.support.model_server.beside import viewing
 from tokenyard.core.engine import EngineCore
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.assembly import build_server, watch
+from tokenyard.serve.openai.demo_clients import chatting
+from tokenyard.serve.openai.hosting import front_settings, loaded_engine, trace_config, trace_of
 from tokenyard.serve.served_model import DEMO
 from tokenyard.web.guard import is_loopback
 from tokenyard.web.serve import bound, serve, url_of
@@ -138,14 +134,22 @@ def _leave(engine: _Engine) -> None:
 
 def _engine(flags: ServeCommand, stack: ExitStack) -> _Engine:
     """Load the model; what has to be closed afterwards joins ``stack``."""
-    settings = front_settings(flags.front)
+    settings, names = front_settings(asdict(flags.front)), flags.front.served_model_name or (flags.model,)
+    given = asdict(flags.engine)
     folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-")) if flags.model == DEMO else None
     with errors().status(f"loading {escape(flags.model)}"):
-        core = loaded_engine(flags, folder)
-        made = build_server(core, served_names(flags), settings)
-    trace = trace_of(flags, flags.output.trace or (_VIEWED if flags.view else None), stack)
-    policy, model = flags.engine.scheduling_policy, served_names(flags)[0]
-    watch(core, made.metrics, trace, policy=policy, model=model, engine=header_settings(flags.engine))
+        core = loaded_engine(flags.model, given, folder)
+        made = build_server(core, names, settings)
+    policy, output = flags.engine.scheduling_policy, flags.output
+    config = trace_config(
+        output.trace or (_VIEWED if flags.view else None),
+        policy,
+        record_requests=output.record_requests,
+        max_ids_per_step=output.max_ids_per_step or None,
+    )
+    trace = trace_of(config, stack, warn)
+    header = {name: value for name, value in given.items() if value is not None}
+    watch(core, made.metrics, trace, policy=policy, model=names[0], engine=header)
     return _Engine(core, made.context, trace.config.path)
 
 

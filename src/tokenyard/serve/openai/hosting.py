@@ -1,17 +1,15 @@
-"""From flags to an engine with a model, and to its trace."""
+"""From settings to an engine with a model, and to its trace."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import EngineFlags, FrontFlags, ServeCommand
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.spec import open_trace
@@ -28,39 +26,39 @@ _OF_ADAPTERS = ("enable_lora", "lora_modules", "max_loras", "max_lora_rank")
 _OF_SCHEDULER = ("enable_chunked_prefill", "long_prefill_token_threshold", "async_scheduling")
 
 
-def served_names(flags: ServeCommand) -> Sequence[str]:
-    """By which clients call the model."""
-    return flags.front.served_model_name or (flags.model,)
+def front_settings(given: Mapping[str, Any]) -> FrontSettings:
+    """What stands between clients and the engine: those of its settings that are given, a JSON as its text.
 
-
-def front_settings(flags: FrontFlags) -> FrontSettings:
-    """What stands between clients and the engine. Raises ConfigError."""
-    given = {name: getattr(flags, name) for name in FrontSettings.__struct_fields__}
-    override = flags.override_generation_config
-    given["override_generation_config"] = {} if override is None else _object("override_generation_config", override)
-    settings = FrontSettings(**given)
+    Raises ConfigError.
+    """
+    known = {name: given[name] for name in FrontSettings.__struct_fields__ if name in given}
+    override = known.pop("override_generation_config", None)
+    if override is not None:
+        known["override_generation_config"] = _object("override_generation_config", override)
+    settings = FrontSettings(**known)
     _ = settings.limits  # a mistake in them is said before the model is loaded
     return settings
 
 
-def loaded_engine(flags: ServeCommand, demo_folder: str | None) -> EngineCore:
-    """The engine of the model; the demo's is made in ``demo_folder`` first. Raises TokenyardError."""
-    engine = flags.engine
+def loaded_engine(model: str, settings: Mapping[str, Any], demo_folder: str | None) -> EngineCore:
+    """The engine of the model; the demo's is made in ``demo_folder`` first. Raises TokenyardError.
+
+    ``settings``: by the names of the flags of ``tokenyard serve``, None where one is not given.
+    """
     given: dict[str, Any] = {
         name: value
         for name in (*_OF_LOADING, *_MEMORY, *_OF_ADAPTERS, *_OF_SCHEDULER)
-        if (value := getattr(engine, name)) is not None
+        if (value := settings.get(name)) is not None
     }
     for name in ("speculative_config", "kv_transfer_config"):
-        if (text := getattr(engine, name)) is not None:
+        if (text := settings.get(name)) is not None:
             given[name] = _object(name, text)
-    model = flags.model if demo_folder is None else make_demo_model(Path(demo_folder))
     return load_core(
-        model,
+        model if demo_folder is None else make_demo_model(Path(demo_folder)),
         {
             **given,
-            "policy": policy_maker(engine.scheduling_policy, "scheduling_policy")(),
-            "profile": decision_profile(engine.vllm_version),
+            "policy": policy_maker(settings["scheduling_policy"], "scheduling_policy")(),
+            "profile": decision_profile(settings["vllm_version"]),
             "clock": unix_clock(),
         },
     )
@@ -76,16 +74,15 @@ def _object(name: str, text: str) -> Any:
     return found
 
 
-def trace_of(flags: ServeCommand, trace: Path | None, stack: ExitStack) -> TraceWriter:
+def trace_of(asked: TraceConfig, stack: ExitStack, say: Callable[[str], None]) -> TraceWriter:
     """The writer of the trace; without a path it writes none.
 
     A server is started again and again, also by others: the trace of an earlier start is left where it is, and the
-    new one goes beside it.
+    new one goes beside it, which ``say`` is told.
     """
-    asked = _trace_config(flags, trace)
     config = _unused(asked)
     if config.path != asked.path:
-        warn(f"{asked.path} holds the trace of an earlier run: this one goes to {config.path}")
+        say(f"{asked.path} holds the trace of an earlier run: this one goes to {config.path}")
     writer = stack.enter_context(TraceWriter(config))
     open_trace(writer)
     return writer
@@ -104,19 +101,16 @@ def _unused(config: TraceConfig) -> TraceConfig:
     raise AssertionError("numbers do not end")
 
 
-def header_settings(flags: EngineFlags) -> dict[str, Any]:
-    """The settings that a trace tells."""
-    return {name: value for name, value in asdict(flags).items() if value is not None}
-
-
-def _trace_config(flags: ServeCommand, trace: Path | None) -> TraceConfig:
-    """The environment's settings, overridden by flags."""
+def trace_config(
+    trace: Path | None, policy: str, *, record_requests: bool, max_ids_per_step: int | None
+) -> TraceConfig:
+    """The environment's settings, overridden by these; its name for the policy counts before ``policy``."""
     environment = TraceConfig.from_env()
     named = environment.policy != TraceConfig().policy
     return replace(
         environment,
         path=environment.path if trace is None else trace,
-        policy=environment.policy if named else policy_label(flags.engine.scheduling_policy),
-        request_records=flags.output.record_requests,
-        max_ids_per_step=flags.output.max_ids_per_step or None,
+        policy=environment.policy if named else policy_label(policy),
+        request_records=record_requests,
+        max_ids_per_step=max_ids_per_step,
     )
