@@ -218,7 +218,7 @@ def _seqs(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | N
 
 
 def _length(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | None:
-    most = settled.model.max_model_len
+    most = max(settled.model.max_model_len, settled.model.longest_model_len)
     likely, safe = _largest(deployment, "max_model_len", min(_FEWEST_TOKENS, most), most)
     return SettingLimit(setting="max_model_len", now=settled.max_model_len, likely=likely, safe=safe)
 

@@ -281,15 +281,6 @@ def test_the_context_is_as_long_as_its_scaling_makes_it(
     assert read_model_file(write(tmp_path, {**LLAMA, "rope_scaling": scaling})).max_model_len == length
 
 
-def test_yarn_counts_from_the_original_length_in_0_22() -> None:
-    scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32_768}
-    raw = {**LLAMA, "rope_scaling": scaling}
-    lengths = [
-        model_from_config(raw, name="m", where="m", vllm_version=each).max_model_len for each in ("0.22", "0.33")
-    ]
-    assert lengths == [65_536, LLAMA["max_position_embeddings"]]
-
-
 def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
     windowed = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 512}
     others = {"attention_chunk_size": 512, "some_colour": "blue", "block_multiplier": 0}
@@ -297,12 +288,6 @@ def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"attention_chunk_size = 512: is not modelled .*--ignore-unmodelled"):
         read_model_file(file)
     assert read_model_file(file, ignore_unmodelled=True).ignored == ("attention_chunk_size = 512",)
-
-
-def test_chunks_that_no_layer_has_change_nothing(tmp_path: Path) -> None:
-    """vLLM puts all layers into one group where a file names chunks, and these are in one."""
-    chunked = read_model_file(write(tmp_path, {**LLAMA, "attention_chunk_size": 512}))
-    assert chunked == read_model_file(write(tmp_path, LLAMA))
 
 
 def test_a_field_that_no_code_of_the_architecture_names_is_harmless(tmp_path: Path) -> None:

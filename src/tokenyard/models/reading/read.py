@@ -151,6 +151,7 @@ def _read(
     fields = reading.fields
     try:
         stack = read_row(_row(reading.architecture, fields), reading)
+        length, longest = (stack.max_model_len, 0) if stack.max_model_len else _context_lengths(fields, version)
         head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
         spec = ModelSpec(
             name=name,
@@ -159,7 +160,8 @@ def _read(
             layers=stack.layers,
             hidden_size=stack.hidden_size,
             vocab_size=stack.vocab_size,
-            max_model_len=stack.max_model_len or _context_length(fields, version),
+            max_model_len=length,
+            longest_model_len=longest,
             dtype=reading.dtype,
             quantization=reading.quant.method,
             tie_word_embeddings=_tied(reading, stack),
@@ -356,8 +358,9 @@ _LENGTHS = (
 """Fields that may say how long a context is; the smallest counts."""
 
 
-def _context_length(fields: Fields, version: str) -> int:
-    """The smallest length that a file names, or its ``model_max_length``, times the factor of a rotary scaling.
+def _context_lengths(fields: Fields, version: str) -> tuple[int, int]:
+    """The context that vLLM takes, and the longest that may be asked for, 0 if that is none longer: the smallest length
+    that a file names, or its ``model_max_length``, times the factor of a rotary scaling.
 
     YaRN's counts from the original length in earlier versions; later ones take files to count it in. LongRoPE has
     the original length unless a longer one is asked for.
@@ -367,19 +370,19 @@ def _context_length(fields: Fields, version: str) -> int:
     longest = "model_max_length" if fields.get("model_max_length") else ""
     base = fields.count(longest) if longest else min(map(fields.count, given))
     if "gemma3" in fields.text("model_type"):
-        return base
+        return base, 0
     factor = 1.0
     for scaling in _scalings(fields):
         kind = scaling.text(scaling.first("rope_type", "type"), "default")
         if kind in _LONG_ROPE:
-            return fields.count("original_max_position_embeddings", base)
+            return fields.count("original_max_position_embeddings", base), base
         if kind == "yarn":
             original = scaling.count("original_max_position_embeddings", base)
             if release_facts(version).yarn_counts_factor:
                 base, factor = original, scaling.number("factor", 1.0)
         elif kind not in _PLAIN_ROPE:
             factor = scaling.number("factor", 1.0)
-    return int(base * factor)
+    return int(base * factor), 0
 
 
 def _scalings(fields: Fields) -> Iterator[Fields]:
