@@ -10,14 +10,15 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import DescribeCommand
 from tokenyard.errors import ConfigError
 from tokenyard.models.described import model_in_words
-from tokenyard.models.named import config_of
+from tokenyard.models.hub_names import config_called
 
 
 def execute(flags: DescribeCommand) -> int:
     """Describe the model and write the file: 0 if vLLM's planner says the same of it, 1 if something differs."""
     if not flags.json and flags.output.exists() and not flags.overwrite:
         raise ConfigError("output", str(flags.output), "exists already: name another file, or give --overwrite")
-    name, _, raw = config_of(flags.model)
+    found = config_called(flags.model)
+    name, raw = found.name, found.raw
     # Nothing here needs a vLLM but this: it is looked for when it is asked.
     by_vllm = import_module("tokenyard.vllm.describing").described_by_vllm
     description = by_vllm(raw, name=name, gpu=flags.gpu, dtype=flags.dtype)

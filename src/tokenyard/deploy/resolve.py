@@ -40,11 +40,9 @@ from tokenyard.deploy.vllm_serve.defaults import (
     variable,
 )
 from tokenyard.deploy.vllm_serve.models import (
-    KnownModel,
     check_activations,
     check_method,
     encoders_in_use,
-    known_as,
     online_quantization,
     overridden,
 )
@@ -72,7 +70,7 @@ from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import MemoryPart, capture_sizes, check_utilization
 from tokenyard.models.additions import with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.named import MODELS, cached_folder, config_of
+from tokenyard.models.hub_names import config_called
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
@@ -88,20 +86,25 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
     weights are not of.
     """
-    known, name, where, raw, notes = _named_config(flags.model)
-    raw, passed_over = overridden(raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
+    found = config_called(flags.model)
+    raw, passed_over = overridden(found.raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
     online = None if flags.quantization is None else online_quantization(flags.quantization)
     if online is not None and not raw.get("quantization_config"):
         raw = {**raw, "quantization_config": online}
     model = model_from_config(
-        raw, name=name, where=where, dtype=flags.dtype, ignore_unmodelled=ignore_unmodelled, vllm_version=version
+        raw,
+        name=found.name,
+        where=found.where,
+        dtype=flags.dtype,
+        ignore_unmodelled=ignore_unmodelled,
+        vllm_version=version,
     )
     if flags.quantization is not None:
         check_method(flags.quantization, model)
     check_activations(model)
-    if known is not None and known.max_model_len is not None and flags.hf_overrides is None:
-        model = replace(model, max_model_len=known.max_model_len)
-    model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *notes))
+    if found.max_model_len is not None and flags.hf_overrides is None:
+        model = replace(model, max_model_len=found.max_model_len)
+    model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *found.notes))
     if flags.language_model_only:
         return model.with_encoders(())
     model = model.with_encoders(encoders_in_use(model, flags.limit_mm_per_prompt))
@@ -111,19 +114,6 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
         note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
         model = replace(model, ignored=(*model.ignored, note))
     return model
-
-
-def _named_config(asked: str) -> tuple[KnownModel | None, str, str, dict[str, Any], tuple[str, ...]]:
-    """What a name stands for, the model's own name, its file and what that holds, and what was taken from the name."""
-    known = known_as(asked, MODELS)
-    if known is None or (known.quantised_as is not None and cached_folder(asked) is not None):
-        return None, *config_of(asked), ()
-    name, where, raw = config_of(known.name)
-    if known.quantised_as is None:
-        return known, name, where, raw, ()
-    raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
-    form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
-    return known, asked, where, raw, (f"read by its name: {form}; name its config.json to read what they are",)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

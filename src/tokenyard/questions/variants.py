@@ -19,10 +19,10 @@ from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.deploy.vllm_serve.flags import setting_name
-from tokenyard.deploy.vllm_serve.models import hub_id
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
+from tokenyard.models.hub_names import hub_id
 from tokenyard.models.named import MODELS
 from tokenyard.questions.recorded.deployment import (
     GivenDeployment,

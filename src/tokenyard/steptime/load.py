@@ -11,7 +11,7 @@ from tokenyard.core.config import SpeculativeConfig
 from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.named import model_spec
+from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import ModelSpec
 from tokenyard.plugins import called, foreign
 from tokenyard.steptime.calibrated import CalibratedLatency, drafting_of
@@ -49,7 +49,7 @@ def load_latency(
     or ``fitted:TRACE``; or ``FILE.py:NAME``, or a name of the entry points ``tokenyard.latency``: a class or function
     that takes ``model``, ``gpu`` and ``tensor_parallel_size``, or those of them that it names.
 
-    ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line;
+    ``model`` is what ``--model`` takes (a name of ours or of the hub, the path of a config.json), ``gpu`` a named GPU;
     ``kv_cache_dtype`` and what follows concern the calibrated one alone. ``data_parallel_size`` counts ranks that step
     together, and is 1 where each steps alone; ``has_adapters``: requests name LoRA adapters; ``gpus_per_machine``: 0 is
     the usual number; ``version`` is vLLM's, by which it is told how well the times are known.
@@ -67,7 +67,7 @@ def load_latency(
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
         raise ConfigError("model", None, f"name a model for the {kind} latency")
-    model = model_spec(model) if isinstance(model, str) else model
+    model = model_called(model) if isinstance(model, str) else model
     gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
     if kind == "table":
         return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
@@ -98,7 +98,7 @@ def load_latency(
 
 def _own(make: Any, spec: str, model: ModelSpec | str | None, gpu: GPU | str | None, tp: int) -> LatencyModel:
     """One of another's making."""
-    model = model_spec(model) if isinstance(model, str) else model
+    model = model_called(model) if isinstance(model, str) else model
     gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
     is_made = has_member(make, "step_seconds") and not isinstance(make, type)
     made: Any = make if is_made else called(make, "latency", spec, model=model, gpu=gpu, tensor_parallel_size=tp)

@@ -9,11 +9,11 @@ import pytest
 from tokenyard.deploy.resolve import served_model
 from tokenyard.deploy.settings import HardwareSettings
 from tokenyard.deploy.vllm_serve.defaults import batch_limits, known_version
-from tokenyard.deploy.vllm_serve.models import known_as
 from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.deploy.vllm_serve.start_checks import check_length, check_limits, check_room
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import named_gpu
+from tokenyard.models.hub_names import known_as
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.models import HUB_IDS, KnownModel, hub_id, known_as
-from tokenyard.models.named import MODELS
+import tokenyard
+from tokenyard.models.hub_names import HUB_IDS, KnownModel, hub_id, known_as, model_called
+from tokenyard.models.named import MODELS, config_of
 
 
 def test_all_models_but_one_have_one() -> None:
@@ -78,3 +80,21 @@ def test_what_is_often_served_is_known_without_network(name: str, stands_for: Kn
 
 def test_they_are_more_than_150() -> None:
     assert len(_served()) > 200
+
+
+def test_whatever_takes_a_model_takes_its_name_on_the_hub() -> None:
+    named = "Qwen/Qwen3-4B-Instruct-2507"
+    model = tokenyard.Deployment(model=named, gpu="h100").resolve().settled.model
+    assert model_called(named) == model
+    latency = tokenyard.load_latency("calibrated", model=named, gpu="h100")
+    assert repr(latency) == repr(tokenyard.load_latency("calibrated", model="qwen3-4b", gpu="h100"))
+    assert tokenyard.image_tokens("Qwen/Qwen2.5-VL-7B-Instruct", 1280, 720) == 1196
+    assert model_called("Qwen/Qwen3-8B-AWQ").quantization == "awq"
+
+
+def test_a_folder_that_is_there_counts_before_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-8B"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**config_of("qwen3-8b")[2], "num_hidden_layers": 4}))
+    assert tokenyard.Deployment(model=str(folder), gpu="h100").resolve().settled.model.num_layers == 4
+    assert model_called("/elsewhere/Qwen3-8B").num_layers == 36

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.models import known_as
 from tokenyard.errors import ConfigError
+from tokenyard.models.hub_names import known_as
 from tokenyard.models.named import MODELS
 from tokenyard.models.reading.read import read_model_file
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.rules import MAX_EDGE
 from tokenyard.models.images.table import image_rule
-from tokenyard.models.named import config_of
 
 
 def image_tokens(model: str, width: int, height: int) -> int:
@@ -23,7 +23,8 @@ def image_tokens(model: str, width: int, height: int) -> int:
     """
     require_int("width", width, 1, MAX_EDGE)
     require_int("height", height, 1, MAX_EDGE)
-    _, where, config = config_of(model)
+    found = config_called(model)
+    where, config = found.where, found.raw
     return image_rule(config, object_beside(Path(where), "preprocessor_config.json")).num_tokens(width, height)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.asking import object_beside
 from tokenyard.models.images.rules import MAX_EDGE, BoundedArea
 from tokenyard.models.images.table import ImageFields
-from tokenyard.models.named import config_of
 from tokenyard.quick_dataclass import dataclass
 
 MAX_FRAMES = 1 << 20
@@ -78,6 +78,7 @@ def video_tokens(model: str, width: int, height: int, frames: int) -> int:
     require_int("width", width, 1, MAX_EDGE)
     require_int("height", height, 1, MAX_EDGE)
     require_int("frames", frames, 1, MAX_FRAMES)
-    _, where, config = config_of(model)
+    found = config_called(model)
+    where, config = found.where, found.raw
     beside = object_beside(Path(where), "video_preprocessor_config.json")
     return video_rule(config, beside).num_tokens(width, height, frames)

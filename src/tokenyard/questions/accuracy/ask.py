@@ -12,7 +12,7 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.named import model_spec
+from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
 from tokenyard.questions.accuracy.measured_run import compare_run, read_run
 from tokenyard.questions.accuracy.points import (
@@ -53,7 +53,7 @@ def accuracy(
     if not paths:
         raise ConfigError("files", None, "name a table of points, a folder of a measured run or a result of vllm bench")
     engine = Engine(
-        spec=None if model is None else model_spec(model),
+        spec=None if model is None else model_called(model),
         gpu=None if gpu is None else named_gpu(gpu),
         parallel=Parallelism(tensor=tensor_parallel_size, data=data_parallel_size, expert=enable_expert_parallel),
         max_num_batched_tokens=max_num_batched_tokens,
