@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from core_types import declarations, fields_of, read_sources
 
 __all__ = ["PACKAGE", "compile_core", "main", "missing"]
@@ -87,8 +89,8 @@ def _compile(copy: Path, module: str, folder: Path, flags: Sequence[str]) -> Non
     into = folder / (module + sysconfig.get_config_vars()["EXT_SUFFIX"])
     into.parent.mkdir(parents=True, exist_ok=True)
     c, o = source.with_suffix(".c"), source.with_suffix(".o")
-    include = f"-I{sysconfig.get_path('include')}"
-    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), *flags, include, "-c", str(c), "-o", str(o))
+    include = [f"-I{folder}" for folder in (sysconfig.get_path("include"), np.get_include())]
+    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), *flags, *include, "-c", str(c), "-o", str(o))
     _call(*_flags("LDSHARED"), str(o), "-o", str(into))
 
 

@@ -19,7 +19,7 @@ class CompiledWheel(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """What pip installs to build it, where it does so in an environment of its own."""
-        return ["cython>=3.1"] if _is_asked_for() else []
+        return ["cython>=3.1", "numpy>=2.0"] if _is_asked_for() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before files are collected."""

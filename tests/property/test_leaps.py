@@ -73,7 +73,7 @@ def memory_of(scheduler: Scheduler, *, tokens: bool) -> list[object]:
         found.append(request.all_token_ids if tokens else None)
         if request.slot >= 0:
             rows = [rows[request.slot, : len(ids)].tolist() for rows, ids in zip(table.block_tables, held, strict=True)]
-            columns = (table.capacity, table.seal_at, table.tail_shift, table.stop_at, table.placeholders)
+            columns = (table.capacity, table.seal_at, table.tail_origin, table.stop_at, table.placeholders)
             found.append((rows, [int(column[request.slot]) for column in columns]))
     for index in pool.indexes:
         keys = {key for key in pool.hash_of if key is not None}

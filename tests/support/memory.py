@@ -75,7 +75,7 @@ class Memory:
         slots = np.array([request.slot])
         for token in tokens:
             _, full = self.table.append(slots, np.array([token]))
-            if full[0]:
+            if len(full):
                 self.kv.on_seal(self.table.seal(slots))
 
     def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:

@@ -7,7 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.core.basics import ONE, any_true, constant, token_column, total
+from tokenyard.core.basics import (
+    ONE,
+    IntArray,
+    add_at,
+    all_ones,
+    any_true,
+    are_within,
+    constant,
+    difference,
+    gather,
+    less,
+    rows_from,
+    same,
+    scatter,
+    token_column,
+    total,
+)
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -45,3 +61,77 @@ def test_token_ids_become_a_column_that_stays(ids: list[int]) -> None:
 @pytest.mark.parametrize("other", [-1, 2**31, 2**64, -(2**64), 1.0, "1", None], ids=str)
 def test_what_is_no_token_id_makes_no_column(other: object) -> None:
     assert token_column([1, other, 2]) is None  # type: ignore[list-item]
+
+
+# ---- entries of a table's columns for some slots: whether C walks over them or NumPy does, the answers are the same
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[IntArray, IntArray, IntArray]:
+    """A column, some of its slots, and a value for each of those; with gaps, or in another type, now and then."""
+    numbers = st.integers(-(2**40), 2**40)
+    column = np.array(draw(st.lists(numbers, min_size=1, max_size=12)), np.int64)
+    slots = np.array(draw(st.lists(st.integers(0, len(column) - 1), unique=True)), np.int64)
+    values = np.array(draw(st.lists(numbers, min_size=len(slots), max_size=len(slots))), np.int64)
+    kinds = st.sampled_from(["plain", "gaps", "int32"])
+    return _as(column, draw(kinds), wide=False), _as(slots, draw(kinds)), _as(values, draw(kinds), wide=False)
+
+
+def _as(column: IntArray, kind: str, *, wide: bool = True) -> IntArray:
+    if kind == "gaps":
+        return np.repeat(column, 2)[::2]
+    return column.astype(np.int32) if kind == "int32" and wide else column
+
+
+@given(tables(), st.integers(-3, 3))
+def test_entries_of_slots(table: tuple[IntArray, IntArray, IntArray], beyond: int) -> None:
+    column, slots, values = table
+    assert gather(column, slots).tolist() == column[slots].tolist()
+    assert less(values, column, slots).tolist() == (values - column[slots]).tolist()
+    assert difference(values, column[slots]).tolist() == (values - column[slots]).tolist()
+    rows = rows_from(values, column, slots, beyond)
+    assert rows.dtype == np.int64
+    assert rows.tolist() == (values - beyond >= column[slots]).nonzero()[0].tolist()
+
+
+@given(tables(), st.sampled_from([1, -1]))
+def test_entries_change(table: tuple[IntArray, IntArray, IntArray], sign: int) -> None:
+    column, slots, values = table
+    changed, more, ones = column.copy(), column.copy(), column.copy()
+    scatter(changed, slots, values)
+    assert add_at(more, slots, values, sign).tolist() == (column[slots] + sign * values).tolist()
+    assert add_at(ones, slots, ONE, sign).tolist() == (column[slots] + sign).tolist()
+    for row, slot in enumerate(slots.tolist()):
+        assert changed[slot] == values[row]
+        assert more[slot] == column[slot] + sign * values[row]
+        assert ones[slot] == column[slot] + sign
+    others = np.setdiff1d(np.arange(len(column)), slots)
+    for each in (changed, more, ones):
+        assert each[others].tolist() == column[others].tolist()
+
+
+@given(st.lists(st.integers(-2, 3), max_size=6), st.lists(st.integers(-2, 3), max_size=6))
+def test_whole_columns(left: list[int], right: list[int]) -> None:
+    one, other = np.array(left, np.int64), np.array(right, np.int64)
+    assert same(one, other) == (left == right)
+    assert all_ones(one) == all(number == 1 for number in left)
+    for numbers in (one, np.repeat(one, 2)[::2], one[:, None]):
+        assert are_within(numbers, -1, 2) == all(-1 <= number <= 2 for number in left)
+
+
+def test_what_is_no_slot_or_read_only_is_an_error() -> None:
+    column, slots = np.arange(3), np.array([1, 3])
+    for ask in (
+        lambda: gather(column, slots),
+        lambda: less(slots, column, slots),
+        lambda: rows_from(slots, column, slots),
+        lambda: scatter(column, slots, slots),
+        lambda: add_at(column, slots, ONE),
+    ):
+        with pytest.raises(IndexError, match="out of bounds"):
+            ask()
+    assert column.tolist() == [0, 1, 2]
+    column.flags.writeable = False
+    for change in (lambda: scatter(column, slots[:1], slots[:1]), lambda: add_at(column, slots[:1], ONE)):
+        with pytest.raises(ValueError, match="read-only"):
+            change()

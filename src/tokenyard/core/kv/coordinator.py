@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, int32s, int64s, total
+from tokenyard.core.basics import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
@@ -171,12 +171,11 @@ class SingleGroupCoordinator:
 
     def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
         capacity, size = self.table.capacity, self.group.block_size
-        held = capacity[slots]
-        short = reach > held
-        if not any_true(short):
+        rows = rows_from(reach, capacity, slots, 1)
+        if not len(rows):
             return len(slots)
-        rows = short.nonzero()[0]
-        targets, own, served = slots[rows], held[rows], len(slots)
+        targets, served = gather(slots, rows), len(slots)
+        own = gather(capacity, targets)
         needs = (reach[rows] - own + (size - 1)) // size
         count = total(needs)
         if count > self.pool.num_free:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, any_true
+from tokenyard.core.basics import IntArray, gather, less, rows_from
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import (
     NO_LOOKUPS,
@@ -393,18 +393,17 @@ class KVCacheManager:
     def publish_computed(self, slots: IntArray) -> None:
         """Publish blocks whose tokens have come back from steps in flight (async scheduling)."""
         if self.enable_caching:
-            self._publish_run(slots, self.table.num_computed[slots] - self.table.placeholders[slots])
+            self._publish_run(slots, less(gather(self.table.num_computed, slots), self.table.placeholders, slots))
 
     def _publish_run(self, slots: IntArray, ends: IntArray) -> None:
         """Publish blocks that become full; drafts beyond the verified tokens never are."""
         table = self.table
-        reached = ends >= table.seal_at[slots]
-        if any_true(reached):
-            rows = reached.nonzero()[0]
-            targets = slots[rows]
-            verified = np.minimum(ends[rows], table.num_tokens[targets])
-            full = (verified >= table.seal_at[targets]).nonzero()[0]
-            if full.size:
+        rows = rows_from(ends, table.seal_at, slots)
+        if len(rows):
+            targets = gather(slots, rows)
+            verified = np.minimum(gather(ends, rows), gather(table.num_tokens, targets))
+            full = rows_from(verified, table.seal_at, targets)
+            if len(full):
                 self._make_findable(table.tenants(targets[full]), verified[full].tolist())
 
     def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, any_true, as_whole_numbers
+from tokenyard.core.basics import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -116,6 +116,8 @@ def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> 
     if len(tokens) != len(step.requests) or len(counts) != len(step.requests):
         raise ValueError(f"{len(tokens)} rows of drafts, {len(counts)} counts for {len(step.requests)} requests")
     _check_counts(counts, min(tokens.shape[1], max_drafts), max_drafts, step)
+    if are_within(tokens, _KNOWN_TO_WORKERS, MAX_COUNT):
+        return DraftTokens(tokens, counts)
     drafted = np.arange(tokens.shape[1]) < counts[:, None]
     if any_true(wrong := drafted & ((tokens < _KNOWN_TO_WORKERS) | (tokens > MAX_COUNT))):
         row, column = np.argwhere(wrong)[0].tolist()
@@ -125,7 +127,7 @@ def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> 
 
 
 def _check_counts(counts: IntArray, most: int, max_drafts: int, step: StepInFlight) -> None:
-    if any_true(wrong := (counts < 0) | (counts > most)):
-        row = int(wrong.argmax())
+    if not are_within(counts, 0, most):
+        row = int(((counts < 0) | (counts > most)).argmax())
         drafted = f"{counts[row]} drafts for request {step.plan.req_ids[row]!r}"
         raise ValueError(f"{drafted}: give 0 to {most} (num_speculative_tokens is {max_drafts})")

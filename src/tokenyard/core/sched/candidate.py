@@ -73,7 +73,7 @@ class StepBudget(msgspec.Struct, eq=False):
     slots_per_request: int = 0
     """Input slots that every scheduled request takes beside its tokens, for its drafter."""
     tokens: int = 0
-    """Tokens left for the next request, shared by prefill and decode."""
+    """Tokens left for the next request, shared by prefill and decode: less its slots."""
     tokens_used: int = 0
     """Tokens granted."""
     has_run: bool = False
@@ -90,9 +90,6 @@ class StepBudget(msgspec.Struct, eq=False):
     """What the policy says of this step."""
     decode_tokens: int = 0
     """Tokens granted to running requests that decode; counted only where there are ``limits``."""
-
-    def __post_init__(self) -> None:
-        self.tokens = max(self.max_tokens - self.slots_per_request, 0)
 
     def spend(self, tokens: int, num_requests: int = 1) -> None:
         """Tokens are granted."""

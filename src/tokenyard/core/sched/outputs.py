@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, any_true, as_whole_numbers
+from tokenyard.core.basics import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
@@ -251,16 +251,15 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
 
 def _check_counts(counts: IntArray, width: int) -> None:
     """ValueError unless every row has room for its tokens."""
-    # As in _check_ids: asked in every step, and negative numbers are the largest.
-    if not counts.size or 0 <= counts.item(row := int(counts.view(np.uint64).argmax())) <= width:
+    if are_within(counts, 0, width):
         return
+    row = int(((counts < 0) | (counts > width)).argmax())
     raise ValueError(f"num_sampled[{row}] = {counts[row]}: give 0 to {width}, the width of sampled")
 
 
 def _check_ids(tokens: IntArray, counts: IntArray) -> None:
     """ValueError unless all tokens but the padding can be token ids."""
-    # Asked in every step. As unsigned numbers those below 0 are the largest; argmax costs less than max on few entries.
-    if not tokens.size or 0 <= tokens.item(tokens.view(np.uint64).argmax()) <= MAX_COUNT:
+    if are_within(tokens, 0, MAX_COUNT):
         return
     wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
     if any_true(wrong):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, all_ones, any_true, constant, counting, total
+from tokenyard.core.basics import IntArray, all_ones, constant, counting, difference, gather, total
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget, StepLimits
@@ -227,20 +227,19 @@ class RunningPass:
         """Rows of all running requests whose computed tokens lag behind, with ``limit`` tokens at most (0: any)."""
         table = self._table
         requests, slots = self._running.rows()
-        computed = table.num_computed[slots]
-        known = table.num_tokens[slots]
+        computed, known = gather(table.num_computed, slots), gather(table.num_tokens, slots)
         # Whose known tokens reach max_model_len has stopped; drafts and what is in flight can reach beyond it.
         ends = known
         if self._counts_beyond_known:
             ends = np.minimum(known + table.num_drafts[slots] + table.placeholders[slots], self._last_position)
-        want = ends - computed
+        want = difference(ends, computed)
         if limit:
             np.minimum(want, limit, out=want)
             ends = computed + want
         covered = None
         if self._placeholders is not None:
             covered = self._placeholders.cover_limit(slots, computed)
-            if any_true(covered):
+            if len(covered):
                 want[covered] = 0
         if self._decode_round is not None and len(requests):
             want[self._decode_round.holds(requests)] = 0
@@ -248,7 +247,7 @@ class RunningPass:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():
                 reason = Reason.NO_NEW_TOKENS
-                if covered is not None and covered[row]:
+                if covered is not None and row in covered:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
                 outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])

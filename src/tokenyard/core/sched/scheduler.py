@@ -43,7 +43,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepsInFlight
 from tokenyard.core.sched.step import StepPlanner
 from tokenyard.core.sched.update import OutputUpdate
 from tokenyard.core.sched.views import ObserverView
-from tokenyard.errors import ConfigError, RequestError, StuckError
+from tokenyard.errors import ConfigError, GrammarError, RequestError, StuckError
 
 
 class Scheduler:
@@ -307,7 +307,8 @@ class Scheduler:
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
         failed = failed_requests(step, extras) if extras is not None else []
         errors = self._grammars.take_failed()
-        failed += [each for each in errors if each not in failed and not each.status.is_finished]
+        if errors:
+            failed += [each for each in errors if each not in failed and not each.status.is_finished]
         # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
         accepted = self._update.run(step, model_output, now, lost + failed)
@@ -337,9 +338,7 @@ class Scheduler:
             extras=accepted.extras if events is None else with_events(accepted.requests, accepted.extras, events),
             scheduler_stats=self._stats(),
             kv_transfer_params=params,
-            errors={
-                each.request_id: error for each, error in errors.items() if each.status is RequestStatus.FINISHED_ERROR
-            },
+            errors=_of_ended(errors) if errors else {},
         )
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs.apart())
@@ -611,6 +610,11 @@ class Scheduler:
 
 def _gate(observer: StepObserver | None) -> ObserverGate | None:
     return None if observer is None else ObserverGate([observer])
+
+
+def _of_ended(errors: Mapping[Request, GrammarError]) -> dict[str, GrammarError]:
+    """What the grammars of requests that ended as errors have done, by request id."""
+    return {each.request_id: error for each, error in errors.items() if each.status is RequestStatus.FINISHED_ERROR}
 
 
 def _check_kinds(config: object, cache_config: object, speculative_config: object, clock: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, any_true, same
+from tokenyard.core.basics import IntArray, any_true, gather, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
@@ -84,8 +84,8 @@ class OutputBuilder:
             slots, granted, computed = _joined(rows, admitted)
             num_prompt = _frozen(table.num_prompt[slots])
         ends = computed + granted if admitted else rows.ends
-        num_known = table.num_tokens[slots]
-        num_placeholders = _frozen(table.placeholders[slots]) if self._is_async else None
+        num_known = gather(table.num_tokens, slots)
+        num_placeholders = _frozen(gather(table.placeholders, slots)) if self._is_async else None
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else num_known + num_placeholders
         # In nearly every step everybody reaches the end, which bytes tell at a fifth of the cost.
@@ -267,13 +267,11 @@ class StepPlanner:
         if limits is not None:
             tokens = min(tokens, limits.tokens or tokens)
             longest = min(longest or tokens, limits.longest_prefill) if limits.longest_prefill else longest
-        return StepBudget(
-            0 if pause_state is PauseState.PAUSED_ALL else tokens,
-            config.max_num_encoder_input_tokens,
-            longest_prefill=longest,
-            slots_per_request=self._features.num_draft_slots,
-            limits=limits,
-        )
+        if pause_state is PauseState.PAUSED_ALL:
+            tokens = 0
+        slots = self._features.num_draft_slots
+        left = max(tokens - slots, 0)
+        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, limits=limits)
 
     @property
     def _num_unfinished(self) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray, all_ones, any_true, counting
+from tokenyard.core.basics import IntArray, all_ones, any_true, counting, rows_from
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -94,15 +94,16 @@ class Acceptance:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
         table = self._table
         num_tokens, full = table.append(slots, tokens)
-        if any_true(full):
+        if len(full):
             self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
-        may_stop = num_tokens >= table.stop_at[slots]
-        if table.num_with_eos:
-            may_stop |= tokens == table.eos[slots]
-        if table.num_with_stop_ids:
-            may_stop |= table.has_stop_ids[slots]
-        return self._stopped(may_stop.nonzero()[0], slots, tokens, num_tokens) if any_true(may_stop) else []
+        may_stop = rows_from(num_tokens, table.stop_at, slots)
+        if table.num_with_eos or table.num_with_stop_ids:
+            by_token = table.has_stop_ids[slots] | (tokens == table.eos[slots])
+            if any_true(by_token):
+                by_token[may_stop] = True
+                may_stop = by_token.nonzero()[0]
+        return self._stopped(may_stop, slots, tokens, num_tokens) if len(may_stop) else []
 
     def _stopped(
         self, rows: IntArray, slots: IntArray, tokens: IntArray, num_tokens: IntArray

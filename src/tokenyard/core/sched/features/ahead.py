@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.basics import ONE, IntArray, any_true, constant
+from tokenyard.core.basics import ONE, IntArray, less, rows_from
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -128,7 +128,6 @@ class Speculation:
 # step is decided, and are replaced when the outputs arrive. Drafts are placeholders too: only the worker knows them.
 
 UNKNOWN_DRAFT = -1
-_TWO = constant(2)
 
 
 class Placeholders(FeatureHook):
@@ -148,11 +147,11 @@ class Placeholders(FeatureHook):
         self._speculation = speculation
         self._num_drafts = num_speculative_tokens
 
-    def cover_limit(self, slots: IntArray, computed: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def cover_limit(self, slots: IntArray, computed: IntArray) -> IntArray:
         """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
-        held = self._table.placeholders[slots]
-        covered = np.asarray(computed - held + _TWO >= self._table.max_total[slots])
-        return covered & (held > 0) if any_true(covered) else covered
+        held = self._table.placeholders
+        covered = rows_from(less(computed, held, slots), self._table.max_total, slots, -2)
+        return covered[held[slots[covered]] > 0] if len(covered) else covered
 
     def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
