@@ -25,6 +25,7 @@ from tokenyard.models.reading.by_matrix import (
 )
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
+from tokenyard.models.reading.torchao import torchao_rule
 from tokenyard.quick_dataclass import dataclass
 
 Matches = Callable[[str, str], bool]
@@ -90,7 +91,7 @@ class Quantization:
         return self.experts if experts else self.linear
 
 
-_TAKE_TOWERS = ("fp8", "mxfp8", "compressed-tensors", "modelopt", "quark")
+_TAKE_TOWERS = ("fp8", "mxfp8", "compressed-tensors", "modelopt", "quark", "torchao")
 """Methods that leave alone what a file names, and nothing else. GPTQ and AWQ look at the checkpoint's tensors."""
 _SEES = ("vision_tower", "vision_model", "vit_large_projector")
 """ModelOpt's files never quantise these."""
@@ -538,6 +539,22 @@ def _group_format(group: Fields) -> WeightFormat:
     )
 
 
+def _torchao(fields: Fields, plain: WeightFormat) -> Quantization:
+    fields.passed_over(
+        "include_input_output_embeddings", "untie_embedding_weights", "quant_type_kwargs", "modules_to_not_convert"
+    )
+    weights, rule = torchao_rule(fields, plain)
+    return Quantization(
+        method="torchao",
+        plain=plain,
+        linear=weights,
+        experts=plain,
+        rule=rule,
+        held=True,
+        experts_in_one=True,
+    )
+
+
 METHODS: dict[str, Callable[[Fields, WeightFormat], Quantization]] = {
     "auto-round": _integer("auto-round"),
     "autoround": _integer("auto-round"),
@@ -557,5 +574,6 @@ METHODS: dict[str, Callable[[Fields, WeightFormat], Quantization]] = {
     "mxfp8": _mxfp8,
     "quark": _quark,
     "mxfp4": _mxfp4,
+    "torchao": _torchao,
 }
 """By ``quant_method``, with ``-`` for ``_``."""

@@ -26,7 +26,7 @@ from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
 from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed, section_type
-from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import POOLING, ROWS
 from tokenyard.models.spec import EncoderSpec, ModelSpec
@@ -314,7 +314,7 @@ def _stored(encoders: tuple[EncoderSpec, ...], reading: ConfigReader) -> tuple[E
     """The encoders as they are stored: in the model's dtype, but for what the file's quantisation takes of them."""
     quant = reading.quant
     named = _matrices_of_towers().get(reading.architecture, {}) if quant.method and encoders else {}
-    uneven = _UNEVEN if named and _is_uneven(reading.outer.section("vision_config")) else ()
+    uneven = _left_alone(quant, reading.outer.section("vision_config")) if named else ()
     formats = [(quant.of_tower(module), share) for module, share in named.items() if not module.endswith(uneven)]
     taken = [(each, share) for each, share in formats if each != quant.plain]
     if not taken:
@@ -328,10 +328,13 @@ _UNEVEN = ("vision_model.encoder.layers.0.mlp.fc1", "vision_model.encoder.layers
 _MULTIPLE = 64
 
 
-def _is_uneven(tower: Fields | None) -> bool:
-    """Whether vLLM leaves the MLPs of a SigLIP alone for its sizes."""
+def _left_alone(quant: Quantization, tower: Fields | None) -> tuple[str, ...]:
+    """Which of a SigLIP's MLPs vLLM leaves alone for its sizes; torchao those whose rows are no whole groups."""
     sizes = [tower.get(name) for name in ("hidden_size", "intermediate_size")] if tower is not None else []
-    return any(isinstance(size, int) and size % _MULTIPLE for size in sizes)
+    groups = quant.linear.group_size or 1
+    if quant.method == "torchao":
+        return _UNEVEN[1:] if any(isinstance(size, int) and size % groups for size in sizes[1:]) else ()
+    return _UNEVEN if any(isinstance(size, int) and size % _MULTIPLE for size in sizes) else ()
 
 
 def _tied(reading: ConfigReader, stack: Stack) -> bool:
