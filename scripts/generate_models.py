@@ -72,8 +72,8 @@ module differ, it weighs the mean of them. `scripts/planner/quantized.py` puts s
 into known models, and `tests/unit/models/test_quantized.py` compares with vLLM 0.33.0. Encoders are quantised where
 vLLM quantises them (`towers.json`, by `scripts/record_towers.py`); of GPTQ and AWQ, where vLLM looks at a file's
 tensors, they count as left alone. torchao's integers and floats of four and eight bits are read as vLLM 0.33.0 holds
-them with torchao 0.18: linear layers alone, experts as they are. Formats that vLLM 0.33.0 refuses, of them bitsandbytes, are read as earlier versions
-take them, or are errors (GGUF, HQQ, AQLM ...).
+them with torchao 0.18: linear layers alone, experts as they are. Formats that vLLM 0.33.0 refuses, of them
+bitsandbytes, are read as earlier versions take them, or are errors (GGUF, HQQ, AQLM ...).
 
 `scripts/compare_configs.py FILE ...` says of any `config.json` whether weights, groups, blocks and capacity are those
 of an installed vLLM.
