@@ -1,7 +1,7 @@
 """The pieces that a model is made of; a row of the table (:mod:`~tokenyard.models.reading.row`) says what fills them.
 
-mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
-         Ngrams, PagedConvolutions, Linear
+mixers   Grouped, Latent, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
+         Ngrams, PagedConvolutions, Linear; DeepSeek V4's in :mod:`~tokenyard.models.reading.compressed`
 MLPs     Dense, Experts
 
 Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`).
@@ -15,7 +15,6 @@ from typing import ClassVar
 from tokenyard.models.layers import DenseMLP, MoE
 from tokenyard.models.mixers import (
     Attends,
-    CompressedAttention,
     GatedDeltaNet,
     Indexer,
     KeyRing,
@@ -222,53 +221,6 @@ class Latent:
             extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
             weights=reader.reading.quant.of(module),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compressed:
-    """DeepSeek V4's window with compressed vectors beside it, and with an indexer where four tokens are joined."""
-
-    reads: ClassVar = "q_lora_rank o_lora_rank o_groups index_n_heads index_head_dim index_topk qk_rope_head_dim"
-
-    ratio: Fill
-    module: str = "attn"
-
-    def build(self, reader: Reader, module: str, i: int) -> CompressedAttention:
-        """The attention of layer ``i``."""
-        fields, name = reader.reading.fields, reader.values.name
-        fields.passed_over("num_key_value_heads")
-        hidden, heads, size = name("hidden"), name("heads"), fields.count("head_dim")
-        rank, ratio = fields.count("q_lora_rank"), reader.values.count(self.ratio, i=i)
-        overlap = 2 if ratio == _INDEXED else 1
-        extra = rank + size + 2 * heads  # norms; sinks in float32
-        extra += _compressor(hidden, size, ratio, overlap) if ratio else 0
-        indexer = None
-        if ratio == _INDEXED:
-            count, keys = fields.count("index_n_heads"), fields.count("index_head_dim")
-            indexer = Indexer(num_heads=count, head_size=keys, topk=fields.count("index_topk"))
-            extra += hidden * count + _compressor(hidden, keys, ratio, overlap)
-        return CompressedAttention(
-            hidden_size=hidden,
-            num_heads=heads,
-            head_size=size,
-            q_lora_rank=rank,
-            output_groups=fields.count("o_groups"),
-            output_rank=fields.count("o_lora_rank"),
-            window=name("window"),
-            ratio=ratio,
-            indexer=indexer,
-            extra_parameters=extra,
-            weights=reader.reading.quant.of(module),
-        )
-
-
-_INDEXED = 4
-"""How many tokens are joined where an indexer picks among the results."""
-
-
-def _compressor(hidden: int, size: int, ratio: int, overlap: int) -> int:
-    """Keys and scores, positions in float32, a norm."""
-    return 2 * hidden * overlap * size + 2 * ratio * overlap * size + size
 
 
 @dataclass(frozen=True, kw_only=True)

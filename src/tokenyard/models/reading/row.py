@@ -11,11 +11,11 @@ from typing import Any
 
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.mixers import Mixer
+from tokenyard.models.reading.compressed import Compressed
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
 from tokenyard.models.reading.pieces import (
     NAMES,
-    Compressed,
     Convolution,
     DeltaNet,
     Dense,

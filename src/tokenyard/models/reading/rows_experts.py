@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Compressed, Dense, Experts, Grouped, Latent
+from tokenyard.models.reading.compressed import Compressed
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Latent
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
 

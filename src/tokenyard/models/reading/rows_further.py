@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tokenyard.models.reading.compressed import Shared
 from tokenyard.models.reading.pieces import (
     Dense,
     Experts,
@@ -18,7 +19,6 @@ from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5
 from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT
-from tokenyard.models.reading.sharing import Shared
 from tokenyard.models.reading.towers import Tower
 
 GPT_BIG_CODE = varied(
