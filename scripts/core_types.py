@@ -7,8 +7,9 @@
         def pop(self, index: int) -> Request: ...
 
 A class becomes one of C's if it derives from nothing, or from one that does. What is annotated with such a class, or a
-list, dict, tuple or set, is declared so; everything else stays any object, numbers too: no number can overflow, and a
-replay's numbers pass for the hashes that annotations say. A module with a .pxd of its own keeps that.
+list, dict, tuple or set, is declared so, variables of methods as well; everything else stays any object, numbers too,
+unless they are annotated as ``Index``: no number can overflow unseen, and a replay's numbers pass for the hashes that
+annotations say. A module with a .pxd of its own keeps that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import NamedTuple
 
 __all__ = ["Source", "declarations", "fields_of", "read_sources"]
 
+_NUMBER = "Index"
+_NUMBER_IN_C = "Py_ssize_t"
 _CONTAINERS = ("list", "dict", "tuple", "set")
 _IS_CLASS_OF_C = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 _MAKES_CLOSURE = (ast.Lambda, ast.GeneratorExp, ast.FunctionDef, ast.Yield, ast.YieldFrom)
@@ -67,7 +70,8 @@ def declarations(source: Source, sources: list[Source], context: dict[str, str])
     known = {name: home for name, home in homes.items() if home == source.name or imported.get(name) == home}
     parts = {name: kind for name, kind in context.items() if kind in homes} if "SchedulerContext" in imported else {}
     known |= {kind: homes[kind] for kind in parts.values()}
-    lines = [f"from {home} cimport {name}" for name, home in sorted(known.items()) if home != source.name]
+    lines = ["import cython"]
+    lines += [f"from {home} cimport {name}" for name, home in sorted(known.items()) if home != source.name]
     for node in source.classes.values():
         lines += ["", *_class(node, source, known, parts)]
     return "\n".join(lines) + "\n"
@@ -96,9 +100,9 @@ def _class(node: ast.ClassDef, source: Source, known: dict[str, str], parts: dic
     attributes = {name: kind for name, kind in _attributes(node, known, parts).items() if name not in inherited}
     lines = [f"cdef class {node.name}{f'({bases[0]})' if bases else ''}:"]
     lines += [f"    cdef public {kind} {name}" for name, kind in attributes.items()]
-    lines += [
-        f"    {line}" for each in node.body if isinstance(each, ast.FunctionDef) and (line := _method(each, known))
-    ]
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and (declared := _method(each, known)):
+            lines += [f"    {line}" for line in (*_locals(each, known), declared)]
     return lines if len(lines) > 1 else [*lines, "    pass"]
 
 
@@ -166,12 +170,27 @@ def _declared(annotation: ast.expr | None, known: dict[str, str]) -> str:
     text = "" if annotation is None else ast.unparse(annotation).removesuffix(" | None")
     if text in known:
         return text
+    if text == _NUMBER:
+        return _NUMBER_IN_C
     head, bracket, _ = text.partition("[")
     return (
         head
         if head in _CONTAINERS and bracket and text.endswith("]") and " | " not in text.split("]")[-1]
         else "object"
     )
+
+
+def _locals(node: ast.FunctionDef, known: dict[str, str]) -> list[str]:
+    """The line above a method that says what its annotated variables are."""
+    found = {
+        each.target.id: kind
+        for each in ast.walk(node)
+        if isinstance(each, ast.AnnAssign)
+        and isinstance(each.target, ast.Name)
+        and (kind := _declared(each.annotation, known)) != "object"
+    }
+    declared = ", ".join(f"{name}={kind}" for name, kind in found.items())
+    return [f"@cython.locals({declared})"] if found else []
 
 
 def _method(node: ast.FunctionDef, known: dict[str, str]) -> str | None:

@@ -22,6 +22,8 @@ from tokenyard.errors import ConfigError, near_names
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
+Index = int
+"""A number that C counts with where its variable is annotated so: a place, a count, a slot."""
 
 _FEW = 64
 """Entries up to which Python adds faster than NumPy."""

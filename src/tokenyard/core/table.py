@@ -22,7 +22,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import ONE, Int32Array, IntArray, add_at, counting, gather, int32s, less, rows_from, scatter
+from tokenyard.core.basics import (
+    ONE,
+    Index,
+    Int32Array,
+    IntArray,
+    add_at,
+    counting,
+    gather,
+    int32s,
+    less,
+    rows_from,
+    scatter,
+)
 from tokenyard.core.request import Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
@@ -419,11 +431,14 @@ class RequestTable(Columns):
 
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
-        size = self.block_size
+        size: Index = self.block_size
         self._write.tail_origin[slots] += size
         data = self.tail[slots].astype(np.int32).tobytes()
-        stride = len(data) // len(slots)
-        sealed, at = [], 0
+        stride: Index = len(data) // len(slots)
+        at: Index = 0
+        end: Index
+        request: Request
+        sealed: list[tuple[Request, bytes]] = []
         for request, end in zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True):
             tokens = data[at : at + stride]
             at += stride

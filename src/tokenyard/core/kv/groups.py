@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from tokenyard.core.basics import Index
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PutBack
 from tokenyard.core.request import BlockHash, Request
 
@@ -227,9 +228,16 @@ class SingleTypeManager:
 
     def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
         """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each."""
-        held, at = self.held, 0
+        held = self.held
+        at: Index = 0
+        count: Index
+        blocks: list[int]
         for slot, count in zip(slots, counts, strict=True):
-            held[slot].extend(taken[at : at + count])
+            blocks = held[slot]
+            if count == 1:  # mostly
+                blocks.append(taken[at])
+            else:
+                blocks += taken[at : at + count]
             at += count
         if self.new_blocks is not None:
             self.new_blocks += taken
@@ -274,7 +282,13 @@ class SingleTypeManager:
 
         ``reachable`` is empty, or says of each slot where hits can end.
         """
-        held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
+        held, num_cached = self.held, self.num_cached
+        size: Index = self.block_size
+        stride: Index = self.hash_stride
+        start: Index
+        stop: Index
+        tokens: Index
+        own: list[int]
         is_masked = alignment > size or bool(reachable)
         blocks: list[int] = []
         keys: list[BlockHash] = []
@@ -285,11 +299,12 @@ class SingleTypeManager:
             if start >= stop:
                 continue
             num_cached[slot] = stop
+            own = held[slot]
             if start + 1 == stop:
-                blocks.append(held[slot][start])
+                blocks.append(own[start])
                 keys.append(chain[stop * stride - 1])
             else:
-                blocks += held[slot][start:stop]
+                blocks += own[start:stop]
                 keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
             if is_masked:
                 ends = reachable[i] if reachable else None
