@@ -1,7 +1,11 @@
-import { expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { boundOf, bounds, boundsText } from "./bounds";
 import { readHash, writeHash } from "./hash";
 import { extra } from "./store";
+
+afterEach(() => {
+  extra.value = {};
+});
 
 test("a bound is a time above 0, in milliseconds if it has no unit", () => {
   expect(["500", " 0.5 ", "1e3"].map(boundOf)).toEqual([500, 0.5, 1000]);

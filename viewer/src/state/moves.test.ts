@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from "vitest";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import type { TraceStore } from "../data/model/trace";
 import { clampView, extend, lowerBound } from "./moves";
 import { focusRow, matches, selection, trace, view } from "./store";
@@ -57,6 +57,14 @@ describe("extend", () => {
     matches.value = { rows: null, requests: null };
     selection.value = null;
     focusRow.value = 5;
+  });
+
+  afterAll(() => {
+    trace.value = null;
+    view.value = { first: 0, last: 0 };
+    selection.value = null;
+    matches.value = { rows: null, requests: null };
+    focusRow.value = -1;
   });
 
   it("moves the end of the selection that the focus is at", () => {
