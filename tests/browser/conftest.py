@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from tests.integration.command import call
@@ -243,6 +243,7 @@ def settled(page: Page, what: str = "location.href", quiet: int = 400) -> None:
 
 AXE = REPO / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
 FOUND = """async () => {
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));  // in the colours asked for
     const {violations} = await axe.run({
         resultTypes: ["violations"],
         rules: {"target-size": {enabled: true}},  // of WCAG 2.2; axe leaves it out unless asked
@@ -259,10 +260,17 @@ def axe() -> str:
     return AXE.read_text()
 
 
-def faults(page: Page, axe: str) -> list[str]:
-    """What axe finds; the script is evaluated by the test, which the page's policy does not forbid."""
-    page.evaluate(axe)
-    return list(page.evaluate(FOUND))
+def faults(page: Page, axe: str, schemes: tuple[Literal["light", "dark"], ...] = ()) -> list[str]:
+    """What axe finds, in each of the schemes in turn; the test evaluates the script, which the page's policy allows."""
+    if not page.evaluate("typeof axe === 'object'"):
+        page.evaluate(axe)
+    if not schemes:
+        return list(page.evaluate(FOUND))
+    found = []
+    for scheme in schemes:
+        page.emulate_media(color_scheme=scheme)
+        found += [f"{scheme}: {fault}" for fault in page.evaluate(FOUND)]
+    return found
 
 
 SCREENS: dict[str, dict[str, Any]] = {

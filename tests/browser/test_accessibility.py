@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.browser.conftest import SCREENS, faults, settled
@@ -21,40 +21,34 @@ VIEWS = (
     *("tab=overview", "tab=timeline", "tab=requests", "tab=requests&show=table", "tab=requests&show=groups"),
     *("tab=statistics", "tab=compare", "step=20"),
 )
+BOTH: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(
-    new_page: Callable[..., Page],
-    open_files: Open,
-    viewer_html: Path,
-    small_trace: Path,
-    axe: str,
-    scheme: str,
-    screen: str,
+    new_page: Callable[..., Page], open_files: Open, viewer_html: Path, small_trace: Path, axe: str, screen: str
 ) -> None:
-    """On every view; and nothing makes the page itself scroll sideways."""
-    options = SCREENS[screen] | {"color_scheme": scheme}
+    """On every view, light and dark; and nothing makes the page itself scroll sideways."""
+    options = SCREENS[screen]
     landing = new_page(**options)
     landing.goto(viewer_html.as_uri())
-    assert faults(landing, axe) == []
+    assert faults(landing, axe, BOTH) == []
     page = open_files(small_trace, state="step=20", **options)
     page.get_by_role("toolbar", name="Running").locator("button").first.click()
-    assert faults(page, axe) == [], "the panel of a request"
+    assert faults(page, axe, BOTH) == [], "the panel of a request"
     for view in VIEWS:
         page.evaluate("(state) => { location.hash = state; }", view)
         settled(page, "document.querySelector('#view').innerHTML.length", 250)
-        assert (view, faults(page, axe)) == (view, [])
+        assert (view, faults(page, axe, BOTH)) == (view, [])
         assert (view, page.evaluate("document.documentElement.scrollWidth <= innerWidth")) == (view, True)
     page.evaluate("location.hash = 'tab=compare'")
     page.set_input_files("[data-picker=files]", sorted(small_trace.iterdir()))
     page.get_by_role("button", name="swap").wait_for()
     settled(page, "document.querySelector('#view').innerHTML.length", 400)
-    assert faults(page, axe) == [], "two traces beside each other"
+    assert faults(page, axe, BOTH) == [], "two traces beside each other"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.keyboard.press("?")
-    assert faults(page, axe) == []
+    assert faults(page, axe, BOTH) == []
 
 
 def test_the_tab_key_goes_from_the_top_to_the_rows(open_files: Open, small_trace: Path) -> None:
@@ -73,30 +67,27 @@ def test_the_tab_key_goes_from_the_top_to_the_rows(open_files: Open, small_trace
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_the_answer(
-    open_files: Open, two: Path, pressed: Path, axe: str, scheme: str, screen: str
-) -> None:
+def test_axe_finds_nothing_in_the_answer(open_files: Open, two: Path, pressed: Path, axe: str, screen: str) -> None:
     """The verdict with those who waited and a second incident, how a value follows, who held slots, columns."""
-    options = SCREENS[screen] | {"color_scheme": scheme}
+    options = SCREENS[screen]
     fits = "document.documentElement.scrollWidth <= innerWidth"
     page = open_files(two, state="tab=overview", **options)
     page.locator(".overview[aria-busy=false]").wait_for()
     said = page.get_by_role("status", name="Verdict")
     for part in ("the waiting was by requests of", "Also from", "Why: ", "At the worst"):
         expect(said).to_contain_text(part)
-    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the verdict"
+    assert (faults(page, axe, BOTH), page.evaluate(fits)) == ([], True), "the verdict"
     said.get_by_role("button", name=re.compile("^raise max_num_seqs")).click()
     page.locator("section.advice li").first.wait_for()
-    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the advice"
+    assert (faults(page, axe, BOTH), page.evaluate(fits)) == ([], True), "the advice"
     for state in ("show=table", "show=groups"):
         page.evaluate("(state) => { location.hash = `tab=requests&${state}`; }", state)
         page.locator(".chooser summary").click()
         page.locator(".chooser input").first.wait_for()
-        assert (state, faults(page, axe), page.evaluate(fits)) == (state, [], True), "the chooser of columns"
+        assert (state, faults(page, axe, BOTH), page.evaluate(fits)) == (state, [], True), "the chooser of columns"
     page = open_files(pressed, state="req=r3", **options)
     page.get_by_role("region", name="Adapters that held the slots").wait_for()
-    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "who held the slots"
+    assert (faults(page, axe, BOTH), page.evaluate(fits)) == ([], True), "who held the slots"
     page.evaluate("location.hash = 'tab=overview'")
     page.locator(".overview[aria-busy=false]").wait_for()
-    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the verdict beside the panel"
+    assert (faults(page, axe, BOTH), page.evaluate(fits)) == ([], True), "the verdict beside the panel"

@@ -101,7 +101,7 @@ def test_two_steps_in_flight_cost_the_first_token_and_save_on_all_others(tmp_pat
 
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests"]
+    arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests", "--advice", "none"]
     for name in ("one", "two"):
         assert call(*arguments, "--trace", name, cwd=tmp_path).code == 0
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -162,7 +162,7 @@ def test_trace_settings_from_the_environment(tmp_path: Path) -> None:
 
 def test_trace_is_bounded_unless_asked_otherwise(tmp_path: Path) -> None:
     path = prompts(tmp_path, [0.0] * 100)
-    arguments = ["run", str(path), *SMALL, "--trace"]
+    arguments = ["run", str(path), *SMALL, "--advice", "none", "--trace"]
     assert call(*arguments, "bounded", cwd=tmp_path).code == 0
     assert call(*arguments, "whole", "--max-ids-per-step", "0", cwd=tmp_path).code == 0
     first = {name: steps_of(tmp_path / name, "step_snapshot")[0] for name in ("bounded", "whole")}
@@ -236,7 +236,9 @@ def test_report_says_that_the_others_had_not_arrived(early: int, tmp_path: Path)
 # ---- demo, report
 
 
-def test_demo_runs_reports_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_demo_runs_reports_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advice is tried on a short stretch here: how much of a run it is tried on is asked elsewhere."""
+    monkeypatch.setattr("tokenyard.cli.run.STEPS_TRIED", 4_000)
     outcome = call("demo", cwd=tmp_path)
     assert outcome.code == 0, outcome.stderr
     assert "KV:10318blk(20GB)  100 jobs" in outcome.stdout
