@@ -54,9 +54,9 @@ def versions_named(text: str) -> Iterator[tuple[int, str]]:
 
     Docstrings and comments may say which version is described.
     """
-    tree = ast.parse(text)
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(text)))
+    said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
             if _VERSION.search(node.value):
                 yield node.lineno, repr(node.value)

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     os.environ["TOKENYARD_INTERPRETED"] = "1"  # compiled classes do not tell their signatures
 
 import tokenyard
-from tokenyard.cli.support.groups import attribute_docs, field_docs
+from tokenyard.cli.support.field_docs import attribute_docs, field_docs
 from tokenyard.core.basics import cached_attribute
 from tokenyard.vocabulary import REASONS, Reason
 

@@ -55,5 +55,5 @@ def _imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
                 name = f"{node.module}.{alias.name}"
                 if name in known or node.module in known:
                     yield name if name in known else node.module
-        else:
+        elif not isinstance(node, ast.expr):
             yield from _imported(node, known)

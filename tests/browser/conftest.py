@@ -243,7 +243,7 @@ def settled(page: Page, what: str = "location.href", quiet: int = 400) -> None:
 
 AXE = REPO / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
 FOUND = """async () => {
-    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));  // in the colours asked for
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));  // in new colours
     const {violations} = await axe.run({
         resultTypes: ["violations"],
         rules: {"target-size": {enabled: true}},  // of WCAG 2.2; axe leaves it out unless asked

@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 REPO = Path(__file__).resolve().parents[2]
-WIDER_THAN_THEIR_PLACE = """() => [...document.querySelectorAll(".md-typeset pre > code, .md-typeset table:not([class])")]
+WIDER_THAN_THEIR_PLACE = """() =>
+    [...document.querySelectorAll(".md-typeset pre > code, .md-typeset table:not([class])")]
     .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent.slice(0, 200))"""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import lru_cache
 
 from tokenyard.core.releases import RELEASES, VERSIONS
 from tokenyard.errors import ConfigError
@@ -211,6 +212,7 @@ def turned_between(older: str, newer: str) -> dict[str, str]:
     return {switch: since for switch, since in turned.items() if getattr(one, switch) != getattr(other, switch)}
 
 
+@lru_cache(maxsize=64)
 def nearest_version(vllm_version: str) -> str:
     """Name of the profile of this version of vLLM, or of the last before it; the newest for what is no version."""
     found = re.match(r"(\d+)\.(\d+)", vllm_version)

@@ -120,7 +120,7 @@ class CacheSettings:
 
     def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:
         """vLLM's default: with prefix caching the state at the end of a step is kept, or all of Mamba's."""
-        states = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers if isinstance(mixer, StateSpace)]
+        states = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, StateSpace)]
         if not states or not self.enable_prefix_caching:
             return MambaCacheMode.NONE
         keeps_all = self.facts.mamba_keeps_all_states and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
