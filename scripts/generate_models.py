@@ -22,7 +22,7 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 from tokenyard.errors import ConfigError  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
-from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
+from tokenyard.models.images.videos import FAMILIES, LARGEST, video_rule  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
@@ -113,6 +113,10 @@ checkpoint's own code knows (MiniCPM-V up to 4.5, MiniCPM-o, Phi-3-vision, HunYu
 
 `tokenyard.video_tokens("qwen3-vl-8b", 1280, 720, 16)` is 7,040: the embeddings of a video of so many frames. Known are
 {videos}; {video_total}.
+
+Where videos may come in, vLLM makes an encoder's budget and cache as large as the largest it plans for, and so does a
+replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
+`--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}.
 
 ## Models that are not here
 
@@ -219,8 +223,16 @@ def _images() -> dict[str, str]:
         for case in found["families"][name]
         for each in map(tuple, case["video"]["videos"])
     ]
+    planned = [
+        max(LARGEST[name].num_tokens(image, length, has_images=bool(has_images)), image) == max(video, image)
+        for name in LARGEST
+        for case in found["families"][name]
+        for length, has_images, image, video in case["planned"]
+    ]
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
+        "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),
+        "planned_total": f"{sum(planned):,} of {len(planned):,} contexts and limits come to vLLM's number",
         "video_total": f"{sum(videos):,} of {len(videos):,} drawn videos are counted, or refused, as by vLLM",
         "images": "\n".join(rows),
         "image_vllm": found["versions"]["vllm"],

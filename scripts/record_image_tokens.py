@@ -26,6 +26,7 @@ from unittest.mock import MagicMock
 
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.images.videos import FAMILIES as VIDEO_FAMILIES
+from tokenyard.models.images.videos import LARGEST
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,
@@ -712,6 +713,25 @@ def _videos(name: str, number: int, config: Any) -> dict[str, Any]:
     return {"processor": {"size": size}, "videos": found}
 
 
+LENGTHS = (2048, 4096, 20_000, 32_768, 131_072, 262_144)
+
+
+def _planned(asked: _Asked) -> list[list[int]]:
+    """Longest context, whether images are allowed, and the largest image and video that an encoder is planned for."""
+    kind: Any = type(
+        "VideoProcessor", (), {"size": {"shortest_edge": 4096, "longest_edge": 25_165_824}, "temporal_patch_size": 2}
+    )
+    module: Any = import_module("vllm.model_executor.models.qwen3_vl")
+    module.Qwen3VLVideoProcessor = kind
+    asked.info.get_video_processor = lambda **_: kind()
+    found = []
+    for length in LENGTHS:
+        both, alone = (asked.info.get_mm_max_tokens_per_item(length, {"image": i, "video": 1}) for i in (1, 0))
+        found.append([length, 1, int(both["image"]), int(both["video"])])
+        found.append([length, 0, int(both["image"]), int(alone["video"])])
+    return found
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Recording.
 
@@ -784,6 +804,7 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
         "processor": settings,
         "images": found,
         "largest": asked.largest(count),
+        **({"planned": _planned(asked)} if name in LARGEST else {}),
     }
 
 

@@ -12,6 +12,7 @@ from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.layer_caches import LayerCache
+from tokenyard.models.images.videos import LARGEST
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
@@ -122,11 +123,12 @@ def with_idle_policies(header: Header, policies: Sequence[str], workload: Worklo
     )
 
 
-def with_images(header: Header, scheduler: SchedulerConfig) -> Header:
-    """The same header, for a workload with images."""
+def with_images(header: Header, scheduler: SchedulerConfig, architecture: str) -> Header:
+    """The same header, for a workload with images that this architecture reads."""
     others = [each for each in header.assumed if each.name != IMAGES]
     budget = f"{scheduler.max_num_encoder_input_tokens:,} embeddings a step, as many kept"
-    why = "as for a model that reads images alone; the encoder takes no time here, and its memory is not reserved"
+    asked = "as vLLM plans for its largest image or video" if architecture in LARGEST else "as for its largest image"
+    why = f"{asked}; the encoder takes no time here, and its memory is not reserved"
     return msgspec.structs.replace(header, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
 
 

@@ -33,10 +33,13 @@ from tokenyard.deploy.settings import (
     TraceSettings,
     TransferSettings,
 )
+from tokenyard.deploy.vllm_serve.models import input_limits
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
+from tokenyard.models.images.videos import LARGEST
+from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
@@ -80,33 +83,49 @@ def seconds_of(field: str, text: str) -> float:
 
 
 def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings, workload: Workload) -> SchedulerConfig:
-    """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or the largest image.
+    """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or as the largest image
+    or video that the line allows.
 
-    WorkloadError if the model reads no images, or an image has more tokens than any of this model's has; NoStartError
-    where images may not be cut and one may be larger than a step.
+    WorkloadError if the model reads no images, a request has more than the line allows, or an image has more tokens
+    than any of this model's has; NoStartError where images may not be cut and one may be larger than a step.
     """
-    model = settled.model
+    model, limits = settled.model, input_limits(settled.hardware.limit_mm_per_prompt)
     first = workload.first_with_images
     seeing = [each for each in model.encoders if each.kind == "vision"]
     largest = max((each.max_tokens_per_item for each in seeing), default=0)
-    planned = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
     if first is not None and not largest:
         why = "--language-model-only leaves the encoder out" if settled.hardware.language_model_only else "reads none"
         problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
         raise WorkloadError(workload.name, 0, f"{problem}: give a model with a vision encoder, or a log without images")
+    allowed = limits.get("image")
     for request in workload:
+        if allowed is not None and len(request.images) > allowed:
+            problem = f"request {shown(request.request_id)} has {len(request.images)} images"
+            fix = f"limit_mm_per_prompt allows {allowed}, and vLLM refuses it: raise that, or leave the request out"
+            raise WorkloadError(workload.name, 0, f"{problem}; {fix}")
         for image in request.images:
             if image.length > largest:
                 problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
                 raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
+    planned = _largest_item(settled, seeing, limits)
     budget = max(scheduler.max_num_batched_tokens, planned)
     if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
         raise NoStartError(
             f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {planned} tokens of the "
-            f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
-            "the other out"
+            f"largest image or video of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one "
+            "or leave the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
+
+
+def _largest_item(settled: ResolvedSettings, seeing: Sequence[EncoderSpec], limits: Mapping[str, int]) -> int:
+    """Embeddings of the largest picture or video that a line allows, as vLLM takes it."""
+    image = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
+    has_images, video = limits.get("image") != 0, LARGEST.get(settled.model.architecture)
+    if video is None or limits.get("video") == 0:
+        return image if has_images else 0
+    length = video.num_tokens(image, settled.max_model_len, has_images=has_images)
+    return max(image if has_images else 0, length)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -341,7 +360,7 @@ def build_replay(
     header = with_idle_policies(with_notes(resolved.header, traffic), [scheduler.policy], traffic)
     if traffic.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, traffic)
-        header = with_images(header, scheduler)
+        header = with_images(header, scheduler, settled.model.architecture)
     latency = resolved.latency
     if (asking := traffic.first_with_adapter) is not None:
         if not settled.adapters.enable_lora:

@@ -20,6 +20,7 @@ ENCODERS_ELSEWHERE = {
     "MossTranscribeDiarizeForConditionalGeneration",
     "RForConditionalGeneration",
     "VoxtralForConditionalGeneration",
+    "VoxtralRealtimeGeneration",
 }
 """vLLM makes parts of what encodes pictures or sound in the last stage, or leaves some out of the first."""
 COMPARED = [

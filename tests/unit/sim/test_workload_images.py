@@ -65,16 +65,22 @@ def _reasons(report: dict[str, Any]) -> set[str]:
 
 
 def test_what_the_encoder_may_compute_is_a_limit_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two images of 16,000 tokens: a budget of 20,000 embeddings has one of them in a step."""
-    small = ("--max-num-batched-tokens", "20000", "--max-num-seqs", "8")
-    large = ("--max-num-batched-tokens", "40000", "--max-num-seqs", "8")
+    """Two images of 16,000 tokens: a budget of 20,000 embeddings has one of them in a step.
+
+    Where videos may come in it is larger from the first: seven times two frames, each as large as an image.
+    """
+    images = ("--limit-mm-per-prompt", '{"video": 0}', "--max-num-seqs", "8")
+    small, large = (*images, "--max-num-batched-tokens", "20000"), (*images, "--max-num-batched-tokens", "40000")
     path = _file(tmp_path, *[{"prompt_len": 16_100, "images": [16_000]}] * 2)
     held, free = _run(path, capsys, *small), _run(path, capsys, *large)
+    videos = _run(path, capsys, "--max-num-batched-tokens", "20000", "--max-num-seqs", "8")
     text = _run(_file(tmp_path, *[{"prompt_len": 16_100}] * 2), capsys, *small)
     assert "encoder_budget" in _reasons(held)
     assert "encoder_budget" not in _reasons(free) | _reasons(text)
     (said,) = (each for each in held["header"]["assumed"] if each["name"] == "images and sound")
     assert said["value"] == "20,000 embeddings a step, as many kept"
+    (said,) = (each for each in videos["header"]["assumed"] if each["name"] == "images and sound")
+    assert (said["value"], said["why"][:8]) == ("114,688 embeddings a step, as many kept", "as vLLM ")
     (said,) = (each for each in text["header"]["assumed"] if each["name"] == "images and sound")
     assert said["value"] == "none"
 
@@ -99,6 +105,7 @@ def test_equal_images_hit_and_salts_part(tmp_path: Path, capsys: pytest.CaptureF
         (("--model", "qwen2.5-vl-7b", "--language-model-only"), "--language-model-only leaves the encoder out"),
         (("--model", "gemma-3-12b"), "has an image of 900 tokens; one of gemma-3-12b has at most 256"),
         (("--model", "qwen2.5-vl-7b", "--disable-chunked-mm-input"), "vLLM would not start"),
+        (("--model", "qwen2.5-vl-7b", "--limit-mm-per-prompt", '{"image": 0}'), "allows 0, and vLLM refuses it"),
     ],
 )
 def test_what_cannot_be_is_said(

@@ -72,10 +72,16 @@ def encoders_in_use(model: ModelSpec, limits: str | None) -> tuple[EncoderSpec, 
     """The encoders that ``--limit-mm-per-prompt`` leaves a use: vLLM loads no other. ConfigError if it is no limit."""
     if limits is None or not model.encoders:
         return model.encoders
-    given = _object("limit_mm_per_prompt", limits)
-    forbidden = {kind for kind, value in given.items() if _count(kind, value) == 0}
+    forbidden = {kind for kind, count in input_limits(limits).items() if count == 0}
     inputs = {encoder: inputs_of(model, encoder) for encoder in model.encoders}
     return tuple(encoder for encoder in model.encoders if not inputs[encoder] or inputs[encoder] - forbidden)
+
+
+def input_limits(limits: str | None) -> dict[str, int]:
+    """How many of each input ``--limit-mm-per-prompt`` allows a prompt, where it says so."""
+    given = {} if limits is None else _object("limit_mm_per_prompt", limits)
+    counts = {kind: _count(kind, value) for kind, value in given.items()}
+    return {kind: count for kind, count in counts.items() if count is not None}
 
 
 def _count(kind: str, value: Any) -> int | None:
