@@ -99,7 +99,8 @@ class Shared(Compressed):
 
     def extra(self, reader: Reader, ratio: int, indexer: Indexer | None, i: int) -> int:
         """Those of its own compressor, its own indexer and its Engram."""
-        count, hidden, size = reader.values.count, reader.values.name("hidden"), reader.reading.fields.count("head_dim")
+        count, size = reader.values.count, reader.reading.fields.count("head_dim")
+        hidden: int = reader.values.name("hidden")
         keeps, picks = bool(count(self.keeps, i=i)), bool(count(self.picks, i=i))
         total = 2 * count(self.streams) * hidden * bool(count(self.remembers, i=i))
         if indexer is None:
