@@ -308,7 +308,7 @@ class Rank:
     @property
     def has_work(self) -> bool:
         """Whether it will do something by itself, other than keeping step with others."""
-        return self._own_moment is not None
+        return self.wakes_at is not None
 
     @property
     def next_moment(self) -> float | None:
@@ -318,17 +318,24 @@ class Rank:
     @property
     def _own_moment(self) -> float | None:
         """The same, keeping step with others aside."""
+        wakes_at = self.wakes_at
+        return self._clock.now() if wakes_at == -inf else wakes_at
+
+    @property
+    def wakes_at(self) -> float | None:
+        """The same, with no look at the clock: -inf where it is at once. Without transfers only what is sent to it and
+        what it does change that.
+        """
         if self._is_due:
             oldest = self.core.oldest
             assert isinstance(oldest, SimulatedStep)
             return oldest.ends_at
-        now = self._clock.now()
         if self._inbox or self._leaving:
-            return now
+            return -inf
         if not self.scheduler.has_requests():
-            return now if self.core.num_in_flight else None
+            return -inf if self.core.num_in_flight else None
         if not self._executor.is_idle:
-            return now
+            return -inf
         moments = (
             self._transfers.next_moment if self._transfers is not None else None,
             self.scheduler.next_moment(self._slept_at),

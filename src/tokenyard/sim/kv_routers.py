@@ -22,6 +22,7 @@ metrics that a gateway scrapes are some 50 to 100 ms older.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from random import Random
@@ -60,24 +61,26 @@ class DynamoKV(Router):
         self._overlap, self._block_size = overlap, block_size
         self._sent: dict[str, tuple[int, int]] = {}
         """Request under way -> its engine, and blocks of its prompt."""
+        self._active: Counter[int] = Counter()
+        """Engine -> blocks of the prompts that are under way to it or there."""
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
         blocks = -(-request.num_prompt_tokens // self._block_size)
-        active = [0] * len(engines)
-        for rank, held in self._sent.values():
-            if rank < len(active):
-                active[rank] += held
 
         def cost(i: int) -> float:
             cached = engines[i].num_cached_tokens(request) // self._block_size
-            return blocks - self._overlap * cached + active[i]
+            return blocks - self._overlap * cached + self._active[engines[i].rank]
 
         chosen = min(range(len(engines)), key=lambda i: (cost(i), i))
-        self._sent[request.request_id] = chosen, blocks
+        rank = engines[chosen].rank
+        self._sent[request.request_id] = rank, blocks
+        self._active[rank] += blocks
         return chosen
 
     def request_ended(self, now: float, request_id: str, rank: int) -> None:
-        self._sent.pop(request_id, None)
+        if request_id in self._sent:
+            chosen, blocks = self._sent.pop(request_id)
+            self._active[chosen] -= blocks
 
 
 class CacheAware(Router):
