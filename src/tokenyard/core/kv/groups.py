@@ -288,11 +288,13 @@ class SingleTypeManager:
         start: Index
         stop: Index
         tokens: Index
+        chain: list[BlockHash]
         own: list[int]
         is_masked = alignment > size or bool(reachable)
         blocks: list[int] = []
         keys: list[BlockHash] = []
-        for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
+        for i, (slot, given, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
+            chain = given if isinstance(given, list) else list(given)
             start, stop = num_cached[slot], tokens // size
             if stop * stride > len(chain):
                 stop = len(chain) // stride
