@@ -43,8 +43,8 @@ This page is written by `scripts/generate_api.py` from the docstrings; `make lin
 
 
 ALIASES = {
-    "IntArray": "tokenyard.core.basics",
-    "Int32Array": "tokenyard.core.basics",
+    "IntArray": "tokenyard.core.columns",
+    "Int32Array": "tokenyard.core.columns",
     "TokenIds": "tokenyard.core.params",
     "Blocks": "tokenyard.core.kv.allocation",
     "KVEvent": "tokenyard.core.kv.events",

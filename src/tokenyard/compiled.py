@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MODULES = (
-    "core/basics",
+    "core/columns",
     "core/request",
     "core/table",
     "core/kv/hashing",

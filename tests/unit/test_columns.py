@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.core.basics import (
+from tokenyard.core.columns import (
     ONE,
     IntArray,
     add_at,

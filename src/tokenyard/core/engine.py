@@ -9,7 +9,7 @@ from itertools import starmap
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import has_member
 from tokenyard.core.request import Request, RequestStatus

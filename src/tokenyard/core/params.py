@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import token_column
+from tokenyard.core.columns import token_column
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import RequestError
 from tokenyard.quick_dataclass import dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.params import (
     MultiModalItem,
     PoolingParams,

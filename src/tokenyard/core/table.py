@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import (
+from tokenyard.core.columns import (
     ONE,
     Index,
     Int32Array,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
-from tokenyard.core.basics import all_ones
+from tokenyard.core.columns import all_ones
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.request import RequestStatus
 from tokenyard.record.seen import SeenRequest, SeenState
 from tokenyard.record.writer import Deferred, TraceWriter

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.core.basics import ONE, any_true, constant, counting
+from tokenyard.core.columns import ONE, any_true, constant, counting
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.grammars import GrammarOutput

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import total
+from tokenyard.core.columns import total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, counting
+from tokenyard.core.columns import Int32Array, IntArray, counting
 
 __all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 

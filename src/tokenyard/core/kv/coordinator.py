@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
+from tokenyard.core.columns import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager

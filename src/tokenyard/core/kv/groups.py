@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from tokenyard.core.basics import Index
+from tokenyard.core.columns import Index
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PutBack
 from tokenyard.core.request import BlockHash, Request
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, int32s, int64s
+from tokenyard.core.columns import IntArray, int32s, int64s
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool, unhashed_first

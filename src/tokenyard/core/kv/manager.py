@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, gather, less, rows_from
+from tokenyard.core.columns import IntArray, gather, less, rows_from
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import (
     NO_LOOKUPS,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, same
+from tokenyard.core.columns import IntArray, same
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext

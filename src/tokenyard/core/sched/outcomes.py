@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason

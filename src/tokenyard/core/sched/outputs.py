@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, FeatureHook

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.request import Request, RequestStatus
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]

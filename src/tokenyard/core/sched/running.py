@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, all_ones, constant, counting, difference, gather, total
+from tokenyard.core.columns import IntArray, all_ones, constant, counting, difference, gather, total
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget, StepLimits

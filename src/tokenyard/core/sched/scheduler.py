@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.kv.events import KVEventBatch

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, cached_attribute
+from tokenyard.core.basics import cached_attribute
+from tokenyard.core.columns import IntArray
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.request import Request

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, any_true, gather, same
+from tokenyard.core.columns import IntArray, any_true, gather, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus

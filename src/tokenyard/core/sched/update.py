@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray, all_ones, any_true, counting, rows_from
+from tokenyard.core.columns import IntArray, all_ones, any_true, counting, rows_from
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext

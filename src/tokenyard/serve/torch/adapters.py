@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.quick_dataclass import dataclass

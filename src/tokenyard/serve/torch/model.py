@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray
+from tokenyard.core.columns import Int32Array, IntArray
 from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch

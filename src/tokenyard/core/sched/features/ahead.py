@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.basics import ONE, IntArray, less, rows_from
+from tokenyard.core.columns import ONE, IntArray, less, rows_from
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate

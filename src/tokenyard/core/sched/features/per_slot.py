@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.columns import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request

@@ -1,4 +1,4 @@
-# The numbers of basics.py, for Cython; what is not declared is any object.
+# The numbers of columns.py, for Cython; what is not declared is any object.
 
 import cython
 

@@ -1,0 +1,299 @@
+"""NumPy columns as every step uses them: made, asked, and changed for some slots, in the form that costs least.
+
+Most columns here have a few entries, where NumPy's own functions cost what they cost before the first entry: a sum
+0.7 us, ``any`` 0.7 us, ``x + 1`` twice as much as ``x + ONE`` because the number becomes an array first, ``x += y``
+twice as much as ``x + y``, and an assignment twice as much if it has to convert. Compiled, a loop does most of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from operator import getitem, setitem, sub
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.compiled import core_is_compiled
+
+IntArray = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Index = int
+"""A number that C counts with where its variable is annotated so: a place, a count, a slot."""
+
+_FEW = 64
+"""Entries up to which Python adds faster than NumPy."""
+
+_sum = np.add.reduce
+_IS_COMPILED = core_is_compiled()
+
+
+def constant(value: int) -> IntArray:
+    """A number as an array without dimensions, made once and used in every step; read-only."""
+    array = np.array(value, np.int64)
+    array.flags.writeable = False
+    return array
+
+
+ONE = constant(1)
+
+
+NO_ROWS: IntArray = np.zeros(0, np.int64)
+"""No row at all; read-only."""
+NO_ROWS.flags.writeable = False
+
+
+_counting = np.arange(4096)
+_counting.flags.writeable = False
+if _IS_COMPILED:
+    _counting.c_functions  # type: ignore[attr-defined]  # noqa: B018 - see columns.pxd
+
+
+def counting(n: int) -> IntArray:
+    """0, 1, ... ``n - 1``, read-only: mostly a part of one array that is kept."""
+    if n <= len(_counting):
+        return _counting[:n]
+    more = np.arange(n)
+    more.flags.writeable = False
+    return more
+
+
+def int32s(values: list[int]) -> Int32Array:
+    """The numbers as a column, shape ``[n]``; for many the interpreter takes half of NumPy's time with ``struct``."""
+    count = len(values)
+    if not _IS_COMPILED:
+        few = count <= _FEW
+        return np.array(values, np.int32) if few else np.frombuffer(struct.Struct(f"{count}i").pack(*values), np.int32)
+    column = np.empty(count, np.int32)
+    numbers = column  # for C: a view of it
+    for i, value in enumerate(values):
+        numbers[i] = value
+    return column
+
+
+def token_column(ids: list[int]) -> Int32Array | None:
+    """Token ids as a column that stays as it is; None where one is no ``int`` from 0 to 2**31 - 1."""
+    if not _IS_COMPILED:
+        try:
+            # Not struct.pack(form, *ids), which makes a list of all arguments before it makes a tuple of them.
+            packed = np.frombuffer(struct.Struct(f"{len(ids)}i").pack(*ids), np.int32)
+        except struct.error:
+            return None
+        return packed if not ids or int(packed.min()) >= 0 else None
+    column = np.empty(len(ids), np.int32)
+    numbers = column  # for C: a view of it
+    try:
+        for i, value in enumerate(ids):
+            if type(value) is not int:
+                return None
+            number = value
+            if number < 0:
+                return None
+            numbers[i] = number
+    except OverflowError:
+        return None
+    column.flags.writeable = False
+    return column
+
+
+def int64s(values: list[int]) -> IntArray:
+    """The numbers as a column, shape ``[n]``."""
+    if not _IS_COMPILED:
+        return np.array(values, np.int64)
+    column = np.empty(len(values), np.int64)
+    numbers = column  # for C: a view of it
+    for i, value in enumerate(values):
+        numbers[i] = value
+    return column
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entries of a table's columns, for the slots of a step's rows: what every step does to a dozen columns.
+#
+# NumPy does each in a call or two of 0.1 to 0.3 us, with a pass over memory for each; compiled, one loop does, where C
+# can walk over the columns. Where it cannot (another type, gaps, a slot that is none) NumPy answers.
+
+
+def _is_plain(column: IntArray) -> bool:
+    """Whether C can walk over the column: int64, one dimension, no gaps."""
+    return column.is_plain  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
+
+
+def _is_walked(column: IntArray) -> bool:
+    """The same of an array of any shape."""
+    return column.is_walked  # type: ignore[attr-defined,no-any-return]
+
+
+def _have_entries(slots: IntArray, column: IntArray) -> bool:
+    """Whether C can walk over both, and there is an entry for each slot."""
+    if not (_is_plain(slots) and _is_plain(column)):
+        return False
+    at, most = slots.data, column.size
+    for i in range(slots.size):  # noqa: SIM110 - C makes no generator
+        if not 0 <= at[i] < most:
+            return False
+    return True
+
+
+def _may_change(column: IntArray) -> bool:
+    """Whether the column is not read-only."""
+    return column.may_change  # type: ignore[attr-defined,no-any-return]
+
+
+def _are_alike(one: IntArray, other: IntArray) -> bool:
+    """Whether C can walk over both, and they have the same length."""
+    return _is_plain(one) and _is_plain(other) and one.size == other.size
+
+
+def _like(column: IntArray) -> IntArray:
+    """A new column, as long as this one."""
+    return column.like  # type: ignore[attr-defined,no-any-return]
+
+
+def gather(column: IntArray, slots: IntArray) -> IntArray:
+    """The entries of ``slots``, shape ``[n]``."""
+    if not (_IS_COMPILED and _have_entries(slots, column)):
+        return column[slots]
+    taken = _like(slots)
+    entries, at, into = column.data, slots.data, taken.data
+    for i in range(slots.size):
+        into[i] = entries[at[i]]
+    return taken
+
+
+def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
+    """``values`` less the entries of ``slots``, shape ``[n]``."""
+    if not (_IS_COMPILED and _are_alike(values, slots) and _have_entries(slots, column)):
+        return values - column[slots]
+    taken = _like(slots)
+    of, entries, at, into = values.data, column.data, slots.data, taken.data
+    for i in range(slots.size):
+        into[i] = of[i] - entries[at[i]]
+    return taken
+
+
+def difference(one: IntArray, other: IntArray) -> IntArray:
+    """``one - other``, both of shape ``[n]``."""
+    if not (_IS_COMPILED and _are_alike(one, other)):
+        return one - other
+    taken = _like(one)
+    of, off, into = one.data, other.data, taken.data
+    for i in range(one.size):
+        into[i] = of[i] - off[i]
+    return taken
+
+
+def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
+    """The entries of ``slots``, which are distinct, become ``values``."""
+    if not (_IS_COMPILED and _may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
+        column[slots] = values
+        return
+    entries, at, of = column.data, slots.data, values.data
+    for i in range(slots.size):
+        entries[at[i]] = of[i]
+
+
+def add_at(column: IntArray, slots: IntArray, amounts: IntArray, sign: int = 1) -> IntArray:
+    """``amounts`` come to the entries of ``slots``, or go (``sign`` -1); returns what they are then.
+
+    ``slots`` are distinct; ``amounts`` has shape ``[n]``, or is :data:`ONE`.
+    """
+    if not (_IS_COMPILED and _may_change(column) and _have_entries(slots, column)) or not (
+        amounts is ONE or _are_alike(amounts, slots)
+    ):
+        column[slots] = sums = column[slots] + (amounts if sign > 0 else -amounts)
+        return sums
+    one, sums = amounts is ONE, _like(slots)
+    entries, at, of, into = column.data, slots.data, amounts.data, sums.data
+    for i in range(slots.size):
+        entries[at[i]] = into[i] = entries[at[i]] + sign * (1 if one else of[i])
+    return sums
+
+
+def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int = 0) -> IntArray:
+    """Rows whose value is the entry of their slot at least, or so much ``beyond`` it; mostly none."""
+    if not (_IS_COMPILED and _are_alike(values, slots) and _have_entries(slots, column)):
+        reached = (values - beyond if beyond else values) >= column[slots]
+        return reached.nonzero()[0] if 1 in reached.tobytes() else NO_ROWS
+    count, found = slots.size, 0
+    of, entries, at = values.data, column.data, slots.data
+    for i in range(count):
+        found += of[i] - beyond >= entries[at[i]]
+    if not found:
+        return NO_ROWS
+    rows = np.empty(found, np.int64)
+    into, found = rows.data, 0
+    for i in range(count):
+        if of[i] - beyond >= entries[at[i]]:
+            into[found] = i
+            found += 1
+    return rows
+
+
+if not _IS_COMPILED:  # the interpreter need not call a function of ours on the way
+    globals().update(gather=getitem, difference=sub, scatter=setitem)
+
+
+def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
+    """The same numbers as int64, of which the questions below read the bytes; a number beyond that becomes negative."""
+    return column.astype(np.int64, copy=False)
+
+
+def any_true(mask: npt.NDArray[np.bool_]) -> bool:
+    """Whether any entry is true."""
+    return 1 in mask.tobytes()
+
+
+_ones = np.ones(4096, np.int64).tobytes()
+_MOST_ONES = len(_ones)
+
+
+def all_ones(column: IntArray) -> bool:
+    """Whether every entry is 1, as where everybody decodes."""
+    if not (_IS_COMPILED and _is_plain(column)):
+        told = column.tobytes()
+        size = len(told)
+        return told == _ones[:size] if size <= _MOST_ONES else bool((column == ONE).all())
+    entries = column.data
+    for i in range(column.size):  # noqa: SIM110 - as above
+        if entries[i] != 1:
+            return False
+    return True
+
+
+def same(one: IntArray, other: IntArray) -> bool:
+    """Whether both have the same entries; neither is a view with gaps."""
+    if not (_IS_COMPILED and _are_alike(one, other)):
+        return one.tobytes() == other.tobytes()
+    entries, others = one.data, other.data
+    for i in range(one.size):  # noqa: SIM110 - as above
+        if entries[i] != others[i]:
+            return False
+    return True
+
+
+def are_within(numbers: IntArray, least: int, most: int) -> bool:
+    """Whether all entries, of any shape, are from ``least`` to ``most``; asked of every answer of a model."""
+    if _IS_COMPILED and _is_walked(numbers):
+        entries = numbers.data
+        for i in range(numbers.count):  # type: ignore[attr-defined]  # noqa: SIM110 - as above
+            if not least <= entries[i] <= most:
+                return False
+        return True
+    if not numbers.size:
+        return True
+    # As unsigned numbers those below ``least`` are the largest; argmax costs less than max on few entries.
+    above = numbers - least if least else numbers
+    return 0 <= above.item(above.view(np.uint64).argmax()) <= most - least
+
+
+def total(column: IntArray) -> int:
+    """The sum of the entries."""
+    if not (_IS_COMPILED and _is_plain(column)):
+        if all_ones(column):
+            return len(column)
+        return sum(column.tolist()) if len(column) <= _FEW else int(_sum(column))
+    result, entries = 0, column.data
+    for i in range(column.size):
+        result += entries[i]
+    return result
