@@ -190,7 +190,17 @@ def replay(
     """
     check_arguments(workload, config, cache_config, latency)
     extent = Extent.of(warmup, until)
-    how = _How(workload, observer, policy, skip_refused, on_progress, rows, extent, progress, make_scheduler)
+    how = _How(
+        workload=workload,
+        observer=observer,
+        policy=policy,
+        skip_refused=skip_refused,
+        on_progress=on_progress,
+        rows=rows,
+        extent=extent,
+        progress=progress,
+        make_scheduler=make_scheduler,
+    )
     clock = VirtualClock()
     if pace is not None:
         latency = paced(latency, pace, clock)
@@ -238,7 +248,17 @@ def replay_parallel(
     check_arguments(workload, config, cache_config, latency)
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
     extent = Extent.of(warmup, until)
-    how = _How(workload, observer, policy, skip_refused, on_progress, rows, extent, progress, make_scheduler)
+    how = _How(
+        workload=workload,
+        observer=observer,
+        policy=policy,
+        skip_refused=skip_refused,
+        on_progress=on_progress,
+        rows=rows,
+        extent=extent,
+        progress=progress,
+        make_scheduler=make_scheduler,
+    )
     fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
     engines = ReplaySettings(
         config,
@@ -271,7 +291,9 @@ def replay_engines(
     :func:`replay_parallel` for several, of :func:`replay_split` for two sides.
     """
     extent = Extent.of(warmup, until)
-    how = _How(workload, None, policy, settings.skip_refused, on_progress, False, extent, False)
+    how = _How(
+        workload=workload, policy=policy, skip_refused=settings.skip_refused, on_progress=on_progress, extent=extent
+    )
     size = settings.fleet.num_engines
     if decode is not None:
         return _replayed_disaggregated(how, settings, decode, (observers[:size], observers[size:]))
@@ -315,7 +337,16 @@ def replay_split(
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     check_arguments(workload, config, cache_config, latency)
-    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    how = _How(
+        workload=workload,
+        observer=observer,
+        policy=policy,
+        skip_refused=skip_refused,
+        on_progress=on_progress,
+        rows=rows,
+        extent=Extent.of(warmup, until),
+        progress=progress,
+    )
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
     return _replayed_disaggregated(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
 
@@ -362,17 +393,18 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
     return seconds
 
 
-class _How(NamedTuple):
-    """What is replayed, and what all engines have in common."""
+@dataclass(frozen=True, kw_only=True)
+class _How:
+    """What is replayed, and what all engines have in common: as :func:`replay` takes it."""
 
     workload: Workload
-    observer: ObserverChoice | Sequence[ObserverChoice] | None
-    policy: PolicyChoice | None
-    skip_refused: bool
-    on_progress: OnProgress | None
-    rows: bool
     extent: Extent
-    progress: bool
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None
+    policy: PolicyChoice | None = None
+    skip_refused: bool = False
+    on_progress: OnProgress | None = None
+    rows: bool = False
+    progress: bool = False
     make_scheduler: Callable[..., Scheduler] | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,39 @@ from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
+
+
+class _Totals:
+    """Counts that several engines' are added up to; None: no trace tells."""
+
+    def __init__(self) -> None:
+        self.steps = self.omitted_ids = 0
+        self.buckets: Counter[Bucket] = Counter()
+        self.reasons: Counter[StepReason] = Counter()
+        self.lookups = self.prompt_tokens = self.local_hits = self.external_hits = 0
+        self.preemptions: int | None = None
+        self.recomputed: int | None = None
+        self.sampled: int | None = None
+
+    def join(self, other: _Totals) -> None:
+        """Add another engine's."""
+        for name, theirs in vars(other).items():
+            mine = vars(self)[name]
+            setattr(self, name, theirs if mine is None else mine if theirs is None else mine + theirs)
+
+
+class _Peaks:
+    """The largest shares that were in use; None: no trace tells."""
+
+    def __init__(self) -> None:
+        self.kv_use: float | None = None
+        self.dram_use: float | None = None
+
+    def join(self, other: _Peaks) -> None:
+        """Take another engine's where they are larger."""
+        for name, theirs in vars(other).items():
+            mine = vars(self)[name]
+            setattr(self, name, max((each for each in (mine, theirs) if each is not None), default=None))
 
 
 class ReportBuilder:
@@ -51,9 +85,8 @@ class ReportBuilder:
         """Repeated steps that are taken one by one all the same, because the report shows them."""
         self._bucket = Bucket.UNKNOWN
         """Bucket of ``_last``."""
-        self._steps = 0
-        self._buckets: Counter[Bucket] = Counter()
-        self._reasons: Counter[StepReason] = Counter()
+        self._totals = _Totals()
+        self._peaks = _Peaks()
         self._agreement = Agreement()
         self._recorded = RecordedReasonCounter()
         self._held: StepFacts | None = None
@@ -63,14 +96,7 @@ class ReportBuilder:
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
-        self._peak_kv_use: float | None = None
-        self._peak_dram_use: float | None = None
-        self._preemptions: int | None = None
-        self._recomputed: int | None = None
-        self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
-        self._sampled: int | None = None
         self._busy_seconds = self._longest_idle = 0.0
-        self._omitted_ids = 0
         self._end: float | None = None
         """Latest moment seen."""
         self._is_joined = False
@@ -95,28 +121,16 @@ class ReportBuilder:
             self._first = first
         if last is not None and (self._last is None or (last.ts or 0.0) > (self._last.ts or 0.0)):
             self._last = last
-        self._agreement.join(other._agreement)
-        self._recorded.join(other._recorded)
-        self._symptoms.join(other._symptoms)
-        self._arrivals.join(other._arrivals)
-        self._latencies.join(other._latencies)
-        self._speculation.join(other._speculation)
-        self._budget_use.join(other._budget_use)
-        self._running.join(other._running)
-        self._waiting.join(other._waiting)
-        self._buckets += other._buckets
-        self._reasons += other._reasons
-        self._steps += other._steps
-        self._lookups += other._lookups
-        self._prompt_tokens += other._prompt_tokens
-        self._local_hits += other._local_hits
-        self._external_hits += other._external_hits
-        self._omitted_ids += other._omitted_ids
-        self._preemptions = _sum(self._preemptions, other._preemptions)
-        self._recomputed = _sum(self._recomputed, other._recomputed)
-        self._sampled = _sum(self._sampled, other._sampled)
-        self._peak_kv_use = _largest(self._peak_kv_use, other._peak_kv_use)
-        self._peak_dram_use = _largest(self._peak_dram_use, other._peak_dram_use)
+        for mine, theirs in zip(self._counters, other._counters, strict=True):
+            mine.join(theirs)
+
+    @property
+    def _counters(self) -> tuple[Any, ...]:
+        """Everything that several engines' are joined to, by ``join``."""
+        return (
+            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._arrivals),
+            *(self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
+        )
 
     # ---- facts
 
@@ -135,10 +149,10 @@ class ReportBuilder:
     def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
         """Add a request's hits."""
         if record.total_prompt_tokens is not None:
-            self._lookups += 1
-            self._prompt_tokens += record.total_prompt_tokens
-            self._local_hits += record.local_hit_tokens or 0
-            self._external_hits += record.external_hit_tokens or 0
+            self._totals.lookups += 1
+            self._totals.prompt_tokens += record.total_prompt_tokens
+            self._totals.local_hits += record.local_hit_tokens or 0
+            self._totals.external_hits += record.external_hit_tokens or 0
 
     def step_decided(self, facts: StepFacts) -> None:
         """Add a step."""
@@ -146,7 +160,7 @@ class ReportBuilder:
         self._add_time_lost(facts.ts)
         if facts.outcome is not None:
             self._held = facts
-        self._steps += 1
+        self._totals.steps += 1
         self._first = self._first or facts
         self._last = facts
         if facts.ts is not None and self._end is not None:
@@ -154,9 +168,9 @@ class ReportBuilder:
         self._note_moment(facts.ts)
         verdict = classify(facts)
         self._bucket = verdict.bucket
-        self._buckets[verdict.bucket] += 1
+        self._totals.buckets[verdict.bucket] += 1
         if verdict.reason is not None:
-            self._reasons[verdict.reason] += 1
+            self._totals.reasons[verdict.reason] += 1
             self._agreement.add(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
@@ -191,7 +205,7 @@ class ReportBuilder:
         """Steps of which every one counts alike, but for free blocks and moments."""
         count, moments = len(steps.moments), steps.moments
         self._add_repeats()
-        self._sampled = (self._sampled or 0) + count * steps.sampled
+        self._totals.sampled = (self._totals.sampled or 0) + count * steps.sampled
         for seconds in steps.seconds:
             self._busy_seconds += seconds
         self._latencies.steps_completed(moments, steps.sampled)
@@ -202,7 +216,7 @@ class ReportBuilder:
         self._count_verdicts(steps, 0, count - 1)
         last = steps.step(count - 1)
         self._held = None if last.outcome is None else last
-        self._steps += count
+        self._totals.steps += count
         self._note_moment(moments[-1])
         least = min(steps.free_blocks)
         self._add_gauges(last if least == last.free_blocks else msgspec.structs.replace(last, free_blocks=least), count)
@@ -219,9 +233,9 @@ class ReportBuilder:
         alike = (verdict.bucket, verdict.reason) == (other.bucket, other.reason)
         for each, times in ((verdict, last - first + 1),) if alike else ((verdict, 1), (other, 1)):
             self._bucket = each.bucket
-            self._buckets[each.bucket] += times
+            self._totals.buckets[each.bucket] += times
             if each.reason is not None:
-                self._reasons[each.reason] += times
+                self._totals.reasons[each.reason] += times
                 self._agreement.add(each, steps.like.outcome, times)
 
     def _freed(self, steps: RepeatedFacts, index: int) -> StepFacts:
@@ -232,8 +246,8 @@ class ReportBuilder:
         times, self._repeats = self._repeats, 0
         if times and self._last is not None:
             step, ts = self._last_repeat
-            self._steps += times
-            self._buckets[self._bucket] += times
+            self._totals.steps += times
+            self._totals.buckets[self._bucket] += times
             self._last = msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=self._least_free)
             self._note_moment(ts)
             self._add_gauges(self._last, times)
@@ -246,19 +260,19 @@ class ReportBuilder:
         if facts.num_waiting is not None:
             self._waiting.add(facts.num_waiting, times)
         if facts.free_blocks is not None and facts.total_blocks:
-            self._peak_kv_use = max(self._peak_kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
+            self._peaks.kv_use = max(self._peaks.kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
         if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
-            self._peak_dram_use = max(self._peak_dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
+            self._peaks.dram_use = max(self._peaks.dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
         if facts.num_preempted is not None:
-            self._preemptions = (self._preemptions or 0) + facts.num_preempted * times
+            self._totals.preemptions = (self._totals.preemptions or 0) + facts.num_preempted * times
         if facts.recomputed_tokens is not None:
-            self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens * times
-        self._omitted_ids += facts.omitted_ids * times
+            self._totals.recomputed = (self._totals.recomputed or 0) + facts.recomputed_tokens * times
+        self._totals.omitted_ids += facts.omitted_ids * times
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         """Add what a step produced."""
         if sampled is not None:
-            self._sampled = (self._sampled or 0) + sampled
+            self._totals.sampled = (self._totals.sampled or 0) + sampled
         self._busy_seconds += seconds or 0.0
         self._latencies.step_completed(ts, sampled)
         self._symptoms.completed(step, seconds)
@@ -314,12 +328,12 @@ class ReportBuilder:
         timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
         report = Report(
             header=self._header(source, notes, requests=self._arrivals.arrived if known else 0),
-            steps=self._steps,
+            steps=self._totals.steps,
             requests=self._arrivals.arrived if known else None,
             requests_finished=finished,
             finish_reasons=dict(sorted(latencies.finish_reasons.items())),
-            buckets={bucket.value: self._buckets[bucket] for bucket in Bucket},
-            reasons={reason.value: self._reasons[reason] for reason in StepReason},
+            buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
+            reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
@@ -332,15 +346,17 @@ class ReportBuilder:
             itl_ms=itl,
             itl_requests=itl_requests,
             tpot_requests=latencies.num_with_tpot,
-            prefix_hit_rate=HitRate(self._hit_rate(self._local_hits), self._hit_rate(self._external_hits)),
-            prefix_lookups=self._lookups,
-            preemptions=self._preemptions,
-            recomputed_tokens=self._recomputed if reconstructed else self._recomputed or 0,
+            prefix_hit_rate=HitRate(
+                self._hit_rate(self._totals.local_hits), self._hit_rate(self._totals.external_hits)
+            ),
+            prefix_lookups=self._totals.lookups,
+            preemptions=self._totals.preemptions,
+            recomputed_tokens=self._totals.recomputed if reconstructed else self._totals.recomputed or 0,
             token_budget_use=self._budget_use.spread(),
             running=self._running.spread(),
             waiting=self._waiting.spread(),
-            peak_kv_use=self._peak_kv_use,
-            peak_dram_use=self._peak_dram_use,
+            peak_kv_use=self._peaks.kv_use,
+            peak_dram_use=self._peaks.dram_use,
             output_tokens=output_tokens,
             duration_s=duration,
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
@@ -356,7 +372,7 @@ class ReportBuilder:
             self.start,
             self._first,
             self._last,
-            steps=self._steps,
+            steps=self._totals.steps,
             jobs=len(self.jobs),
             max_running=self._running.max,
             request_records=notes.request_records if notes is not None else 0,
@@ -372,7 +388,7 @@ class ReportBuilder:
     @property
     def busy_seconds(self) -> float | None:
         """Time in steps; None where the trace does not hold every step, or does not tell how long they took."""
-        if self._every_n > 1 or (self._sampled is None and self._steps):
+        if self._every_n > 1 or (self._totals.sampled is None and self._totals.steps):
             return None
         return self._busy_seconds
 
@@ -407,8 +423,8 @@ class ReportBuilder:
         return self._end - self._first.ts
 
     def _output_tokens(self, reconstructed: bool) -> int | None:
-        if self._sampled is not None and self._every_n == 1:
-            return self._sampled
+        if self._totals.sampled is not None and self._every_n == 1:
+            return self._totals.sampled
         return None if reconstructed or not self._latencies.finished else self._latencies.output_tokens
 
     @property
@@ -421,7 +437,7 @@ class ReportBuilder:
         return is_at_step_limit(self.start, first, last)
 
     def _hit_rate(self, hits: int) -> float | None:
-        return hits / self._prompt_tokens if self._prompt_tokens else None
+        return hits / self._totals.prompt_tokens if self._totals.prompt_tokens else None
 
     def _reading_gaps(self, notes: ReadNotes | None) -> ReadingGaps:
         limited = notes is not None and self._is_at_step_limit
@@ -434,20 +450,10 @@ class ReportBuilder:
             duplicate_records=notes.duplicate_records,
             late_records=notes.late_records,
             unmatched_request_records=notes.unmatched_request_records,
-            omitted_ids=self._omitted_ids,
+            omitted_ids=self._totals.omitted_ids,
             sampled_every=self._every_n,
             step_limit_reached=limited,
         )
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
-    """The sum of what is known."""
-    return b if a is None else a + (b or 0)
-
-
-def _largest(a: float | None, b: float | None) -> float | None:
-    """The larger of what is known."""
-    return max((each for each in (a, b) if each is not None), default=None)
 
 
 def _per(count: int | None, seconds: float | None) -> float | None:

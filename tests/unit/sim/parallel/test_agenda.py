@@ -38,9 +38,13 @@ def test_events_are_those_of_all_engines_asked_every_time(name: str, monkeypatch
 
 def test_an_event_costs_as_much_with_many_engines_as_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    wakes_at = Rank.wakes_at.fget
-    assert wakes_at is not None
-    monkeypatch.setattr(Rank, "wakes_at", property(lambda rank: looks.append(rank.rank) or wakes_at(rank)))
+    wakes_at = vars(Rank)["wakes_at"].fget
+
+    def looked_at(rank: Rank) -> Any:
+        looks.append(rank.rank)
+        return wakes_at(rank)
+
+    monkeypatch.setattr(Rank, "wakes_at", property(looked_at))
 
     def looks_per_step(engines: int) -> float:
         looks.clear()
