@@ -89,3 +89,18 @@ def test_yarn_counts_from_the_original_length_in_0_22() -> None:
         model_from_config(raw, name="m", where="m", vllm_version=each).max_model_len for each in ("0.22", "0.33")
     ]
     assert lengths == [65_536, LLAMA["max_position_embeddings"]]
+
+
+def test_what_modelopt_wrote_beside_a_file_counts_where_the_file_says_nothing(tmp_path: Path) -> None:
+    beside = {"producer": {"name": "modelopt", "version": "0.23.0"}, "quantization": {"quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    file = write(tmp_path, LLAMA)
+    assert [read_model_file(each).quantization for each in (file, tmp_path)] == ["modelopt", "modelopt"]
+    write(tmp_path, {**LLAMA, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}})
+    assert read_model_file(tmp_path).quantization == "fp8"
+
+
+def test_a_section_by_the_name_that_compressed_tensors_once_had(tmp_path: Path) -> None:
+    section = json.loads(json.dumps(config_of("llama-3.1-8b-w4a16")[2]["quantization_config"]))
+    old, new = ({**LLAMA, name: section} for name in ("compression_config", "quantization_config"))
+    assert read_model_file(write(tmp_path, old)) == read_model_file(write(tmp_path, new))

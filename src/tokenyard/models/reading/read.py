@@ -48,11 +48,26 @@ _PLAIN_ROPE = ("default", "llama3", "mrope", "proportional")
 def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
     """The JSON object in ``path``, or in the ``config.json`` of the folder ``path``, and the file it came from.
 
-    Where a folder has none, its ``params.json`` is read, as the ``config.json`` that it comes to.
+    Where a folder has none, its ``params.json`` is read, as the ``config.json`` that it comes to. Where a file says
+    nothing of a quantisation, what ModelOpt's earlier versions wrote beside it counts.
     """
     file = Path(path)
     if file.is_dir():
         file = next((each for name in ("config.json", PARAMS) if (each := file / name).is_file()), file / "config.json")
+    raw = _object_in(file)
+    if is_params(raw):
+        return file, config_of_params(raw, str(file))
+    beside = file.with_name(_QUANTIZED_BESIDE)
+    if file.name == "config.json" and raw.get("quantization_config") is None and beside.is_file():
+        raw = {**raw, "quantization_config": _object_in(beside)}
+    return file, raw
+
+
+_QUANTIZED_BESIDE = "hf_quant_config.json"
+
+
+def _object_in(file: Path) -> dict[str, Any]:
+    """The JSON object that a file holds. Raises ConfigError."""
     try:
         text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
         if is_nested_deeper(text, Bounds.from_env().nesting):
@@ -64,7 +79,7 @@ def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError("model", str(file), "must hold a JSON object")
-    return file, config_of_params(raw, str(file)) if is_params(raw) else raw
+    return raw
 
 
 def _decoded(text: bytes) -> Any:
@@ -250,7 +265,8 @@ def _reading(
     fields.passed_over("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype, pools=architecture in POOLING)
     within = fields.section("quantization_config")  # where both have one, that of the file counts
-    quant = read_quantization(outer.section("quantization_config") or within, chosen)
+    earlier = outer.section("compression_config")  # what compressed-tensors called it
+    quant = read_quantization(outer.section("quantization_config") or within or earlier, chosen)
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
 
