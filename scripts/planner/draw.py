@@ -102,7 +102,10 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
 
 _TWICE = ("IsaacForConditionalGeneration",)
 """Their files name the decoder's sizes in its section and around it."""
-_AS_GIVEN = ("DeepseekV41ForCausalLM", "HfMoondream", "Moondream3ForCausalLM", "MuseSparkForConditionalGeneration")
+_AS_GIVEN = (
+    "DeepseekV41ForCausalLM", "Dots3NoteForCausalLM", "HfMoondream", "Moondream3ForCausalLM",
+    "MuseSparkForConditionalGeneration",
+)  # fmt: skip
 """Their classes do not write what they read."""
 
 

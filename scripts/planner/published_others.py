@@ -129,10 +129,47 @@ _DEEPSEEK41_SIZES = {
     },
 }  # fmt: skip
 
-BORROWED = {"CohereAsrForConditionalGeneration": "cohere_asr", "HfMoondream": "moondream3"}
+_NOTE: dict[str, Any] = {
+    "hidden_size": 5120, "intermediate_size": 13_824, "moe_intermediate_size": 1536, "num_hidden_layers": 46,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1024, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": True,
+    "routed_scaling_factor": 1.0, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "hidden_act": "silu",
+    "rms_norm_eps": 1e-5, "vocab_size": 152_064, "max_position_embeddings": 524_288, "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 80_000_000.0}, "attention_gate_type": "headwise",
+    "swa_num_attention_heads": 64, "swa_num_key_value_heads": 64, "swa_q_lora_rank": 1024, "swa_kv_lora_rank": 1024,
+    "swa_qk_nope_head_dim": 192, "swa_qk_rope_head_dim": 64, "swa_v_head_dim": 128, "swa_rope_theta": 50_000.0,
+    "swa_attention_gate_type": "headwise", "sliding_window_size": 513, "apply_mla_qkv_lora_rescale": True,
+    "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "num_nextn_predict_layers": 1,
+    "layer_types": ["full_attention", *(["full_attention"] + ["sliding_attention"] * 3) * 11, "full_attention"],
+    "image_token_id": 151_660, "video_token_id": 151_680, "audio_token_id": 151_720, "pad_token_id": 151_659,
+    "vision_config": {
+        "embed_dim": 1536, "hidden_size": 5120, "intermediate_size": 4224, "moe_intermediate_size": 2112,
+        "num_hidden_layers": 42, "num_attention_heads": 24, "num_channels": 3, "patch_size": 14,
+        "spatial_merge_size": 2, "temporal_patch_size": 1, "use_bias": False, "use_qk_norm": True, "post_norm": True,
+        "pre_pixel_shuffle": True, "capacity_factor": 2.0, "router_scoring_func": "sigmoid", "router_scale": 1.0,
+        "adapter_type": "patch_merger", "adapter_in_dim": 1536, "adapter_out_dim": 5120, "adapter_merge_size": 2,
+        "pyramid_num_routed": [-1] * 25 + [*range(4, 64, 4), 64, 64],
+    },
+    "audio_config": {
+        "encoder_type": "dots", "use_conv2d_stem": True, "use_rope": True, "use_rms_norm": True, "use_causal": False,
+        "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10_000.0, "rope_type": "default"},
+        "merge_factor": 1, "chunk_seconds": 60, "sampling_rate": 16_000, "whisper_adapter_in_dim": 1280,
+        "whisper_adapter_out_dim": 5120, "whisper_config": {
+            "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "encoder_layers": 32,
+            "num_mel_bins": 128, "max_source_positions": 6000, "activation_function": "swiglu",
+        },
+    },
+}  # fmt: skip
+
+BORROWED = {
+    "CohereAsrForConditionalGeneration": "cohere_asr", "Dots3NoteForCausalLM": "dots3_note",
+    "HfMoondream": "moondream3",
+}  # fmt: skip
 """Architecture -> model_type whose class reads its files."""
 
 FIELDS: dict[str, dict[str, Any]] = {
+    "Dots3NoteForCausalLM": _NOTE,
     "DeepseekV41ForCausalLM": {
         "quantization_config": {
             "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32], "scale_fmt": "ue8m0",
@@ -216,6 +253,19 @@ _MOONDREAM_SIZES = {
 }
 _PREFIX = {"causal_vision_prefix": True, "add_cross_attention": False}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "Dots3NoteForCausalLM": {
+        "small": {
+            "hidden_size": 2048, "intermediate_size": 4096, "moe_intermediate_size": 512, "num_hidden_layers": 11,
+            "num_attention_heads": 32, "num_key_value_heads": 32, "swa_num_attention_heads": 16, "vocab_size": 50_000,
+            "n_routed_experts": 32, "layer_types": _NOTE["layer_types"][:11], "first_k_dense_replace": 2,
+            "q_lora_rank": 512, "sliding_window_size": 257,
+        },
+        "large": {
+            "num_hidden_layers": 20, "layer_types": _NOTE["layer_types"][:20], "n_shared_experts": 2,
+            "attention_gate_type": "elementwise", "swa_attention_gate_type": "elementwise", "vocab_size": 100_000,
+            "num_attention_heads": 64, "num_key_value_heads": 64, "n_routed_experts": 64,
+        },
+    },
     "DeepseekV41ForCausalLM": _DEEPSEEK41_SIZES,
     "CohereAsrForConditionalGeneration": {
         "small": _cohere_asr(512, 2048, 4, 8000, 640, 12), "large": _cohere_asr(1536, 6144, 16, 32_000, 1536, 32),
@@ -319,6 +369,7 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
 """The whole file, where no class reads it."""
 
 FILES: dict[str, dict[str, Any]] = {
+    "Dots3NoteForCausalLM": {"added_tokens.json": {"<|imgpad|>": 151_660}},
     "MoonshotKimiaForCausalLM": {
         "whisper-large-v3/config.json": {
             "model_type": "whisper", "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,

@@ -181,7 +181,7 @@ def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
     if model.attention_first:
         mixers.sort(key=lambda mixer: isinstance(mixer, StateSpace))
     caches = [cache for mixer in mixers for cache in _caches(model, mixer, settings, block_size, attention_page)]
-    if any(cache.kind is GroupKind.CIRCULAR_BUFFER for cache in caches):
+    if any(cache.kind is GroupKind.CIRCULAR_BUFFER or (cache.is_latent and cache.window) for cache in caches):
         return [replace(cache, packed=True) for cache in caches]
     return caches
 
@@ -227,7 +227,7 @@ def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int,
         # FlashInfer, on Blackwell's large GPUs, reads plain fp8.
         if mixer.indexer is not None and dtype.startswith("fp8") and capability[0] != _BLACKWELL:
             return SPARSE_FP8_BYTES
-        return int(mixer.latent_size * kv_element_bytes(dtype))
+        return int(mixer.stored_size * kv_element_bytes(dtype))
     elements = mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * mixer.vectors_per_token
     return int(elements * kv_element_bytes(dtype))
 
@@ -256,12 +256,15 @@ def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, setting
 def _latent_caches(
     mixer: LatentAttention, dtype: str, block_size: int, settings: CacheSettings
 ) -> Iterator[LayerCache]:
+    row = _token_bytes(mixer, dtype, 1, settings.compute_capability)
     cache = LayerCache(
-        kind=GroupKind.FULL,
+        kind=GroupKind.SLIDING_WINDOW if mixer.window else GroupKind.FULL,
         block_size=block_size,
-        page_bytes=block_size * _token_bytes(mixer, dtype, 1, settings.compute_capability),
-        shape=(1, mixer.latent_size),
+        page_bytes=block_size * row,
+        shape=(1, mixer.stored_size),
+        window=mixer.window,
         is_latent=True,
+        alignment=row if mixer.kept_size else 1,  # its kernels take a block to be whole rows
     )
     if mixer.indexer is not None and mixer.indexer.ring is not None:
         yield from _with_joined_keys(cache, mixer.indexer.ring, settings)

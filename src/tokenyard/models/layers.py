@@ -158,7 +158,7 @@ class LayerSpec:
     def attends_to_all(self) -> bool:
         """Whether its tokens see every token before them."""
         return any(
-            isinstance(mixer, LatentAttention)
+            (isinstance(mixer, LatentAttention) and not mixer.window)
             or (isinstance(mixer, SoftmaxAttention) and mixer.attends is Attends.FULL)
             for mixer in self.mixers
         )

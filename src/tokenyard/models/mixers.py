@@ -173,6 +173,10 @@ class LatentAttention:
     q_lora_rank: int = 0
     """Width of the compressed queries; 0: one projection, as in DeepSeek-V2-Lite."""
     indexer: Indexer | None = None
+    window: int = 0
+    """Tokens of the window, itself included; 0: it sees every token before it."""
+    kept_size: int = 0
+    """Elements that a token has in a block, where that is more than it needs: as many as in other layers (Dots 3)."""
     output_gate: bool = False
     """A gate as wide as the heads' values, with a projection of its own (Hunyuan 4)."""
     both_ways: bool = False
@@ -185,13 +189,19 @@ class LatentAttention:
         for field in ("hidden_size", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"):
             require_int(field, getattr(self, field), 1)
         require_int("qk_rope_head_dim", self.qk_rope_head_dim, 0)
-        require_int("q_lora_rank", self.q_lora_rank, 0)
+        for field in ("q_lora_rank", "window", "kept_size"):
+            require_int(field, getattr(self, field), 0)
         require_int("extra_parameters", self.extra_parameters, 0)
 
     @property
     def latent_size(self) -> int:
         """Elements kept per token: ``kv_lora_rank`` + ``qk_rope_head_dim``."""
         return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def stored_size(self) -> int:
+        """Elements that a token has in a block."""
+        return max(self.kept_size, self.latent_size)
 
     def num_parameters(self, tp: int = 1) -> int:
         """Down projections are on every GPU; what belongs to heads is shared out."""

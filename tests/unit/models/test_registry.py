@@ -104,11 +104,13 @@ def test_embeddings_of_n_grams_are_in_the_layers_that_are_named() -> None:
         ("each[i + 1].head_dim or 7", 7),
         ("-(-10 // 4) * 4", 12),
         ("max(hidden // heads, 3)", 8),
+        ("sum_positive(pyramid) - len_positive(pyramid)", 5),
     ],
 )
 def test_an_expression_comes_to_this(expression: str, value: object) -> None:
     raw = {
         "num_attention_heads": 8, "hidden_size": 64, "flag": True, "chosen": [1, 2], "kinds": ["dense", "sparse"],
+        "pyramid": [-1, -1, 3, 4],
         "each": {"01": {"head_dim": 512}},
     }  # fmt: skip
     names = {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads=heads", "hidden": "hidden_size"}

@@ -2,7 +2,8 @@
 
 "num_key_value_heads=heads"      the field; where it is missing, what the expression behind ``=`` comes to
 "n_embd|hidden_size"             the first of these fields that is there, and an error where none is
-"(i + 1) % 4 == 0 and experts"   arithmetic, comparisons, min, max and len as Python writes them, over names that the
+"(i + 1) % 4 == 0 and experts"   arithmetic, comparisons, min, max, sum and len as Python writes them (and those of
+                                 the positive numbers of a list: len_positive, sum_positive), over names that the
                                  table has for every model (``hidden``, ``heads``, ...), fields (0 where they are
                                  missing) and what the caller binds (``i``, the number of a layer)
 """
@@ -31,6 +32,12 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.NotIn: lambda item, items: item not in _items(items),
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
+_OF_ITEMS: dict[str, Callable[[Any], int]] = {
+    "len": len,
+    "sum": lambda items: sum(map(_number, items)),
+    "len_positive": lambda items: sum(_number(each) > 0 for each in items),
+    "sum_positive": lambda items: sum(max(_number(each), 0) for each in items),
+}
 _MOST = 1 << 62
 """No count of parameters comes near it."""
 
@@ -129,11 +136,9 @@ class Expressions:
 
     def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
         assert isinstance(node.func, ast.Name)
-        if node.func.id in ("len", "sum"):
+        if node.func.id in _OF_ITEMS:
             items = self._walk(node.args[0], bound)
-            if node.func.id == "sum":
-                return sum(map(_number, _items(items)))
-            return len(items if isinstance(items, dict) else _items(items))
+            return _OF_ITEMS[node.func.id](items if isinstance(items, dict) else _items(items))
         return _FUNCTIONS[node.func.id](*(_number(self._walk(each, bound)) for each in node.args))
 
     def _boolop(self, node: ast.BoolOp, bound: Mapping[str, Any]) -> Any:

@@ -191,16 +191,21 @@ class Latent:
     output_gate: Fill = False
     both_ways: bool = False
     """Over all of a prompt: nothing is kept."""
+    named: str = ""
+    """What its fields' names begin with, where layers of two kinds have sizes of their own."""
+    window: Fill = 0
+    kept_size: Fill = 0
     extra: Fill = 0
     module: str = "self_attn"
 
     def build(self, reader: Reader, module: str, i: int) -> LatentAttention:
         """The attention of layer ``i``."""
         fields, count = reader.reading.fields, reader.values.count
-        fields.passed_over("num_key_value_heads", "head_dim", "qk_head_dim")
-        if fields.get("kv_lora_rank") is None:
-            raise fields.missing("kv_lora_rank", "this family without latent attention is not modelled")
-        rank, query_rank = fields.count("kv_lora_rank"), count("q_lora_rank")
+        named = self.named
+        fields.passed_over(f"{named}num_key_value_heads", "head_dim", "qk_head_dim")
+        if fields.get(f"{named}kv_lora_rank") is None:
+            raise fields.missing(f"{named}kv_lora_rank", "this family without latent attention is not modelled")
+        rank, query_rank = fields.count(f"{named}kv_lora_rank"), count(f"{named}q_lora_rank")
         topk = count(self.indexer, i=i)
         indexer = None
         if topk:
@@ -209,12 +214,14 @@ class Latent:
             indexer = Indexer(num_heads=heads, head_size=size, topk=topk, ring=ring)
         return LatentAttention(
             hidden_size=reader.values.name("hidden"),
-            num_heads=reader.values.name("heads"),
+            num_heads=fields.count(f"{named}num_attention_heads") if named else reader.values.name("heads"),
             kv_lora_rank=rank,
-            qk_nope_head_dim=fields.count("qk_nope_head_dim"),
-            qk_rope_head_dim=fields.count("qk_rope_head_dim", low=0),
-            v_head_dim=fields.count("v_head_dim"),
+            qk_nope_head_dim=fields.count(f"{named}qk_nope_head_dim"),
+            qk_rope_head_dim=fields.count(f"{named}qk_rope_head_dim", low=0),
+            v_head_dim=fields.count(f"{named}v_head_dim"),
             q_lora_rank=query_rank,
+            window=count(self.window),
+            kept_size=count(self.kept_size),
             indexer=indexer,
             output_gate=bool(count(self.output_gate)),
             both_ways=self.both_ways,

@@ -1,13 +1,13 @@
-"""Rows of models whose decoder or encoder is of their own kind: documents (Nemotron Parse) and Moondream 3."""
+"""Rows of models whose decoder or encoder is of their own kind: Nemotron Parse (documents), Moondream 3, Dots 3."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Latent
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import LLAMA
-from tokenyard.models.reading.rows_experts import MIMO2, STEP3P5
+from tokenyard.models.reading.rows_experts import DEEPSEEK, MIMO2, STEP3P5
 from tokenyard.models.reading.rows_recent import STEP_VISION
 from tokenyard.models.reading.rows_sound import WHISPER_ATTENTION
 from tokenyard.models.reading.rows_towers import VIT
@@ -139,7 +139,59 @@ MIMO2_OMNI = varied(
 )
 STEP3P7 = varied(STEP3P5, towers=STEP_VISION.towers, harmless_around=("hidden_size", *STEP_VISION.harmless_around))
 
+
+# a gate of one number a head, which every GPU has whole, or one as wide as the heads' values
+_HEADWISE = "(hidden * {heads} if {named}attention_gate_type == 'headwise' else 0) + {named}qk_rope_head_dim"
+DOTS3_NOTE = varied(
+    DEEPSEEK,
+    mixers={
+        "full_attention": (
+            Latent(
+                indexer="index_topk",
+                kept_size="swa_kv_lora_rank + swa_qk_rope_head_dim",  # rows as long as where there is a window
+                output_gate="attention_gate_type != 'headwise'",
+                extra=_HEADWISE.format(named="", heads="heads"),
+            ),
+        ),
+        "sliding_attention": (
+            Latent(
+                named="swa_",
+                indexer=0,
+                window="sliding_window_size",
+                output_gate="swa_attention_gate_type != 'headwise'",
+                extra=_HEADWISE.format(named="swa_", heads="swa_num_attention_heads"),
+            ),
+        ),
+    },
+    harmless=(*DEEPSEEK.harmless, "apply_mla_qkv_lora_rescale"),
+    towers=(
+        # a pyramid: ever more experts in the later blocks; every GPU has all of it
+        Tower(
+            replicated="n * (4 * h * h + 2 * h + (2 * (h // num_attention_heads) if use_qk_norm else 0))"
+            " + 3 * h * (intermediate_size * (n - len_positive(pyramid_num_routed))"
+            " + moe_intermediate_size * sum_positive(pyramid_num_routed)) + h * sum_positive(pyramid_num_routed)"
+            " + pixels * h + 3 * h + 2 * adapter_in_dim + joined * joined + joined + joined * adapter_out_dim"
+            " + adapter_out_dim",
+            names={"h": "embed_dim", "joined": "adapter_in_dim * adapter_merge_size * adapter_merge_size"},
+        ),
+        Tower(
+            kind="audio",
+            section="audio_config",
+            blocks=0,
+            replicated="whisper_config.encoder_layers * (4 * h * h + 3 * w * h + 2 * w + 7 * h)"
+            " + 18 * down * down + 12 * down + h * down * (whisper_config.num_mel_bins // 8) + h"
+            " + whisper_adapter_in_dim * (whisper_adapter_out_dim + 2)"
+            " + whisper_adapter_out_dim * (whisper_adapter_out_dim + 2)",
+            names={
+                "h": "whisper_config.d_model + 0", "w": "whisper_config.encoder_ffn_dim + 0",
+                "down": "downsample_hidden_size=480",
+            },
+        ),
+    ),
+)  # fmt: skip
+
 ROWS = {
+    "Dots3NoteForCausalLM": DOTS3_NOTE,
     "KananaVForConditionalGeneration": KANANA_V,
     "MiMoV2OmniForCausalLM": MIMO2_OMNI,
     "Step3p7ForConditionalGeneration": STEP3P7,

@@ -27,6 +27,7 @@ COMPILED = [
     "vllm._flashmla_C",
     "vllm._flashmla_extension_C",
     "vllm.cumem_allocator",
+    "vllm.third_party.deep_gemm",
     "vllm.third_party.flashmla",
     "cutlass",
     "deep_gemm",
