@@ -12,8 +12,8 @@ import pytest
 from tests.browser.conftest import ARRIVED_MS, groups_shown
 from tests.integration.command import call
 
-from tokenyard.explain.render.units import count, milliseconds
 from tokenyard.explain.report.summary import summarize
+from tokenyard.units import count, milliseconds
 from viewer_sample import PRESSURE, crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect

@@ -11,7 +11,7 @@ import pytest
 from tests.browser.conftest import groups_shown, settled
 from tests.integration.command import call
 
-from tokenyard.explain.render.units import count, duration, milliseconds, percent
+from tokenyard.units import count, duration, milliseconds, percent
 from viewer_sample import PRESSURE, crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect

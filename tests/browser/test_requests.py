@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import replay, until
 
-from tokenyard.explain.render.units import milliseconds
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why
+from tokenyard.units import milliseconds
 from viewer_sample import crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import until
 
-from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.units import duration
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import replay
 
-from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.summary import summarize
+from tokenyard.units import duration
 from viewer_sample import crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect

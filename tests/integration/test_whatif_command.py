@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.integration.command import call
 
-from tokenyard.explain.render.units import milliseconds
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.units import milliseconds
 
 FLAGS = ("--limit", "3", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
 SAME_TIMES = ("--latency", "constant:0.02", "--no-async-scheduling", "--max-model-len", "8192", "--advice", "none")

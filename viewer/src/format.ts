@@ -1,4 +1,4 @@
-/** Numbers made readable, with the wording of `tokenyard report` (explain/render/units.py): the page and the terminal agree. */
+/** Numbers made readable, with the wording of `tokenyard report` (units.py): the page and the terminal agree. */
 
 const DASH = "–";
 

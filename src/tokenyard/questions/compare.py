@@ -23,7 +23,6 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
@@ -43,6 +42,7 @@ from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.traffic import Progress
 from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.units import count_of
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 

@@ -13,8 +13,8 @@ from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import gigabytes
 from tokenyard.questions.scenario import settings_of
+from tokenyard.units import gigabytes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What vLLM does not measure when it starts. It measures a whole step of prompts and a whole batch that is sampled with

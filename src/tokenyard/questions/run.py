@@ -25,7 +25,6 @@ from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_o
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
-from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
@@ -63,6 +62,7 @@ from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.units import duration
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 from tokenyard.workload.stretches import busiest_part

@@ -25,7 +25,6 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.kept import contents_of
@@ -36,6 +35,7 @@ from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measu
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
 from tokenyard.sim.extent import Extent
+from tokenyard.units import count_of
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
 

@@ -14,6 +14,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TurnOrder
+from tokenyard.units import duration
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, Stamp
@@ -33,7 +34,7 @@ from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload
-from tokenyard.workload.stretches import remarks_on_pauses, span_text
+from tokenyard.workload.stretches import remarks_on_pauses
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files a workload is read from: one, several, or those that fit a pattern.
@@ -81,7 +82,7 @@ def _limit_remarks(arrivals: Sequence[tuple[float, object]], limit: int | None) 
     if limit is None or limit >= len(arrivals):
         return []
     last, whole = arrivals[limit - 1][0], arrivals[-1][0]
-    said = f", {span_text(last)} of {span_text(whole)}; what comes later was" if whole else "; the others were"
+    said = f", {duration(last)} of {duration(whole)}; what comes later was" if whole else "; the others were"
     return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from tokenyard.units import duration
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -44,22 +45,13 @@ def remarks_on_pauses(workload: Workload) -> list[Remark]:
     pauses = pauses_in(workload)
     if not pauses or any(each.code == "pauses" for each in workload.remarks):
         return []
-    whole = span_text(max(each.arrival_time for each in workload))
+    whole = duration(max(each.arrival_time for each in workload))
     longest = max(pauses, key=lambda each: each.lasts)
-    said = f"nothing arrives for {span_text(longest.lasts)}, from {span_text(longest.start)} on, of {whole} in all"
+    said = f"nothing arrives for {duration(longest.lasts)}, from {duration(longest.start)} on, of {whole} in all"
     if len(pauses) > 1:
-        total = f"{span_text(sum(each.lasts for each in pauses))} of {whole} in all"
-        said = f"nothing arrives in {len(pauses):,} pauses, {total} (the longest: {span_text(longest.lasts)})"
+        total = f"{duration(sum(each.lasts for each in pauses))} of {whole} in all"
+        said = f"nothing arrives in {len(pauses):,} pauses, {total} (the longest: {duration(longest.lasts)})"
     return [Remark("pauses", f"{said}: rates over all of it are below those of busy times", warning=True)]
-
-
-def span_text(seconds: float) -> str:
-    """A length of time in words: 17 s, 8.2 min, 2.5 h."""
-    return next(
-        f"{seconds / unit:,.{0 if unit == 1 else 1}f} {name}"
-        for unit, name in ((3600, "h"), (60, "min"), (1, "s"))
-        if seconds >= unit or unit == 1
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.render.units import (
+from tokenyard.explain.report.figures import LatencyFigures, Series, StepFigures
+from tokenyard.explain.report.report import infer_gpu, kv_bytes
+from tokenyard.redaction import plain
+from tokenyard.trace.schema import TraceStart
+from tokenyard.units import (
     changes_for_clients,
     count,
     count_of,
@@ -19,10 +23,6 @@ from tokenyard.explain.render.units import (
     short_count,
     shorten,
 )
-from tokenyard.explain.report.figures import LatencyFigures, Series, StepFigures
-from tokenyard.explain.report.report import infer_gpu, kv_bytes
-from tokenyard.redaction import plain
-from tokenyard.trace.schema import TraceStart
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ export function count(value: number | null): string {
   return value === null ? "-" : Math.round(value).toLocaleString("en-US");
 }
 
-/** 950, 342K, 1.5M: as `short_count` of src/tokenyard/explain/render/units.py. */
+/** 950, 342K, 1.5M: as `short_count` of src/tokenyard/units.py. */
 export function shortCount(value: number): string {
   let number = value;
   let unit = "";

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenyard.explain.render.units import duration
 from tokenyard.files import packaged
 from tokenyard.redaction import plain
+from tokenyard.units import duration
 from tokenyard.vocabulary import Reason
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
-from tokenyard.explain.render.units import milliseconds, percent
 from tokenyard.explain.report.classes import Classes, ClassFigures
 from tokenyard.redaction import plain
+from tokenyard.units import milliseconds, percent
 
 _FIGURES = ("requests", "TTFT p50", "p95", "TPOT p95", "E2E p95")
 _NAME = 12

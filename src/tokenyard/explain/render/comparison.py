@@ -27,7 +27,10 @@ from tokenyard.explain.compare.first_difference import (
 )
 from tokenyard.explain.held_back import meaning_of
 from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
-from tokenyard.explain.render.units import (
+from tokenyard.explain.report.report import Header
+from tokenyard.redaction import plain
+from tokenyard.trace.facts import held_by_reason
+from tokenyard.units import (
     CLIENT_FIGURES,
     changes_for_clients,
     count,
@@ -36,9 +39,6 @@ from tokenyard.explain.render.units import (
     percent,
     shorten,
 )
-from tokenyard.explain.report.report import Header
-from tokenyard.redaction import plain
-from tokenyard.trace.facts import held_by_reason
 from tokenyard.vocabulary import PLACES, Place
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from tokenyard.explain.render.units import count, duration, milliseconds, percent
 from tokenyard.explain.report.figures import LatencyFigures
+from tokenyard.units import count, duration, milliseconds, percent
 
 if TYPE_CHECKING:
     from tokenyard.explain.report.report import Report

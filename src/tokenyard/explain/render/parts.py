@@ -13,12 +13,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.advice.rules import Advice, Trial
-from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
 from tokenyard.explain.report.slo import Goodput, Objective
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
+from tokenyard.units import count, duration, milliseconds, percent, shorten
 from tokenyard.vocabulary import reason_meaning
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ from tokenyard.explain.render.parts import (
     replicas_of,
     table_of,
 )
-from tokenyard.explain.render.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
+from tokenyard.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
 
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from tokenyard.explain.held_back import meaning_of
 from tokenyard.explain.render.parts import fitting, print_section, table_of
-from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
 from tokenyard.explain.why.why import ReasonShare, Span, Why
 from tokenyard.redaction import plain
 from tokenyard.trace.files import Partial
+from tokenyard.units import count, duration, percent, shorten
 from tokenyard.vocabulary import PLACES, Place, reason_meaning
 
 _SPANS_SHOWN = 30

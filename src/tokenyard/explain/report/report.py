@@ -12,7 +12,6 @@ from tokenyard.explain.held_back import Disagreements
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.slo import Goodput
@@ -22,6 +21,7 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
+from tokenyard.units import percent
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients saw who hang up after a time and ask again.

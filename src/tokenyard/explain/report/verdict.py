@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenyard.explain.render.units import duration, milliseconds, percent
 from tokenyard.redaction import plain
+from tokenyard.units import duration, milliseconds, percent
 from tokenyard.vocabulary import reason_meaning
 
 if TYPE_CHECKING:

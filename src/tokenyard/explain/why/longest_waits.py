@@ -11,11 +11,11 @@ import msgspec
 from tokenyard.explain.held_back import Cause
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.files import Partial
+from tokenyard.units import duration
 from tokenyard.vocabulary import Place, WaitState
 
 _LISTED = 10

@@ -16,7 +16,6 @@ from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.held_back import Cause
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
 from tokenyard.explain.why.waits import OpenWait
 from tokenyard.trace.export.chrome import ChromeWriter
@@ -27,6 +26,7 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace
 from tokenyard.trace.schema import KVNumbers
 from tokenyard.trace.steps import Step
+from tokenyard.units import duration
 from tokenyard.vocabulary import Place, Reason, WaitState
 
 WHY_VERSION = 1

@@ -7,9 +7,9 @@ from rich.table import Column
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.questions.metrics import ServedHour
 from tokenyard.redaction import plain
+from tokenyard.units import count, milliseconds, percent
 
 
 def print_metrics(told: ServedHour, console: Console) -> None:

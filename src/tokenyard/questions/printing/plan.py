@@ -10,7 +10,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
-from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.questions.planning.answer import (
     Goal,
     LargestLoad,
@@ -23,6 +22,7 @@ from tokenyard.questions.planning.answer import (
 )
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
+from tokenyard.units import count, milliseconds, percent
 
 _MOST_OF_THE_FRONT = 12
 _MOST_PROBLEMS = 5

@@ -7,8 +7,8 @@ from rich.table import Column
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.report import print_findings, print_run
-from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.questions.split import SplitReport
+from tokenyard.units import count, gigabytes, milliseconds, percent
 
 
 def _engines(number: int, side: str) -> str:

@@ -11,10 +11,10 @@ from rich.table import Column
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.questions.sweep import SweepResult
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
+from tokenyard.units import count, milliseconds, percent
 
 _SHOWN = 20
 """Rows that are printed, and problems; the table has all of them."""

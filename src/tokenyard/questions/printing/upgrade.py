@@ -10,9 +10,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import CLIENT_FIGURES, changes_for_clients, count_of, duration, percent
 from tokenyard.questions.upgrade import Moved, Upgrade
 from tokenyard.redaction import plain
+from tokenyard.units import CLIENT_FIGURES, changes_for_clients, count_of, duration, percent
 
 _MOST_SHOWN = 6
 """Requests of a step that are listed."""

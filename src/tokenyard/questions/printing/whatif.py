@@ -9,7 +9,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
 from tokenyard.explain.report.slo import Objective
 from tokenyard.questions.recorded.answer import (
     OF_CLASSES,
@@ -21,6 +20,7 @@ from tokenyard.questions.recorded.answer import (
     change_of,
 )
 from tokenyard.redaction import plain
+from tokenyard.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
 
 _SHOWN = (
     ("ttft_ms.mean", "TTFT, mean"),

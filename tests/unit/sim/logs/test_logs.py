@@ -474,7 +474,7 @@ def test_hours_without_requests_are_said_beside_the_rate(tmp_path: Path) -> None
     workload = read_workload(_busy(tmp_path, 0, 6 * 3600))
     told = next(each for each in workload.remarks if each.code == "pauses")
     assert told.warning
-    assert told.text.startswith("nothing arrives for 6.0 h, from 3.0 min on, of 6.0 h in all")
+    assert told.text.startswith("nothing arrives for 5 h 57 min, from 2 min 58 s on, of 6 h 02 min in all")
     facts = facts_of(workload)
     assert facts["requests_per_second"] == pytest.approx(120 / float(facts["seconds"]))
     assert facts["requests_per_second_between_pauses"] == pytest.approx(1 / 3, rel=0.05)
@@ -486,7 +486,7 @@ def test_hours_without_requests_are_said_beside_the_rate(tmp_path: Path) -> None
 def test_several_nights_are_pauses_and_a_quiet_log_has_none(tmp_path: Path) -> None:
     nights = read_workload(_busy(tmp_path, 0, 40_000, 80_000, 120_000, each=9))
     assert [round(each.lasts / 3600) for each in pauses_in(nights)] == [11, 11, 11]
-    assert "nothing arrives in 3 pauses, 33.3 h of 33.3 h in all" in " ".join(_said(nights))
+    assert "nothing arrives in 3 pauses, 33 h 18 min of 33 h 20 min in all" in " ".join(_said(nights))
     quiet = [{"created": 1.764e9 + 700 * i + (i * i) % 5, "usage": _usage(100 + i % 37, 10)} for i in range(60)]
     assert "pauses" not in _codes(read_workload(_file(tmp_path, _lines(*quiet))))
     drawn = read_workload(_busy(tmp_path, 0, 6 * 3600), load=LoadShape(request_rate=2.0))
@@ -497,6 +497,6 @@ def test_a_limit_says_how_much_of_a_log_it_leaves_out(tmp_path: Path) -> None:
     log = _busy(tmp_path, 0, 6 * 3600)
     workload = read_workload(log, limit=60)
     assert len(workload) == 60
-    assert "limit: the first 60 of 120 requests, 3.0 min of 6.0 h; what comes later was left out" in _said(workload)
+    assert "limit: the first 60 of 120 requests, 2 min 58 s of 6 h 02 min; what comes later was left out" in _said(workload)
     assert "pauses" not in _codes(workload), "it is in what was left out"
     assert "limit" not in _codes(read_workload(log, limit=120))
