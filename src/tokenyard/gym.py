@@ -44,7 +44,7 @@ _SHARES = np.linspace(0.0, 1.0, 5)
 """Tokens of the step that prompts may have."""
 
 
-class Seen:
+class AgentView:
     """The state of the scheduler before a step is decided, as the agent sees it."""
 
     __slots__ = ("now", "observation", "waited_s")
@@ -56,10 +56,10 @@ class Seen:
         """Request-seconds spent since the last step, by all requests that run or wait."""
 
 
-Reward = Callable[[Seen], float]
+Reward = Callable[[AgentView], float]
 
 
-def less_time(seen: Seen) -> float:
+def less_time(seen: AgentView) -> float:
     """Minus the request-seconds of a step: their sum over an episode is minus the sum of all end-to-end latencies."""
     return -seen.waited_s
 
@@ -74,7 +74,7 @@ class _Asks(Policy):
     reads_tokens = False
 
     def __init__(
-        self, seen: SimpleQueue[Seen | RunResult | BaseException], said: SimpleQueue[StepLimits | None]
+        self, seen: SimpleQueue[AgentView | RunResult | BaseException], said: SimpleQueue[StepLimits | None]
     ) -> None:
         self._seen, self._said = seen, said
         self._last = 0.0
@@ -99,7 +99,7 @@ def _decodes(request: Any) -> bool:
     return bool(request.num_computed_tokens >= request.num_prompt_tokens)
 
 
-def _seen(state: SchedulerState, now: float, last: float) -> Seen:
+def _seen(state: SchedulerState, now: float, last: float) -> AgentView:
     running, waiting = state.running, [*state.waiting, *state.skipped_waiting]
     longest = max((now - each.arrival_time for each in waiting), default=0.0)
     numbers = (
@@ -110,7 +110,7 @@ def _seen(state: SchedulerState, now: float, last: float) -> Seen:
         longest,
         now - last,
     )
-    return Seen(
+    return AgentView(
         now, np.minimum(np.array(numbers, np.float32), np.float32(_MOST)), (len(running) + len(waiting)) * (now - last)
     )
 
@@ -142,7 +142,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self.observation_space = spaces.Box(np.zeros_like(most), most)
         self._choices = [settled.max_num_seqs, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
-        self._seen: SimpleQueue[Seen | RunResult | BaseException] = SimpleQueue()
+        self._seen: SimpleQueue[AgentView | RunResult | BaseException] = SimpleQueue()
         self._said: SimpleQueue[StepLimits | None] = SimpleQueue()
         self._thread: Thread | None = None
 
@@ -166,7 +166,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self._thread = Thread(target=self._replay, args=(workload, arrivals, self._seen, self._said), daemon=True)
         self._thread.start()
         first = self._seen.get()
-        if not isinstance(first, Seen):
+        if not isinstance(first, AgentView):
             raise ConfigError("workload", workload, "it has no request") if isinstance(first, RunResult) else first
         return first.observation, {"now": first.now}
 

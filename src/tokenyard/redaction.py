@@ -12,7 +12,7 @@ from typing import Any
 # ---------------------------------------------------------------------------------------------------------------------
 # Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
 #
-# What is secret is told by the name of a setting (``--api-key``, ``HF_TOKEN``, ``{"password": ...}``) and, where
+# What is secret is known by the name of a setting (``--api-key``, ``HF_TOKEN``, ``{"password": ...}``) and, where
 # there is no name, by what such a value looks like. A name that only resembles one loses its value too: a report can
 # do without.
 

@@ -212,7 +212,7 @@ class Reason(StrEnum):
     )
     QUEUES_EMPTY = ReasonEntry(
         "queues_empty",
-        "Everybody who waited was looked at.",
+        "All requests that waited were looked at.",
         Family.HEALTHY,
         "Nothing in the scheduler: a request that did not run had not arrived.",
         ends=OutcomeKind.LOOP_ENDED,

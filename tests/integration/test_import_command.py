@@ -72,7 +72,7 @@ def test_a_report_says_beside_its_rates_how_long_nothing_ran(tmp_path: Path) -> 
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     outcome = call("run", path, *ON, "--trace", "trace", cwd=tmp_path)
-    assert "nothing arrives for 6.0 h" in " ".join(outcome.stderr.split())
+    assert "nothing arrives for 6 h 00 min" in " ".join(outcome.stderr.split())
     assert "6 h 00 min of it in one stretch without a step" in " ".join(outcome.stdout.split())
     told = json.loads(call("report", "trace", "--json", cwd=tmp_path).stdout)
     assert 6 * 3600 < told["longest_idle_s"] < told["duration_s"] < 6 * 3600 + 7 * 40

@@ -19,7 +19,7 @@ _OF_DEPLOYMENT = ("gpu", "latency", "replicas", "router", "vllm_version")
 
 
 def execute(flags: EmulateCommand) -> int:
-    """Serve until told to end; 0 then. Raises TokenyardError."""
+    """Serve until a signal ends it; 0 then. Raises TokenyardError."""
     try:
         from tokenyard.serve.emulate.listening import Listening, bound_to  # noqa: PLC0415 - an extra
         from tokenyard.serve.emulate.recording import recorder_of  # noqa: PLC0415

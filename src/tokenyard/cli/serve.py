@@ -12,7 +12,7 @@ _LONGEST_SHUTDOWN = 86_400
 
 
 def execute(flags: ServeCommand) -> int:
-    """Serve until told to end; 0 then, also where the model was still being loaded."""
+    """Serve until a signal ends it; 0 then, also where the model was still being loaded."""
     front = flags.front
     if not 0 <= front.port <= 65_535:
         raise ConfigError("port", front.port, "must be from 0 to 65535; 0 takes any that is free")
@@ -24,7 +24,7 @@ def execute(flags: ServeCommand) -> int:
         try:
             _serve(flags, ending)
         except ToldToEnd:
-            errors().print("[dim]Told to end before the model was loaded.[/]")
+            errors().print("[dim]Ended before the model was loaded.[/]")
     return 0
 
 

@@ -441,7 +441,7 @@ class DiskTier:
     cpu_blocks = None
 
     def __init__(self, stored: Container[bytes], on_stored: Callable[[bytes], object] | None = None) -> None:
-        """``on_stored`` is told of blocks that have been written: a replay, which writes none, puts them there."""
+        """``on_stored`` is notified of blocks that have been written: a replay, which writes none, puts them there."""
         self._there = stored
         self._on_stored = on_stored
         self._unfit: set[bytes] = set()

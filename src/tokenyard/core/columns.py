@@ -249,7 +249,7 @@ _MOST_ONES = len(_ones)
 
 
 def all_ones(column: IntArray) -> bool:
-    """Whether every entry is 1, as where everybody decodes."""
+    """Whether every entry is 1, as where all requests decode."""
     if not (_IS_COMPILED and _is_plain(column)):
         told = column.tobytes()
         size = len(told)
@@ -273,7 +273,7 @@ def same(one: IntArray, other: IntArray) -> bool:
 
 
 def are_within(numbers: IntArray, least: int, most: int) -> bool:
-    """Whether all entries, of any shape, are from ``least`` to ``most``; asked of every answer of a model."""
+    """Whether all entries, of any shape, are from ``least`` to ``most``; checked for every answer of a model."""
     if _IS_COMPILED and _is_walked(numbers):
         entries = numbers.data
         for i in range(numbers.count):  # type: ignore[attr-defined]  # noqa: SIM110 - as above

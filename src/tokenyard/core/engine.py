@@ -314,7 +314,7 @@ class EngineCore:
 
     @checked_call
     def step(self) -> EngineOutputs | None:
-        """Schedule a step if there is anybody to schedule, then take in the oldest output if it is due.
+        """Schedule a step if there is a request to schedule, then take in the oldest output if it is due.
 
         None: nothing was taken in, because there is nothing to do or because a further step is to be scheduled first.
         """
@@ -348,7 +348,7 @@ class EngineCore:
 
     @checked_call
     def fill(self) -> bool:
-        """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in.
+        """Schedule and begin a step if there is a request to schedule. True: the oldest output is due, take it in.
 
         With ``depth`` steps in flight nothing is scheduled.
         """

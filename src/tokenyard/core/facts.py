@@ -24,7 +24,7 @@ class ReleaseFacts:
     largest_budget_on_160_gib: bool = False
     """GPUs of 160 GiB and more have a larger default budget for a step."""
     hybrid_models_cache_prefixes: bool = False
-    """Models that keep states cache prefixes unless told not to."""
+    """Models that keep states cache prefixes unless a setting forbids it."""
     draft_models_schedule_ahead: bool = False
     """Async scheduling is the default beside a draft model."""
     all_drafts_schedule_ahead: bool = False

@@ -111,7 +111,7 @@ class SamplingParams:
     seed: int | None = None
     """Draws depend on it and the position alone, whichever requests share the batch; None: on the engine's own."""
     logprobs: int | None = None
-    """Likeliest tokens told with each output token, besides itself; -1: the whole vocabulary; None: nothing is told."""
+    """Likeliest tokens returned with each output token, besides itself; -1: the whole vocabulary; None: none."""
     logit_bias: Mapping[int, float] | None = None
     """Token id -> what is added to its logit."""
 

@@ -1,7 +1,7 @@
 """Where versions of vLLM decide differently: one switch per difference, and a profile per version.
 
 A profile is a set of switches. Nothing that decides asks for a version: it is made with the part that its switch
-chooses. Which version turned which switch is told once, in :mod:`tokenyard.core.releases`; ``docs/parity.md`` has a
+chooses. Which version turned which switch stands once, in :mod:`tokenyard.core.releases`; ``docs/parity.md`` has a
 line for each.
 """
 

@@ -49,7 +49,7 @@ BlockHash = bytes | int
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where a request is in its life, and what its client is told at the end.
+# Where a request is in its life, and what its client is sent at the end.
 
 
 class RequestStatus(IntEnum):
@@ -88,7 +88,7 @@ _BLOCKED = frozenset(
 
 
 class FinishReason(StrEnum):
-    """What the client is told (the OpenAI words, as vLLM uses them)."""
+    """What the client is sent (the OpenAI words, as vLLM uses them)."""
 
     STOP = "stop"
     """The model ended it: end-of-sequence token, or a stop token."""

@@ -54,7 +54,7 @@ _order = itemgetter(0, 1)
 """Sort key of a block that fills in one of several steps: the step, then the row."""
 
 _BLOCKS_AT_FIRST = 64
-"""Width of a block table before anybody needs more."""
+"""Width of a block table before a request needs more."""
 
 _FEW_ROWS = 32
 """Rows up to which blocks are copied row by row."""
@@ -128,7 +128,7 @@ def _any_token_may_stop(params: SamplingParams) -> bool:
 class RequestTable(Columns):
     """Columns of all requests that hold KV blocks.
 
-    Everybody reads columns, and only this class writes them, through methods that say what happens: outside they are
+    All code reads columns, and only this class writes them, through methods that say what happens: outside they are
     read-only arrays. The arrays behind them are those of ``_write``.
 
     ``block_tables[group][slot]`` begins with the ids of the blocks that the tenant holds in that KV-cache group, in

@@ -1,4 +1,4 @@
-"""What the user asked of a run, as its trace keeps it: the flags that are not as by default, and those that were given.
+"""What the user gave for a run, as its trace keeps it: the flags that are not as by default, and those that were given.
 
 A trace's other settings are settled: they do not tell what would be another number on another GPU.
 """

@@ -520,7 +520,7 @@ def _block_size(flags: DeploymentSettings) -> int | None:
 
 
 def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
-    """As given; earlier versions cache none of models that keep states unless told to, and all none of an encoder's."""
+    """As given; earlier versions cache none of models with states by default, and all none of an encoder's."""
     told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
     off = model.has_states and not release_facts(version).hybrid_models_cache_prefixes and not told
     return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

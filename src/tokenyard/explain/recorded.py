@@ -1,4 +1,4 @@
-"""What is asked of traces alone: how a run went, in all and class by class, how two runs differ."""
+"""Questions to traces alone: how a run went, in all and class by class, how two runs differ."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tokenyard.models.spec import ModelSpec
 # every size that the drafts make. GPT-OSS asks for 1,024 itself.
 
 MOST_CAPTURED = 512
-"""Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
+"""Tokens of the largest CUDA graph that vLLM captures unless a setting says otherwise."""
 _MOST_ON_BLACKWELL = 1024
 _MOST_OF_ARCHITECTURE = {"GptOssForCausalLM": 1024}
 _INTERACTIVE = 32

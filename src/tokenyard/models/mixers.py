@@ -299,7 +299,7 @@ class StateSpace:
     extra_parameters: int = 0
     """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
     parted_parameters: int = 0
-    """Those of them that are shared out, where they are told apart: they are most of a small model."""
+    """Those of them that are shared out, where they are distinguished: they are most of a small model."""
     weights: WeightFormat = BFLOAT16
     checkpoint_alignment: ClassVar[int] = 0
     """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens; 0: not."""

@@ -176,7 +176,7 @@ class ModelSpec(MeanLayer):
     hidden_size: int
     vocab_size: int
     max_model_len: int
-    """Context that vLLM takes unless told otherwise, in tokens: what the model was made for."""
+    """Context that vLLM takes unless a setting says otherwise, in tokens: what the model was made for."""
     longest_model_len: int = 0
     """The longest that may be asked for, where that is more (LongRoPE); 0: it is not."""
     architecture: str = ""

@@ -1,4 +1,4 @@
-"""What may be asked of a workload, or a recording, and a deployment: functions, each with one answer.
+"""Questions to a workload, or a recording, and a deployment: functions, each with one answer.
 
 What this package offers beyond the functions: their answers.
 """

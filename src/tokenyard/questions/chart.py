@@ -9,7 +9,7 @@ from math import floor, log10
 from tokenyard.errors import ConfigError
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
-"""Told apart by most who see colours differently; the order in the legend tells the rest."""
+"""Distinguished by most who see colours differently; the order in the legend tells the rest."""
 _WIDTH, _HEIGHT = 720, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 170, 40, 60
 _MIDDLE_X, _MIDDLE_Y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2

@@ -203,7 +203,7 @@ def _percentile(ascending: Sequence[float], share: float) -> float:
 # The comparison: every policy on every workload, at every load, for every seed.
 #
 # All policies see the same workloads, so their ratios are taken seed by seed and only then averaged: what a seed
-# makes easy or hard for everybody cancels out.
+# makes easy or hard for all of them cancels out.
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What may be asked of a run that left a trace: its report, why requests waited, how it differs from another one."""
+"""Questions to a run that left a trace: its report, why requests waited, how it differs from another one."""
 
 from __future__ import annotations
 

@@ -390,7 +390,7 @@ def ask(
     advice: bool = False,
     most_steps: int | None = None,
 ) -> RunResult:
-    """The same for a scenario: ``bars`` are told of every replay, ``say`` gets what goes wrong on the way.
+    """The same for a scenario: ``bars`` are notified of every replay, ``say`` gets what goes wrong on the way.
 
     ``on_read`` is called with the workload before it is replayed. Raises TokenyardError.
     """

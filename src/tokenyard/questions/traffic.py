@@ -45,7 +45,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
     if flags.burstiness != 1 and flags.request_rate is None:
         raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
-    _clients_of(flags)  # a mistake is said before a file is read
+    _clients_of(flags)  # a mistake is reported before a file is read
     read = read_workload(
         spec,
         format=flags.format,

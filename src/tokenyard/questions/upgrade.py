@@ -210,7 +210,7 @@ def _first_difference(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is taken where nothing is said, and what it costs.
+# What is taken where nothing is given, and what it costs.
 
 _MEMORY = ("num_blocks", "block_size", "bytes_per_block", "max_concurrency")
 

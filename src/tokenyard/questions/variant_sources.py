@@ -73,7 +73,7 @@ class WorkloadVariants(_Unpacked):
         )
 
     def read(self) -> None:
-        """Read the workload, so that what is wrong with it is said once. Raises TokenyardError."""
+        """Read the workload, so that what is wrong with it is reported once. Raises TokenyardError."""
         _ = self.workload
 
     @property
@@ -160,7 +160,7 @@ class RecordedVariants(_Unpacked):
         return self.run.scheduler.policy
 
     def read(self) -> None:
-        """Read the trace, so that what is wrong with it is said once. Raises TokenyardError."""
+        """Read the trace, so that what is wrong with it is reported once. Raises TokenyardError."""
         _ = self.run
 
     def prepared(self, settings: Settings) -> PreparedVariant:

@@ -10,7 +10,7 @@ from tokenyard.core.columns import all_ones
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
-from tokenyard.record.seen import SeenDrafts, SeenOutputs, SeenState, SeenStep
+from tokenyard.record.recordable import RecordableDrafts, RecordableOutputs, RecordableState, RecordableStep
 from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
@@ -131,7 +131,7 @@ class StepEffects:
         self._loading: set[str] = set()
         """Requests whose external tokens were, or are being, loaded while they waited."""
 
-    def of(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
+    def of(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
         """Tokens that the step computes a second time, and its refusals if there are any."""
         if output.step != self._step:
             self._step = output.step
@@ -142,7 +142,7 @@ class StepEffects:
                     self._loading.add(each.request_id)
         return self._found
 
-    def _count_recomputed(self, output: SeenStep, outcomes: StepOutcomes) -> int:
+    def _count_recomputed(self, output: RecordableStep, outcomes: StepOutcomes) -> int:
         """Tokens that resumed requests lost in their preemption and did not find in the cache."""
         for victim in outcomes.preemptions:
             self._lost[victim.request_id] = self._lost.get(victim.request_id, 0) + victim.num_computed_tokens
@@ -172,7 +172,7 @@ STEPS_IN_FLIGHT = 64
 """Starts of steps remembered until they complete; hosts have one or two in flight."""
 
 
-def verified_drafts(stats: SeenDrafts) -> Drafts | None:
+def verified_drafts(stats: RecordableDrafts) -> Drafts | None:
     """Draft tokens that a step verified; None if there were none."""
     if not stats.num_drafts:
         return None
@@ -199,13 +199,13 @@ class FactEmitter:
         self.step = -1
         """Number of the last step that was begun."""
 
-    def step_started(self, ts: float, step: int, state: SeenState) -> None:
+    def step_started(self, ts: float, step: int, state: RecordableState) -> None:
         """Take the numbers that decisions will change."""
         self.step = step
         self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
         self._before = state.counts()
 
-    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
+    def step_decided(self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState) -> None:
         """Hand the facts of the step to the sinks."""
         free_blocks, running, waiting, cpu_blocks = self._before
         num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
@@ -270,7 +270,7 @@ class FactEmitter:
         for sink in self._sinks:
             sink.steps_repeated(repeated)
 
-    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
         """Report that the model ran."""
         ts = float(ts)
         sampled = outputs.num_sampled

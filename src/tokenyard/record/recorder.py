@@ -18,8 +18,14 @@ from tokenyard.core.request import BlockHash, FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.record.facts import FactEmitter, StepEffects
+from tokenyard.record.recordable import (
+    RecordableItem,
+    RecordableOutputs,
+    RecordableRequest,
+    RecordableState,
+    RecordableStep,
+)
 from tokenyard.record.request_records import STATUS_TEXT, BlockIds, Decoder, HashedBlocks
-from tokenyard.record.seen import SeenItem, SeenOutputs, SeenRequest, SeenState, SeenStep
 from tokenyard.record.step_records import StepRecords
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.facts import FactSink
@@ -53,11 +59,13 @@ class _StepWatcher(Protocol):
     step: int
     """Number of the last step that was begun; -1 before the first."""
 
-    def step_started(self, ts: float, step: int, state: SeenState) -> None: ...
+    def step_started(self, ts: float, step: int, state: RecordableState) -> None: ...
 
-    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None: ...
+    def step_decided(
+        self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState
+    ) -> None: ...
 
-    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None: ...
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None: ...
 
 
 class TraceRecorder(StepObserver):
@@ -110,17 +118,17 @@ class TraceRecorder(StepObserver):
         """A trace has each step."""
         return self._records is None
 
-    def step_started(self, ts: float, step: int, state: SeenState) -> None:
+    def step_started(self, ts: float, step: int, state: RecordableState) -> None:
         """A step is about to be decided."""
         for each in self._watchers:
             each.step_started(ts, step, state)
 
-    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
+    def step_decided(self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState) -> None:
         """Record what was decided."""
         for each in self._watchers:
             each.step_decided(ts, output, outcomes, state)
 
-    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
         """Record that the model ran."""
         for each in self._watchers:
             each.step_completed(ts, output, outputs)
@@ -129,13 +137,13 @@ class TraceRecorder(StepObserver):
         """Hand several steps alike to the statistics."""
         self._statistics.steps_repeated(steps)
 
-    def refusals(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
+    def refusals(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
         return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests
 
-    def request_arrived(self, ts: float, request: SeenRequest) -> None:
+    def request_arrived(self, ts: float, request: RecordableRequest) -> None:
         """Record an arrival."""
         if self._records is not None:
             self._records.queues_changed()
@@ -165,7 +173,7 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def request_finished(self, ts: float, request: SeenRequest) -> None:
+    def request_finished(self, ts: float, request: RecordableRequest) -> None:
         """Record an end, and forget the request."""
         request_id = request.request_id
         reason = FinishReason.of(request.status)
@@ -198,7 +206,7 @@ class TraceRecorder(StepObserver):
                 record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
             self._writer.append_event(record)
 
-    def prefix_looked_up(self, ts: float, step: int, request: SeenRequest, local: int, external: int) -> None:
+    def prefix_looked_up(self, ts: float, step: int, request: RecordableRequest, local: int, external: int) -> None:
         """Record the hits of a request's first admission."""
         record = PrefixCacheLookup(
             step=step,
@@ -243,7 +251,7 @@ class TraceRecorder(StepObserver):
         return cast("list[int]", HashedBlocks(self._block_ids, digests(hashes))) if hashes else None
 
 
-def _span(item: SeenItem) -> MultiModalSpan:
+def _span(item: RecordableItem) -> MultiModalSpan:
     return MultiModalSpan(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenyard.core.columns import IntArray
 from tokenyard.core.request import RequestStatus
-from tokenyard.record.seen import SeenRequest, SeenState
+from tokenyard.record.recordable import RecordableRequest, RecordableState
 from tokenyard.record.writer import Deferred, TraceWriter
 from tokenyard.redaction import valid_text
 from tokenyard.tokenizer import Decode, load_tokenizer
@@ -168,7 +168,7 @@ class QueueIds:
         self._limit = limit
         self.take(0, ())
 
-    def take(self, total: int, requests: Iterable[SeenRequest]) -> None:
+    def take(self, total: int, requests: Iterable[RecordableRequest]) -> None:
         """Name the queue, which has ``total`` requests, anew."""
         kept = list(islice(requests, self._limit))
         self._name(total, [request.request_id for request in kept])
@@ -238,7 +238,7 @@ class RequestRecords:
         self._decoder = decoder
         self._prompts: dict[str, _Prompt] = {}
 
-    def write(self, step: int, ts: float, state: SeenState) -> int | None:
+    def write(self, step: int, ts: float, state: RecordableState) -> int | None:
         """One record per running and per waiting request, at most ``max_ids_per_step`` of each.
 
         Returns the least blocks that admit a waiting request; None where the records do not tell it.
@@ -254,7 +254,7 @@ class RequestRecords:
         self._prompts.pop(request_id, None)
 
     def _write_queue(
-        self, step: int, ts: float, queue: str, requests: Iterable[SeenRequest], state: SeenState
+        self, step: int, ts: float, queue: str, requests: Iterable[RecordableRequest], state: RecordableState
     ) -> list[RequestRecord]:
         written = [
             self._record(step, ts, queue, request, state.num_blocks_of(request))
@@ -264,7 +264,7 @@ class RequestRecords:
             self._writer.append_request(record)
         return written
 
-    def _record(self, step: int, ts: float, queue: str, request: SeenRequest, num_blocks: int) -> RequestRecord:
+    def _record(self, step: int, ts: float, queue: str, request: RecordableRequest, num_blocks: int) -> RequestRecord:
         prompt = self._prompts.get(request.request_id) or self._prompt(request)
         num_tokens = request.num_tokens
         num_prompt = request.num_prompt_tokens
@@ -299,7 +299,7 @@ class RequestRecords:
             num_blocks=num_blocks,
         )
 
-    def _prompt(self, request: SeenRequest) -> _Prompt:
+    def _prompt(self, request: RecordableRequest) -> _Prompt:
         num_prompt = request.num_prompt_tokens
         prefix = request.token_slice(0, min(_EDGE, num_prompt)).tolist()
         suffix = request.token_slice(max(0, num_prompt - _EDGE), num_prompt).tolist()

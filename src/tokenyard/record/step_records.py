@@ -12,8 +12,8 @@ import numpy as np
 
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.record.facts import STEPS_IN_FLIGHT, StepEffects, verified_drafts
+from tokenyard.record.recordable import RecordableOutputs, RecordableState, RecordableStep
 from tokenyard.record.request_records import Decoder, Names, QueueIds, RequestRecords, json_list, json_map
-from tokenyard.record.seen import SeenOutputs, SeenState, SeenStep
 from tokenyard.record.writer import Lines, TraceWriter
 from tokenyard.trace.facts import running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
@@ -64,7 +64,7 @@ def more_fields(**fields: int | None) -> bytes:
 # The templates of the records that every step writes.
 
 
-def snapshot_template(policy: str, state: SeenState, *, whole: bool) -> bytes:
+def snapshot_template(policy: str, state: RecordableState, *, whole: bool) -> bytes:
     """With the limits of the scheduler, which do not change, filled in, and the lengths of the queues LATER.
 
     ``whole`` has gaps for what is pinned; without it nothing is.
@@ -181,7 +181,7 @@ class StepRecords:
         if self._requests is not None:
             self._requests.forget(request_id)
 
-    def step_started(self, ts: float, step: int, state: SeenState) -> None:
+    def step_started(self, ts: float, step: int, state: RecordableState) -> None:
         """Write the queues and the pool as they are before any decision, if the step is wanted."""
         self.step = step
         self._effects.min_need = None
@@ -217,14 +217,14 @@ class StepRecords:
         if self._requests is not None:
             self._effects.min_need = self._requests.write(step, ts, state)
 
-    def _pinned(self, state: SeenState) -> tuple[int, bytes]:
+    def _pinned(self, state: RecordableState) -> tuple[int, bytes]:
         """Blocks and jobs of the pinned requests."""
         jobs = self._names.jobs
         return sum(map(state.num_blocks_of, state.pinned)), json_list(
             [jobs[request.job_id] for request in state.pinned]
         )
 
-    def _take_queues(self, num_waiting: int, state: SeenState) -> None:
+    def _take_queues(self, num_waiting: int, state: RecordableState) -> None:
         """Name the queues anew, and put the middle of the snapshot together: four lists that change with them."""
         running, waiting = self._running, self._waiting
         if state.running_version != self._running_version:
@@ -249,7 +249,7 @@ class StepRecords:
             running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
         )
 
-    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
+    def step_decided(self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState) -> None:
         """Write what was decided and what was refused, if the step is wanted."""
         step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
         is_wanted, recomputed, refused = step in self._started, 0, None
@@ -278,7 +278,9 @@ class StepRecords:
         if refused is not None:
             self._writer.append(refused)
 
-    def _look_closer(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
+    def _look_closer(
+        self, ts: float, output: RecordableStep, outcomes: StepOutcomes
+    ) -> tuple[int, AdmissionOutcome | None]:
         """Tokens that the step computes a second time, and its refusals, in a step in which one waits or comes."""
         ended = outcomes.admission
         moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.req_ids)
@@ -295,7 +297,7 @@ class StepRecords:
         self._steady = template + more_fields(**_left_out(running.omitted, 0)), lists
         return self._steady
 
-    def _unsteady(self, output: SeenStep, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
+    def _unsteady(self, output: RecordableStep, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
         """Template and lists of the decision of any step."""
         limit, tokens, req_ids, ids = self._limit, output.num_new_tokens, output.req_ids, self._names.ids
         running, count, counted = self._running, output.num_running, tokens
@@ -330,7 +332,7 @@ class StepRecords:
     def _beyond(self, count: int) -> int | None:
         return count - self._limit if self._limit is not None and count > self._limit else None
 
-    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
         """Write that the model ran, if the step is wanted; hand what waits to the disk when it is time."""
         step, stats = output.step, outputs.scheduler_stats
         started = self._started.pop(step, None)

@@ -183,7 +183,7 @@ class StepThread:
 # A caller who goes away (the stream is closed, or its task cancelled) has the request aborted. What a slow caller has
 # not taken is put together: a stream holds one answer, however late it is read.
 #
-# Callers are told in a turn of the loop of their own, one after the other, of all that steps have brought by then.
+# Callers are notified in a turn of the loop of their own, one after the other, of all that steps have brought by then.
 
 
 class News:
@@ -254,7 +254,7 @@ class AsyncLLM:
         self._most = core.scheduler.config.max_num_seqs + max_queued_requests
         self.processor = OutputProcessor()
         self._changed: dict[Generation, None] = {}
-        """Generations whose callers are to be told of something."""
+        """Generations whose callers are to be notified of something."""
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._death: EngineDeadError | None = None
@@ -394,7 +394,7 @@ class AsyncLLM:
             raise QueueFullError(num, self._most, num_requests)
 
     def aborted(self, request_ids: Sequence[str]) -> None:
-        """The engine has ended these requests of its own accord, as a pause may: their callers are told."""
+        """The engine has ended these requests of its own accord, as a pause may: their callers are notified."""
         self._tell(self.processor.abort(request_ids))
 
     def _add(self, generation: Generation, told: Callable[[], None]) -> None:
@@ -444,7 +444,7 @@ class AsyncLLM:
             self._die(_death_by(news.error))
 
     def _die(self, death: EngineDeadError) -> None:
-        """The first death counts; everybody who waits is told."""
+        """The first death counts; all who waits is told."""
         self._death = self._death or death
         for generation in self.processor.generations():
             self.processor.fail(generation, _again(self._death))

@@ -1,4 +1,4 @@
-"""What is asked of a generation, and what it brings."""
+"""What a request for a generation says, and what it brings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.text import TextTokenizer
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked of a generation beyond tokens: several answers, stop strings, text; and to what it belongs.
+# What a request for a generation says beyond tokens: several answers, stop strings, text; and to what it belongs.
 
 _MOST_SAMPLES = 128
 _MOST_STOPS = 64

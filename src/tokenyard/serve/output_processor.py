@@ -1,4 +1,4 @@
-"""From what a step brings to what callers are told: samples that grow, their text, their ends."""
+"""From what a step brings to what callers are notified: samples that grow, their text, their ends."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _row(rows: TokenLogprobs, i: int, tokenizer: TextTokenizer | None) -> dict[i
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From what a step brings to what callers are told: generations by name, their samples, their texts.
+# From what a step brings to what callers are notified: generations by name, their samples, their texts.
 
 
 _DELTA, _AT_END = OutputKind.DELTA, OutputKind.FINAL_ONLY
@@ -290,7 +290,7 @@ class Generation:
         """Called when there is something that its caller was not told yet; None: no caller waits for it."""
         self._kind = params.output_kind
         self.tells_all = params.output_kind is not _AT_END
-        """Its caller is told of what every step brings; else when it has ended."""
+        """Its caller is notified of what every step brings; else when it has ended."""
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
         self.samples = [
@@ -362,7 +362,7 @@ class Generation:
         return max(0, self.samples[0].request.num_cached_tokens)
 
     def news(self) -> Sequence[CompletionOutput] | None:
-        """What a caller is told of the answers now, as ``params.output_kind`` says; None: nothing."""
+        """What a caller is notified of the answers now, as ``params.output_kind`` says; None: nothing."""
         kind = self._kind
         if kind is _DELTA:
             told = []
@@ -394,7 +394,7 @@ class Changes(NamedTuple):
     """What a step has changed."""
 
     generations: list[Generation]
-    """Those whose callers are to be told, once for each of its samples."""
+    """Those whose callers are to be notified, once for each of its samples."""
     to_abort: list[str]
     """Requests that have ended by a stop string: the scheduler has to be told."""
 

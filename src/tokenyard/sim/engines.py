@@ -29,7 +29,7 @@ from tokenyard.steptime.pace import VirtualClock
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks that step together: those of a mixture of experts, whose experts are shared out over all of them.
 #
-#     rank 0   | step ........... | step .....        |         A step ends for everybody when the slowest is done; who
+#     rank 0   | step ........... | step .....        |         A step ends for all when the slowest is done; who
 #     rank 1   | step .....       | step ............ |         has nothing to compute takes part with a dummy batch.
 #     rank 2   | dummy            | step ...          |
 #
@@ -37,7 +37,7 @@ from tokenyard.steptime.pace import VirtualClock
 # vLLM's ``DPEngineCoreProc``.
 
 STEPS_BETWEEN_QUESTIONS = 32
-"""Steps after which the ranks ask each other whether anybody has requests left."""
+"""Steps after which the ranks ask each other whether one of them has requests left."""
 
 
 class _Round(StepEnd):
@@ -50,7 +50,7 @@ class _Round(StepEnd):
         self.ready_at = self.waits = 0.0
         """When the last host is ready, and how long devices wait for transfers besides."""
         self.shapes: list[StepShape | None] = []
-        """What each rank computes; None: nothing for anybody."""
+        """What each rank computes; None: nothing for a request."""
         self.computing: list[tuple[LockstepExecutor, float]] = []
         """Who has requests in it, and since when."""
 
@@ -89,7 +89,7 @@ class Lockstep:
         return begun > self._asked and begun % STEPS_BETWEEN_QUESTIONS == 0
 
     def ask(self, *, unfinished: bool) -> None:
-        """All ranks are held: the wave goes on if anybody has unfinished requests."""
+        """All ranks are held: the wave goes on if one of them has unfinished requests."""
         assert all(map(self.is_held, range(self._num_ranks)))
         if unfinished:
             self._asked = self._begun[0]
@@ -201,7 +201,7 @@ class RankUse(NamedTuple):
     steps: int
     """Steps that were decided."""
     dummy_batches: int
-    """Steps in which it kept step with the others and computed nothing for anybody."""
+    """Steps in which it kept step with the others and computed nothing for a request."""
     busy_seconds: float
     """Time in steps with requests; where ranks step together, waiting for the slowest included."""
     num_requests: int

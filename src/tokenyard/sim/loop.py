@@ -152,9 +152,9 @@ class EngineGroup:
         self._router = router
         self.is_blank = blank
         self.on_refused: Callable[[RequestError, Request], None]
-        """Told of a request that the engine it was sent to cannot serve."""
+        """Notified of a request that the engine it was sent to cannot serve."""
         self.on_aborted: Callable[[Sequence[Request]], None]
-        """Told of requests that have ended because their clients went away."""
+        """Notified of requests that have ended because their clients went away."""
         self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
         stages = parts[0].scheduler.config.pipeline_parallel_size
         if self._lockstep is not None and stages > 1:

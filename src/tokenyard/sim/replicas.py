@@ -116,7 +116,7 @@ class _State(Enum):
 
 
 class _Engine(Protocol):
-    """What is asked of an engine."""
+    """What is read of an engine."""
 
     scheduler: Scheduler
 

@@ -217,7 +217,7 @@ class Fleet(NamedTuple):
     """The ranks of a mixture of experts."""
     vllm_version: str = NEWEST.vllm_version
     num_front_ends: int = 1
-    """vLLM starts as many as there are engines, unless told otherwise."""
+    """vLLM starts as many as there are engines, unless a setting says otherwise."""
 
 
 class VLLMBalancing(Router):

@@ -109,7 +109,7 @@ class _Sending(NamedTuple):
 
 
 class Retries:
-    """Everybody who waits for an answer."""
+    """All who waits for an answer."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients

@@ -211,7 +211,7 @@ class ConstantLatency:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a latency model answers, asked by everybody who prices steps or transfers, and checked.
+# What a latency model answers, asked by all who prices steps or transfers, and checked.
 #
 # A model of a user's, written or learned, may answer with anything. A negative time would let the clock of a replay run
 # backwards, and NaN would compare with nothing: either gives a result, and a wrong one. So ``sim`` asks no

@@ -26,7 +26,7 @@ export const REASONS = {
     "holds": true
   },
   "queues_empty": {
-    "meaning": "Everybody who waited was looked at.",
+    "meaning": "All requests that waited were looked at.",
     "family": "healthy",
     "countedIn": null,
     "holds": true

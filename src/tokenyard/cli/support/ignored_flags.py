@@ -1,4 +1,4 @@
-"""Flags that have no effect as long as others stand as they do: a user who types one is told so, in a line."""
+"""Flags that have no effect as long as others stand as they do: a user who types one gets a line that says so."""
 
 from __future__ import annotations
 

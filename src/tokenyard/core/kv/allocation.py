@@ -155,7 +155,7 @@ class NewBlocks:
         """What a step has in which no request gets a block."""
 
     def __bool__(self) -> bool:
-        """Whether anybody got a block."""
+        """Whether a request got a block."""
         return bool(self._runs or self._by_slot)
 
     def clear(self) -> None:

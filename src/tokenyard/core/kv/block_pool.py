@@ -362,7 +362,7 @@ NULL_BLOCK = 0
 
 
 class PoolListener:
-    """Is told when cached content is lost: override what you want to know.
+    """Is notified when cached content is lost: override what you want to know.
 
     One that raises closes the scheduler.
     """
@@ -443,7 +443,7 @@ class BlockPool:
         No lookup finds it; vLLM 0.33 keeps it as cached content all the same.
         """
         self.listeners: tuple[PoolListener, ...] = ()
-        """Told in this order; see :meth:`subscribe`."""
+        """Notified in this order; see :meth:`subscribe`."""
 
     def subscribe(self, listener: PoolListener) -> None:
         """Have ``listener`` told of all content that is lost from now on."""

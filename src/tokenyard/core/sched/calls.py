@@ -34,7 +34,7 @@ _OURS = str(Path(__file__).parents[1])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A hook is asked, and what it raises is said in its name.
+# A hook is asked, and what it raises is reported in its name.
 
 
 def asked(

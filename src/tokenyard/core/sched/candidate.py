@@ -212,7 +212,7 @@ class FeatureHook:
         """A running request has lost its blocks."""
 
     def request_aborted(self, request: Request) -> None:
-        """A request was ended from outside: its client is told nothing more."""
+        """A request was ended from outside: its client is not notified any more."""
 
     def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         """A request starts over, or goes on with other input: what steps in flight bring for it is worthless."""

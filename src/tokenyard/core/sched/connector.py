@@ -34,7 +34,7 @@ class ConnectorContext(NamedTuple):
     """What a connector may know of its scheduler, for good."""
 
     pool: BlockPool
-    """The blocks that it will be told of, to be read and not to be changed; ``subscribe`` tells of evictions."""
+    """The blocks that it will be notified of, to be read and not to be changed; ``subscribe`` tells of evictions."""
     max_model_len: int
     """Most tokens of a request."""
 

@@ -54,7 +54,7 @@ class EncoderDeadlock:
             self._refused.append(request)
 
     def step_ends(self, *, scheduled: bool) -> None:
-        """The step is decided; whether anybody got tokens."""
+        """The step is decided; whether a request got tokens."""
         self._is_idle = not (scheduled or len(self._in_flight))
 
     def take_victims(self) -> list[Request]:

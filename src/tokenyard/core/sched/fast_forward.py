@@ -138,7 +138,7 @@ class FastForward:
     def repeat(self, step: int, tokens: IntArray, moments: Sequence[float], *, tells: bool) -> RepeatedSteps | None:
         """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.
 
-        ``step`` is the number of the first that is decided, at ``moments[0]``. Returns what an observer is told of
+        ``step`` is the number of the first that is decided, at ``moments[0]``. Returns what an observer is notified of
         them; None unless it ``tells`` one.
         """
         assert self._last is not None

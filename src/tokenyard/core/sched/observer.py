@@ -2,7 +2,7 @@
 
 The trace recorder, the statistics and the metrics exporter are observers. A scheduler without one pays a branch per
 step. An observer cannot harm the scheduler: what it is shown is read-only, and one that raises is reported once and
-told nothing more.
+not notified any more.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class StepObserver:
 
     @property
     def sees_repeats(self) -> bool:
-        """Whether it need not be told of every step apart: ``steps_repeated`` tells it enough of steps alike."""
+        """Whether it need not be notified of every step apart: ``steps_repeated`` tells it enough of steps alike."""
         return _wants(self, "steps_repeated") or not any(_wants(self, event) for event in _STEP_EVENTS)
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -199,7 +199,7 @@ _log = logging.getLogger("tokenyard")
 
 
 class ObserverWarning(RuntimeWarning):
-    """An observer raised, and is told nothing more. Where warnings are errors it is logged instead."""
+    """An observer raised, and is not notified any more. Where warnings are errors it is logged instead."""
 
 
 class ObserverGate(StepObserver):
@@ -225,7 +225,7 @@ class ObserverGate(StepObserver):
 
     @property
     def sees_repeats(self) -> bool:
-        """Whether no observer has to be told of every step apart."""
+        """Whether no observer has to be notified of every step apart."""
         return self._sees_repeats
 
     def _look_up(self) -> None:

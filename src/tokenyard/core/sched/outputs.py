@@ -116,7 +116,7 @@ class ModelAuxOutput:
 
 
 class RequestAuxOutput(NamedTuple):
-    """What a client is told about one request beside its tokens."""
+    """What a client is notified of one request beside its tokens."""
 
     pooling_output: object | None = None
     routed_experts: ExpertIds | None = None
@@ -201,7 +201,7 @@ class ModelOutput:
         for name, column in (("sampled", sampled), ("num_sampled", num_sampled)):
             if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu":
                 raise ValueError(f"{name} = {shown(column)}: give an array of whole numbers")
-        # What is asked of columns in every step looks at their bytes: all are of one kind.
+        # What is read of columns in every step looks at their bytes: all are of one kind.
         sampled, num_sampled = as_whole_numbers(sampled), as_whole_numbers(num_sampled)
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")

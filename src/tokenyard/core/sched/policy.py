@@ -92,7 +92,7 @@ class Policy:
     """Further questions to every request that would be admitted, asked before its memory is."""
 
     hooks: Sequence[FeatureHook] = ()
-    """Told of requests and steps, within the scheduler: see :class:`FeatureHook`."""
+    """Notified of requests and steps, within the scheduler: see :class:`FeatureHook`."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -136,8 +136,8 @@ class Policy:
         """Whether the head of the queue may be admitted: True, or :class:`Refused` with the reason.
 
         It is asked after every limit of the step but memory, so that ``view`` says what would be scheduled; whom it
-        lets pass may still find no blocks. A policy that refuses everybody while nothing runs stands still: the engine
-        then says so (StuckError), unless ``next_moment`` names a time at which that changes.
+        lets pass may still find no blocks. A policy that refuses all requests while nothing runs stands still: the
+        engine then says so (StuckError), unless ``next_moment`` names a time at which that changes.
         """
         return True
 
@@ -262,7 +262,7 @@ def _installed(point: EntryPoint) -> Policy:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Between the scheduler and its policy: what a policy answers is checked, and whatever is wrong is said in its name.
+# Between the scheduler and its policy: what a policy answers is checked, and whatever is wrong is reported in its name.
 
 
 def _overrides(policy: Policy, method: str) -> bool:

@@ -55,7 +55,7 @@ class Scheduler:
     ``clock`` gives seconds: it stamps requests and observations, and policies with rules in seconds decide by it. The
     default stands still, so such a policy needs another (``time.monotonic``). ``policy`` overrides the one named in
     ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``limits`` are asked
-    of every request that would be admitted, and ``hooks`` told of requests and steps, beside those of the policy.
+    of every request that would be admitted, and ``hooks`` notified of requests and steps, beside those of the policy.
     ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
 
     A hook must not call back: what changes the scheduler raises NestedCallError within another such call. A hook that
@@ -582,7 +582,7 @@ class Scheduler:
         return len(self._running) + len(self._waiting_queues) - self._sessions.num_waiting
 
     def has_unfinished_requests(self) -> bool:
-        """Whether the next steps may serve anybody."""
+        """Whether the next steps may serve a request."""
         if self._running.requests and self.pause_state is not PauseState.PAUSED_ALL:
             return True  # they are part of every other sum
         return self.get_num_unfinished_requests() > 0

@@ -88,7 +88,7 @@ class OutputBuilder:
         num_placeholders = _frozen(gather(table.placeholders, slots)) if self._is_async else None
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else num_known + num_placeholders
-        # In nearly every step everybody reaches the end, which bytes tell at a fifth of the cost.
+        # In nearly every step all requests reach the end, which bytes tell at a fifth of the cost.
         chunk = None if same(ends, coming) else ends < coming
         has_chunks = chunk is not None and any_true(chunk)
         marks = False if chunk is None else chunk
@@ -216,7 +216,7 @@ class StepPlanner:
     def __init__(
         self, context: SchedulerContext, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]
     ) -> None:
-        """``expect_first_token`` is told of every admitted request."""
+        """``expect_first_token`` is notified of every admitted request."""
         self._config = context.config
         self._features = features = context.features
         self._hooks = context.hooks

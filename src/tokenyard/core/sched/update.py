@@ -88,7 +88,7 @@ class Acceptance:
             min_tokens_bar_stops=context.config.profile.min_tokens_bar_stops,
         )
         self._on_seal = context.kv.on_seal
-        """Told about blocks that have just become full, with their tokens (to hash them)."""
+        """Notified of blocks that have just become full, with their tokens (to hash them)."""
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""

@@ -1,4 +1,4 @@
-"""What vllm serve takes where nothing is said, and which variables change it."""
+"""What vllm serve takes where nothing is given, and which variables change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that were given: words read into values, and what was asked of vLLM."""
+"""Flags that were given: words read into values, and what they say to vLLM."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a user asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do.
+# What a user gave for vLLM: flags of the command line, of a pasted line and of a file, by what they do.
 
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "HF_", "HUGGING", "NCCL_DEBUG", "VLLM_LOGGING", "VLLM_API_KEY", "PYTHON")
 """Beginnings of variables that change nothing in a replay."""

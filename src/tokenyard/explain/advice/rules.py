@@ -114,7 +114,7 @@ Condition = str | ValueCondition
 
 
 class ConditionalText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a sentence that is said only if something holds."""
+    """A part of a sentence that is written only if something holds."""
 
     text: str
     when: list[Condition] = []

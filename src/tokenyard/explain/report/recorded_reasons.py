@@ -11,7 +11,7 @@ from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Reason
 
 _MOST_WORDS = 32
-"""Different words of plug-ins that are told apart."""
+"""Different words of plug-ins that are distinguished."""
 
 
 def free_share(facts: StepFacts) -> float | None:

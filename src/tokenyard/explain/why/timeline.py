@@ -23,7 +23,7 @@ from tokenyard.trace.steps import Step
 _UNKNOWN_END = "unknown"
 
 
-class _Seen:
+class _QueuedRequest:
     """A request that is in a queue: the record of its end, as far as it is known, and the tokens until it samples."""
 
     __slots__ = ("computed", "end", "to_compute")
@@ -58,8 +58,8 @@ class Reconstruction:
     def __init__(self) -> None:
         self.jobs: set[str] = set()
         """Jobs that were named so far."""
-        self._seen: dict[str, _Seen] = {}
-        self._sampling: list[_Seen] = []
+        self._seen: dict[str, _QueuedRequest] = {}
+        self._sampling: list[_QueuedRequest] = []
         """Sampled in the last step; their tokens are there when the next one begins."""
         self._last_step: int | None = None
         self._gaps = False
@@ -133,7 +133,7 @@ class Reconstruction:
         return present
 
     def _begin(self, request_id: str, job_id: str | None, step: Step) -> None:
-        self._seen[request_id] = _Seen(
+        self._seen[request_id] = _QueuedRequest(
             RequestFinished(
                 req_id=request_id,
                 job_id=job_id,

@@ -151,7 +151,7 @@ class OpenWait:
 
 
 class WaitWatcher(Protocol):
-    """Is told, while a trace is read, what the waiting time of one request is made of."""
+    """Is called, while a trace is read, with what the waiting time of one request is made of."""
 
     request_id: str
 
@@ -163,7 +163,7 @@ class WaitWatcher(Protocol):
 
 
 class CauseWatcher(Protocol):
-    """Is told, while a trace is read, what all requests wait for."""
+    """Is called, while a trace is read, with what all requests wait for."""
 
     def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
         """A step was decided; ``outcome`` is its record."""

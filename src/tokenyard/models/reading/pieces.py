@@ -322,7 +322,7 @@ class SelectiveState:
     normed: Fill = True
     """Time step, B and C are normed."""
     parted: bool = False
-    """What is not a large matrix is told apart by whether it is shared out."""
+    """What is not a large matrix is distinguished by whether it is shared out."""
     module: str = "mamba"
 
     def build(self, reader: Reader, module: str, i: int) -> Mamba1:
@@ -351,7 +351,7 @@ class SelectiveState:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadState:
-    """Mamba 2, with the names ``mamba_*`` unless told otherwise."""
+    """Mamba 2, with the names ``mamba_*`` unless others are given."""
 
     reads: ClassVar = "mamba_conv_bias mamba_proj_bias mamba_ssm_dtype mamba_ssm_cache_dtype"
 

@@ -426,7 +426,7 @@ def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
 
 
 def _quark_format(layer: Fields, plain: WeightFormat) -> WeightFormat:
-    """How these modules are stored: as the last of several steps leaves them, plain where nothing is said."""
+    """How these modules are stored: as the last of several steps leaves them, plain where nothing is given."""
     steps = layer.get("weight")
     last = steps[-1] if isinstance(steps, list) and steps else steps
     if last is None:

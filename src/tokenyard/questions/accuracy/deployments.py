@@ -231,7 +231,7 @@ def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version:
 
 
 def prepares_ahead(version: str) -> bool:
-    """Whether that version of vLLM has two steps in flight unless told otherwise; one that is not known is new."""
+    """Whether that version of vLLM has two steps in flight by default; one that is not known is new."""
     number = minor_version(version)
     return number is None or number >= _FIRST_ASYNC
 

@@ -254,7 +254,7 @@ OnProgress = Callable[[Progress], object]
 TOLERANCE = 0.10
 """How far the means below may be off: further, and the answer rests on sand."""
 _TOLERATED_MS = 1.0
-"""A difference of a millisecond is none that anybody asks about."""
+"""A difference of a millisecond is too small to matter."""
 _JUDGED = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
 _MOVED = 0.05
 _MOST_MOVERS = 5

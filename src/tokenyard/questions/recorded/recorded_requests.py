@@ -147,7 +147,7 @@ class _Known:
         self.answers: str | None = None
         """The request whose answer its prompt goes on from."""
         self.is_guessed = False
-        """Nothing that anybody answered is to be seen in its prompt."""
+        """No earlier answer is in its prompt."""
 
 
 class RecordedRequests:

@@ -371,7 +371,7 @@ def _words(found: Ratios) -> str:
 
 
 _UNCHANGED = _words(Ratios(1.0, 1.0))
-"""As far as anybody is shown."""
+"""As far as requests are shown."""
 
 
 def _range(known: KnownError) -> str:

@@ -319,7 +319,7 @@ class _WithoutScript(SpawnContext):
 
 
 def _cores() -> int:
-    """How many this process may use; not more than anybody would want without asking."""
+    """How many this process may use; not more than is wanted without asking."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, _MOST_UNASKED)
 

@@ -90,7 +90,7 @@ class EmulatedApplication:
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """By an endpoint, or with its error; who is still being served when the server's time is over is told so."""
+        """By an endpoint, or with its error; clients still served when the server's time is over are notified."""
         http, told = Request(scope, receive), scope["tokenyard.told"]
         try:
             response = await self._endpoint(scope)(http)

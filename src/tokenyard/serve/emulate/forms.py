@@ -1,4 +1,4 @@
-"""Answers in vLLM's form: fields in its order, with what it puts where nothing is said."""
+"""Answers in vLLM's form: fields in its order, with what it puts where nothing is given."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Forms:
         return {"cached_tokens": cached, "created_cache_tokens": created}
 
     def whole(self, kind: str, record: Mapping[str, Any]) -> dict[str, Any]:
-        """An answer that is told at once."""
+        """An answer that is sent at once."""
         choices = [self._choice(kind, each) for each in record["choices"]]
         said = {**record, "choices": choices, "usage": self.usage(record["usage"], kind)}
         return self.filled(kind, {**said, "system_fingerprint": self.fingerprint})

@@ -248,9 +248,9 @@ def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any
 
     late, labels = engines.lateness, ["model_name"]
     for name, text, value in (
-        ("tokenyard:emulated_steps", "Steps that were told.", late.steps),
-        ("tokenyard:emulated_late_steps", "Steps told later than 5 % of their own time.", late.late_steps),
-        ("tokenyard:emulated_late_seconds", "Seconds by which steps were told late, added up.", late.seconds),
+        ("tokenyard:emulated_steps", "Steps that were delivered.", late.steps),
+        ("tokenyard:emulated_late_steps", "Steps delivered later than 5 % of their own time.", late.late_steps),
+        ("tokenyard:emulated_late_seconds", "Seconds by which steps were delivered late, added up.", late.seconds),
     ):
         family = CounterMetricFamily(name, text, labels=labels)
         family.add_metric([names[0]], value)

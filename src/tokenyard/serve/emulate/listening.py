@@ -61,7 +61,7 @@ class Listening:
         self._emulation, self._deployment, self._faults = emulation, deployment, faults
 
     def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
-        """Answer until told to end, at a socket for each front; ``on_ready`` is given the addresses."""
+        """Answer until a signal ends it, at a socket for each front; ``on_ready`` is given the addresses."""
         emulation, servers = self._emulation, list[uvicorn.Server]()
         raise_limit()
         spare_collector()

@@ -47,7 +47,7 @@ RECEIVED: ContextVar[float | None] = ContextVar("RECEIVED", default=None)
 _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05
-"""A step is late if it is told later than this share of its own time."""
+"""A step is late if it is delivered later than this share of its own time."""
 _LEAST_AHEAD, _MOST_AHEAD = 0.0005, 0.02
 """Seconds before its end at which a step is worked out, at least and at most."""
 
@@ -87,10 +87,10 @@ class Lateness:
     def __init__(self) -> None:
         self.steps = self.late_steps = 0
         self.seconds = self.worst = 0.0
-        """Seconds of the wall by which steps were told late: all together, and the most."""
+        """Seconds of the wall by which steps were delivered late: all together, and the most."""
 
     def add(self, seconds: float, lasted: float) -> None:
-        """A step that lasted ``lasted`` seconds of the wall was told ``seconds`` late."""
+        """A step that lasted ``lasted`` seconds of the wall was delivered ``seconds`` late."""
         self.steps += 1
         self.seconds += seconds
         self.worst = max(self.worst, seconds)
@@ -103,8 +103,8 @@ class Lateness:
             return "no step was taken"
         share, mean = self.late_steps / self.steps, self.seconds / self.steps
         return (
-            f"{self.steps:,} steps, told {mean * 1e3:.2f} ms late on average and {self.worst * 1e3:.1f} ms at worst; "
-            f"{share:.1%} of them later than {_LATE:.0%} of their own time"
+            f"{self.steps:,} steps, delivered {mean * 1e3:.2f} ms late on average"
+            f" and {self.worst * 1e3:.1f} ms at worst; {share:.1%} of them later than {_LATE:.0%} of their own time"
         )
 
 
@@ -284,7 +284,7 @@ class LiveEngines:
         return min(events, default=None)
 
     def _happen(self, event: Event) -> bool:
-        """True if it has brought something just now: clients are told before the next step is decided."""
+        """True if it has brought something just now: clients are notified before the next step is decided."""
         if event.kind in (ARRIVAL, HANGING_UP):
             self.clock.advance_to(event.moment)
             wanted = self._pending.pop(0)

@@ -34,7 +34,7 @@ def messages_error(error: ApiError, *, own_names: bool) -> dict[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Tokens of a prompt are told apart: read from the cache, written to it, and the others."""
+    """Tokens of a prompt are distinguished: read from the cache, written to it, and the others."""
     told = {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"] or 0}
     details = usage.get("prompt_tokens_details") or {}
     for name, field in (
@@ -79,7 +79,7 @@ class MessagesAnswer(AnswerWriter):
         self._arguments: list[str] = []
         """Those of the last call."""
         self._held = ""
-        """Text between calls: it is told when the call before it has ended."""
+        """Text between calls: it is notified when the call before it has ended."""
         self._finish: str | None = None
         self._stop: object = None
 

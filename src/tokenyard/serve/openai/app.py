@@ -85,7 +85,7 @@ def _digest(key: bytes) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What Prometheus is told when it asks.
+# What Prometheus is notified when it asks.
 
 
 def scraped(registry: CollectorRegistry) -> Callable[[], tuple[bytes, str]]:

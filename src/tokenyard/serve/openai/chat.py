@@ -181,7 +181,7 @@ class ChatCompletions:
         num_top: int,
         parser: Callable[[], ToolCallParser] | None = None,
     ) -> AnswerWriter:
-        """Tells an answer in the server's own form; ``num_top``: likeliest tokens told with each."""
+        """Tells an answer in the server's own form; ``num_top``: likeliest tokens returned with each."""
         return _ChatAnswer(self._context, request, name, num_top, parser)
 
 

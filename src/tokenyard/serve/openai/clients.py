@@ -30,7 +30,7 @@ def on_gone(_: Request, __: Exception) -> Response:
 
 
 class Ending:
-    """ASGI middleware: who is still being served when the server's time to end is over is told so."""
+    """ASGI middleware: who is still being served when the server's time to end is over gets a line that says so."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -231,7 +231,7 @@ class GenerationRequest(_Fields, kw_only=True):
     add_special_tokens: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     prompt_logprobs: int | None = None
-    """Likeliest tokens told with each token of the prompt."""
+    """Likeliest tokens returned with each token of the prompt."""
     priority: int | None = None
     cache_salt: str | None = None
     request_id: str | None = None
@@ -255,7 +255,7 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     echo: bool | None = None
     """Put the prompt in front of every answer."""
     logprobs: int | None = None
-    """Likeliest tokens told with each token."""
+    """Likeliest tokens returned with each token."""
 
 
 class ChatCompletionRequest(GenerationRequest, kw_only=True):

@@ -174,7 +174,7 @@ class _Followed:
                 following.ended()
 
     def _tell(self, following: Following, generation: Generation, news: Sequence[CompletionOutput]) -> bool:
-        """True: all of the answers that are told of go on."""
+        """True: all of the answers that are notified of go on."""
         go_on = True
         for part in news:
             if part.finish_reason is not None:

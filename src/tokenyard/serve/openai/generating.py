@@ -136,7 +136,7 @@ def asked_of(
 ) -> list[EnginePrompt]:
     """What the engine will be asked for each prompt. Raises ApiError.
 
-    ``echo``: what is told of the answer's tokens is told of the prompt's, too.
+    ``echo``: what is notified of the answer's tokens is notified of the prompt's, too.
     """
     of_prompt = request.prompt_logprobs if not echo or request.prompt_logprobs is not None else logprobs
     if of_prompt is not None and request.stream:

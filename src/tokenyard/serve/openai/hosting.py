@@ -36,7 +36,7 @@ def front_settings(given: Mapping[str, Any]) -> FrontSettings:
     if override is not None:
         known["override_generation_config"] = _object("override_generation_config", override)
     settings = FrontSettings(**known)
-    _ = settings.limits  # a mistake in them is said before the model is loaded
+    _ = settings.limits  # a mistake in them is reported before the model is loaded
     return settings
 
 

@@ -11,7 +11,7 @@ from tokenyard.serve.openai.connection import CycleConnection, tell_connection
 
 
 class ToldConnection(HttpToolsProtocol):
-    """As soon as a head is there, its request is told when that was."""
+    """As soon as a head is there, its request is notified when that was."""
 
     _open: Sequence[CycleConnection] = ()
     """What requests were told that have no whole answer."""

@@ -77,7 +77,7 @@ def as_request(name: str, prompt: RoutedPrompt | None) -> Request:
 _BLOCK_BYTES = 64
 
 
-class _Seen:
+class _KnownReplica:
     """One replica, as far as is known here (an ``EngineState`` of the replay's routers)."""
 
     num_waiting = 0
@@ -107,7 +107,7 @@ class Balance:
         self._most_blocks = most_blocks
         self._clock = clock
         self._hasher = BlockHasher(_BLOCK_BYTES)
-        self._replicas: dict[str, _Seen] = {}
+        self._replicas: dict[str, _KnownReplica] = {}
         self._holders: OrderedDict[tuple[str, BlockHash], None] = OrderedDict()
         """Replica and hash of a block that it was sent, the newest last."""
         self._running: dict[str, str] = {}
@@ -177,8 +177,8 @@ class Balance:
             num += 1
         return num * _BLOCK_BYTES
 
-    def _seen(self, name: str) -> _Seen:
+    def _seen(self, name: str) -> _KnownReplica:
         if name not in self._replicas:
-            self._replicas[name] = _Seen(name, self._num_replicas_seen, self)
+            self._replicas[name] = _KnownReplica(name, self._num_replicas_seen, self)
             self._num_replicas_seen += 1
         return self._replicas[name]

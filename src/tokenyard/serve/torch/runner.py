@@ -112,7 +112,7 @@ class ModelRunner:
     def _tokens(
         self, plan: SchedulerOutput, begun: _Begun, grammar: GrammarOutput | None, drafts: IntArray, counts: IntArray
     ) -> tuple[IntArray, dict[int, TokenLogprobs]]:
-        """A token for every sampled position, shape ``[rows, 1 + most drafts]``, and what is told of them."""
+        """A token for every sampled position, shape ``[rows, 1 + most drafts]``, and what is notified of them."""
         logits, per_row = begun.logits, counts + 1
         logits = logits.float() if logits.dtype.itemsize < _SAMPLED_BYTES else logits
         firsts = per_row.cumsum() - per_row

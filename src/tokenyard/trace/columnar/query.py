@@ -43,7 +43,7 @@ def needed(files: TraceFiles, sql: str) -> TraceFiles:
 def as_parquet(files: TraceFiles, on_damage: Callable[[str], object]) -> Iterator[TraceFiles]:
     """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end.
 
-    ``on_damage`` is told of a file that is cut off. Raises TraceError for one without any record, or beyond a bound.
+    ``on_damage`` is notified of a file that is cut off. TraceError for one without any record, or beyond a bound.
     """
     with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
         twins: list[Path | None] = []

@@ -61,7 +61,7 @@ def translated_request(theirs: Any, grammar: StructuredOutput | None) -> FastReq
         else PoolingParams(task=str(pooling.task), skip_reading_prefix_cache=bool(theirs.skip_reading_prefix_cache)),
         arrival_time=theirs.arrival_time,
         priority=theirs.priority,
-        # Adapters are told apart by their number.
+        # Adapters are distinguished by their number.
         lora_name=None if lora is None else str(lora.lora_int_id),
         mm_features=[_item(feature) for feature in theirs.mm_features],
         structured_output=grammar,
@@ -183,7 +183,7 @@ class FastGrammar:
     """The grammar of one request: a :class:`~tokenyard.core.params.StructuredOutput`."""
 
     def __init__(self, manager: Any, theirs: Any, compile_errors: dict[str, Exception]) -> None:
-        """``compile_errors`` is told of a grammar that cannot be compiled, by request id."""
+        """``compile_errors`` is notified of a grammar that cannot be compiled, by request id."""
         self._manager = manager
         self._theirs = theirs
         self._compile_errors = compile_errors

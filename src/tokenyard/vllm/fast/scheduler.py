@@ -248,7 +248,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return self.core.has_unfinished_requests()
 
     def has_finished_requests(self) -> bool:
-        """Whether workers or clients have to be told of an end."""
+        """Whether workers or clients have to be notified of an end."""
         return self.core.has_finished_requests() or bool(self._refused)
 
     def has_requests(self) -> bool:

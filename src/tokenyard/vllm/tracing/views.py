@@ -89,7 +89,7 @@ def _turn(theirs: Any) -> JobTurn:
 
 
 class TracedRequest:
-    """A request of vLLM's, under the names of ours; what it does not say itself is asked of vLLM's.
+    """A request of vLLM's, under the names of ours; what it does not say itself is read from vLLM's.
 
     ``theirs`` is only ever read.
     """

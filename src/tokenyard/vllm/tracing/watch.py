@@ -50,7 +50,7 @@ class Sighting:
 
 
 class Watch:
-    """Sees one step at a time; ``failed`` is told of an error of its own, which goes no further."""
+    """Sees one step at a time; ``failed`` is notified of an error of its own, which goes no further."""
 
     def __init__(
         self,

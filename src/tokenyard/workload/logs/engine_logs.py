@@ -71,7 +71,9 @@ _SHARE_CUT = 0.1
 
 
 @dataclass(slots=True)
-class _Seen:
+class _RequestInLog:
+    """What the lines of a log say of one request."""
+
     line: int
     moment: float
     prompt_tokens: int = 0
@@ -89,7 +91,7 @@ class _Log:
 
     def __init__(self, reading: LogReading) -> None:
         self.reading = reading
-        self.seen: dict[str, _Seen] = {}
+        self.seen: dict[str, _RequestInLog] = {}
         self.model_length: int | None = None
         self.max_log_len: int | None = None
         self._now = 0.0
@@ -158,7 +160,7 @@ class _Log:
 
     def _take_in(self, said: str, moment: float, number: int) -> None:
         if (found := _RECEIVED.match(said)) or (found := _DETAILS.match(said)):
-            request = self.seen.setdefault(found["id"], _Seen(number, moment))
+            request = self.seen.setdefault(found["id"], _RequestInLog(number, moment))
             # What clients wrote stands between quotes, in front of what vLLM counts: the last one is vLLM's.
             if ids := _last(_PROMPT_IDS, said):
                 request.prompt_tokens = _count(ids["ids"])
@@ -176,7 +178,7 @@ class _Log:
                 _take_output(request_or_none, said, found["stream"] or "")
 
 
-def _take_output(request: _Seen, said: str, stream: str) -> None:
+def _take_output(request: _RequestInLog, said: str, stream: str) -> None:
     if ids := _last(_OUTPUT_IDS, said):
         request.output_tokens += _count(ids["ids"])
     if "complete" in stream and (tokens := _STREAMED.search(said)):
@@ -244,7 +246,7 @@ def read_vllm_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest
         )
 
 
-def _mend_cuts(requests: list[_Seen], log: _Log) -> None:
+def _mend_cuts(requests: list[_RequestInLog], log: _Log) -> None:
     """Lengths at which ``--max-log-len`` has cut: from what else the log says, or a warning."""
     longest = max((each.prompt_tokens for each in requests), default=0)
     cut = [each for each in requests if each.prompt_tokens == longest]
@@ -271,7 +273,7 @@ def _mend_cuts(requests: list[_Seen], log: _Log) -> None:
         log.reading.note("outputs_cut", text, warning=True)
 
 
-def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int | None) -> int:
+def _from_room_left(requests: list[_RequestInLog], cut: list[_RequestInLog], model_length: int | None) -> int:
     """How many cut prompts got their length from ``max_tokens``: by default it is all that the prompt leaves.
 
     Only where that holds for every prompt that is not cut, three at least: then no client asks for less.
@@ -288,7 +290,7 @@ def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int |
     return len(cut)
 
 
-def _mend_outputs(requests: list[_Seen], reading: LogReading) -> None:
+def _mend_outputs(requests: list[_RequestInLog], reading: LogReading) -> None:
     """Outputs that no token ids say: from their text, from the other requests, or all that was asked for."""
     estimated = 0
     for each in requests:

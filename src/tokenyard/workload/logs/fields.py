@@ -312,7 +312,7 @@ def _is_nginx_duration(found: FoundValue) -> bool:
 
 
 def _moment(reading: LogReading, found: FoundValue) -> float | None:
-    """The time; None if a spreadsheet has rounded it, which is said once."""
+    """The time; None if a spreadsheet has rounded it, which is reported once."""
     try:
         # nginx's msec are seconds.
         return reading.clock.moment(found.value, "" if normal(found.name) == _UNIX_TIME else found.name)

@@ -383,7 +383,7 @@ def _request_ids(given: Sequence[str | None], name: str) -> list[str]:
 
 
 _CLASSES = ("user", "tier")
-"""What requests are told apart by in figures per class."""
+"""What requests are distinguished by in figures per class."""
 
 
 def _session(logged: LoggedRequest) -> tuple[str | None, str | None]:

@@ -31,7 +31,7 @@ from tokenyard.workload.tokens import HashedTokens, StreamTokens, seed_of
 # When recorded sessions start, for traces that only know the time since a session's own beginning.
 
 _SESSION_RATE = 0.05
-"""Per second, unless told otherwise."""
+"""Per second, unless a setting says otherwise."""
 
 
 def session_starts(options: ReadOptions) -> Iterator[float]:

@@ -497,6 +497,8 @@ def test_a_limit_says_how_much_of_a_log_it_leaves_out(tmp_path: Path) -> None:
     log = _busy(tmp_path, 0, 6 * 3600)
     workload = read_workload(log, limit=60)
     assert len(workload) == 60
-    assert "limit: the first 60 of 120 requests, 2 min 58 s of 6 h 02 min; what comes later was left out" in _said(workload)
+    assert "limit: the first 60 of 120 requests, 2 min 58 s of 6 h 02 min; what comes later was left out" in _said(
+        workload
+    )
     assert "pauses" not in _codes(workload), "it is in what was left out"
     assert "limit" not in _codes(read_workload(log, limit=120))

@@ -71,7 +71,7 @@ class PlanCommand(SearchFlags):
     kv_link_gb_per_s: float = 50.0
     """Bandwidth of the network between two GPUs of a split, in GB/s; 50 is a port of 400 Gbit/s."""
     maximize: Literal["goodput", "throughput", "load"] | None = None
-    """Requests per second within the bounds (what is meant if nothing is said), output tokens per second, or the load
+    """Requests per second within the bounds (what is meant if nothing is given), output tokens per second, or the load
     that can be borne within the bounds."""
     minimize: Literal["gpus", "cost"] | None = None
     """Fewest GPUs, or lowest cost, with every bound met."""

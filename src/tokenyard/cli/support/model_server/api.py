@@ -30,7 +30,7 @@ from tokenyard.web.guard import is_loopback
 from tokenyard.web.serve import bound, serve, url_of
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Being told to end (SIGTERM, Ctrl-C) in every phase of a server.
+# Signals that end a process (SIGTERM, Ctrl-C) in every phase of a server.
 #
 #     loading     the load is broken off: ToldToEnd, or KeyboardInterrupt
 #     serving     uvicorn's handlers (web/serve.py)
@@ -90,7 +90,7 @@ class _Engine(NamedTuple):
 
 
 def serve_model(flags: ServeCommand, ending: EndingByTheBook) -> None:
-    """Serve until told to end. Raises TokenyardError.
+    """Serve until a signal ends it. Raises TokenyardError.
 
     The port is taken at once, and connections to it are refused until the model is loaded, as in vLLM: a client that
     can connect is served, and a port that is not free is known before a long load.

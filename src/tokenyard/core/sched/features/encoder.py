@@ -100,7 +100,7 @@ class EncoderInputs:
     # ---- items of one content have one size
 
     def size_of(self, mm_hash: str) -> int | None:
-        """Embeddings of the item with this content, if it is kept or anybody wants it."""
+        """Embeddings of the item with this content, if it is kept or a request wants it."""
         wanted = self._wanted.get(mm_hash)
         return self.cache.size_of(mm_hash) if wanted is None else wanted[0]
 

@@ -127,7 +127,7 @@ class StateAlignment(BlockAlignment):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Routed experts of mixture-of-experts models: kept per KV slot, told with the tokens they belong to.
+# Routed experts of mixture-of-experts models: kept per KV slot, returned with the tokens they belong to.
 #
 # A worker returns the experts of every token it computes. A client wants them per request: the whole prompt's with
 # its first output token, then those of each further token. A prompt may have been computed in several steps, or by

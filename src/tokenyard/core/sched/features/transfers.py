@@ -54,7 +54,7 @@ class Transfers(FeatureHook):
         self.local_hits: dict[str, int] = {}
         """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
         self._params: dict[str, Mapping[str, object]] = {}
-        """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
+        """What clients are to be notified of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
         self._bind(ConnectorContext(kv.pool, kv.max_model_len))

@@ -17,7 +17,7 @@ class _Limits(Protocol):
     def ignore_eos(self) -> bool: ...
 
 
-class SeenItem(Protocol):
+class RecordableItem(Protocol):
     """An image, clip or video in a prompt."""
 
     @property
@@ -28,7 +28,7 @@ class SeenItem(Protocol):
     def length(self) -> int: ...
 
 
-class SeenRequest(Protocol):
+class RecordableRequest(Protocol):
     """A request; see :class:`~tokenyard.core.request.Request`."""
 
     @property
@@ -52,7 +52,7 @@ class SeenRequest(Protocol):
     @property
     def cache_salt(self) -> str | None: ...
     @property
-    def mm_features(self) -> Sequence[SeenItem]: ...
+    def mm_features(self) -> Sequence[RecordableItem]: ...
     @property
     def resumable(self) -> bool: ...
     @property
@@ -84,7 +84,7 @@ class _ByRow(Protocol):
     def __getitem__(self, row: int, /) -> Any: ...
 
 
-class SeenStep(Protocol):
+class RecordableStep(Protocol):
     """A decision; see :class:`~tokenyard.core.sched.scheduler_output.SchedulerOutput`."""
 
     @property
@@ -107,7 +107,7 @@ class SeenStep(Protocol):
     def total_num_scheduled_tokens(self) -> int: ...
 
 
-class SeenDrafts(Protocol):
+class RecordableDrafts(Protocol):
     """Draft tokens that were verified."""
 
     @property
@@ -126,10 +126,10 @@ class _Stats(Protocol):
     @property
     def num_skipped_waiting_reqs(self) -> int: ...
     @property
-    def spec_decoding_stats(self) -> SeenDrafts | None: ...
+    def spec_decoding_stats(self) -> RecordableDrafts | None: ...
 
 
-class SeenOutputs(Protocol):
+class RecordableOutputs(Protocol):
     """What a step brought; see :class:`~tokenyard.core.sched.outputs.EngineOutputs`."""
 
     @property
@@ -138,23 +138,23 @@ class SeenOutputs(Protocol):
     def scheduler_stats(self) -> _Stats: ...
 
 
-class SeenQueue(Sized, Protocol):
+class RecordableQueue(Sized, Protocol):
     """A waiting queue."""
 
-    def __iter__(self) -> Iterator[SeenRequest]: ...
+    def __iter__(self) -> Iterator[RecordableRequest]: ...
 
 
-class SeenState(Protocol):
+class RecordableState(Protocol):
     """A scheduler; see :class:`~tokenyard.core.sched.observer.SchedulerState`."""
 
     @property
-    def running(self) -> Sequence[SeenRequest]: ...
+    def running(self) -> Sequence[RecordableRequest]: ...
     @property
-    def waiting(self) -> SeenQueue: ...
+    def waiting(self) -> RecordableQueue: ...
     @property
-    def skipped_waiting(self) -> SeenQueue: ...
+    def skipped_waiting(self) -> RecordableQueue: ...
     @property
-    def pinned(self) -> Sequence[SeenRequest]: ...
+    def pinned(self) -> Sequence[RecordableRequest]: ...
     @property
     def running_version(self) -> int: ...
     @property
