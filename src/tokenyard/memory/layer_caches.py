@@ -23,6 +23,7 @@ from tokenyard.models.mixers import (
     Attends,
     CompressedAttention,
     GatedDeltaNet,
+    Indexer,
     KeyRing,
     LatentAttention,
     Mamba1,
@@ -203,14 +204,8 @@ def _caches(
         yield from _compressed_caches(mixer, settings.num_speculative_tokens)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv and mixer.attends is not Attends.BOTH_WAYS:
         cache = _softmax_cache(mixer, dtype, block_size, settings)
-        if mixer.indexer is not None and mixer.indexer.ring is not None:
-            yield from _with_joined_keys(cache, mixer.indexer.ring, settings)
-            return
-        yield cache
-        if mixer.indexer is not None:
-            keys = mixer.indexer.head_size
-            page = int(block_size * keys * kv_element_bytes(dtype))
-            yield LayerCache(kind=GroupKind.FULL, block_size=block_size, page_bytes=page, shape=("indexer", keys))
+        keys = 0 if mixer.indexer is None else mixer.indexer.head_size
+        yield from _with_indexer(cache, mixer.indexer, int(block_size * keys * kv_element_bytes(dtype)), settings)
 
 
 _KINDS = {
@@ -266,18 +261,26 @@ def _latent_caches(
         is_latent=True,
         alignment=row if mixer.kept_size else 1,  # its kernels take a block to be whole rows
     )
-    if mixer.indexer is not None and mixer.indexer.ring is not None:
-        yield from _with_joined_keys(cache, mixer.indexer.ring, settings)
+    keys = 0 if mixer.indexer is None else mixer.indexer.head_size
+    page = block_size * (keys + INDEXER_SCALE_BYTES * (keys // 128))
+    yield from _with_indexer(cache, mixer.indexer, page, settings)
+
+
+def _with_indexer(
+    cache: LayerCache, indexer: Indexer | None, page_bytes: int, settings: CacheSettings
+) -> Iterator[LayerCache]:
+    """Attention, and its indexer's keys, which take ``page_bytes`` a block unless they are joined."""
+    if indexer is not None and indexer.ring is not None:
+        yield from _with_joined_keys(cache, indexer.ring, settings)
         return
     yield cache
-    if mixer.indexer is not None:
-        keys = mixer.indexer.head_size
+    if indexer is not None:
         yield LayerCache(
             kind=GroupKind.FULL,
-            block_size=block_size,
-            page_bytes=block_size * (keys + INDEXER_SCALE_BYTES * (keys // 128)),
-            shape=("indexer", keys),
-            is_latent=True,
+            block_size=cache.block_size,
+            page_bytes=page_bytes,
+            shape=("indexer", indexer.head_size),
+            is_latent=cache.is_latent,
         )
 
 

@@ -357,11 +357,6 @@ class TraceWriter:
         """A trace is wanted, and nothing has kept it from being written."""
         return self.config.enabled and self.problem is None
 
-    @property
-    def wants_requests(self) -> bool:
-        """Per-request records are wanted."""
-        return not self._closed and self.config.request_records
-
     def wants_step(self, step: int) -> bool:
         """``step`` is neither sampled away nor beyond the step limit."""
         if self._closed:

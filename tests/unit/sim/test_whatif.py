@@ -20,8 +20,8 @@ from tokenyard.errors import ConfigError, TraceError
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.ask import answer, replay_as_it_was
 from tokenyard.questions.recorded.recorded_requests import Origin, RecordedBlocks, RecordedRequests
-from tokenyard.questions.recorded.recorded_run import read_run
-from tokenyard.questions.recorded.variants import as_it_was, read_variant
+from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
+from tokenyard.questions.recorded.variants import Variant, as_it_was, split_settings, variant_with
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import workload_from
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
@@ -52,6 +52,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "hybrid": {"groups": (KVCacheGroup(), KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)), "num_gpu_blocks": 60},
 }
 _CACHE = ("num_gpu_blocks", "enable_prefix_caching", "groups")
+
+
+def read_variant(run: RecordedRun, text: str) -> Variant:
+    """The run with the settings of a text, as ``--set`` takes them."""
+    return variant_with(run, split_settings(text), text)
 
 
 def drawn_workload(kind: str, seed: int) -> Workload:

@@ -59,7 +59,6 @@ def test_without_a_path_nothing_happens(tmp_path: Path, monkeypatch: pytest.Monk
     with TraceWriter(TraceConfig()) as writer:
         assert not writer.is_open
         assert not writer.wants_step(0)
-        assert not writer.wants_requests
         writer.step_snapshot(0)
         writer.append_request(RequestRecord(step=0))
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ As in :mod:`~tokenyard.models.images.rules` a rule is data, and every count was 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, floor, inf, isqrt, log, sqrt
 from struct import pack, unpack
 
@@ -79,6 +80,11 @@ class OverlappingCrops(LargestIsPlanned):
     @property
     def planned(self) -> int:
         return self._whole() + max(self._crops(high, wide) for high, wide in tile_shapes(1, self.most, True))
+
+
+def _largest_of_tiles(num_tokens: Callable[[int, int], int], tile: int, most: int) -> int:
+    """Embeddings of the image that has most, of those that fill up to ``most`` tiles."""
+    return max(num_tokens(tile * wide, tile * high) for wide, high in tile_shapes(1, most, False))
 
 
 def _scale(pixels: int, edge: int) -> float:
@@ -194,9 +200,7 @@ class FittingTiles(LargestIsPlanned):
 
     @property
     def planned(self) -> int:
-        return max(
-            self.num_tokens(self.tile * wide, self.tile * high) for wide, high in tile_shapes(1, self.most, False)
-        )
+        return _largest_of_tiles(self.num_tokens, self.tile, self.most)
 
     @property
     def bound(self) -> int:
@@ -220,9 +224,7 @@ class TilesTwice(LargestIsPlanned):
 
     @property
     def planned(self) -> int:
-        return max(
-            self.num_tokens(self.tile * wide, self.tile * high) for wide, high in tile_shapes(1, self.most, False)
-        )
+        return _largest_of_tiles(self.num_tokens, self.tile, self.most)
 
     @property
     def bound(self) -> int:

@@ -42,7 +42,7 @@ _SCHEDULER = (
 _CACHE = ("num_gpu_blocks", "block_size", "enable_prefix_caching", "watermark")
 _LOAD = ("rate_scale", "max_concurrency")
 CHANGEABLE = tuple(sorted(FLAGS.get(name, name) for name in (*_SCHEDULER, *_CACHE, *_LOAD)))
-"""Names that ``read_variant`` takes; with dashes as well."""
+"""Names of settings that may be changed; with dashes as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +82,6 @@ def as_it_was(run: RecordedRun) -> Variant:
         latency=run.latency,
         speculation=run.speculation,
     )
-
-
-def read_variant(run: RecordedRun, text: str) -> Variant:
-    """``run`` with the settings of ``text``: ``max_num_seqs=512`` or several, with commas between them.
-
-    Raises ConfigError naming the setting that is unknown, or cannot have that value.
-    """
-    return variant_with(run, split_settings(text), text)
 
 
 def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Variant:
@@ -138,7 +130,7 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
 
 
 def each_of(text: str) -> list[str]:
-    """Texts of single variants, for :func:`read_variant`: each combination of the values that ``text`` names.
+    """Texts of single variants, for :func:`split_settings`: each combination of the values that ``text`` names.
 
     ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
     """

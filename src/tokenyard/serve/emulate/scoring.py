@@ -5,7 +5,6 @@ vLLM makes both of the vectors that it makes of texts: a score is the cosine of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from tokenyard.serve.emulate.application import Endpoint, Path
 from tokenyard.serve.generation import EmbeddingOutput
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.chat import chat_prompt
-from tokenyard.serve.openai.embeddings import Embeddings, written
+from tokenyard.serve.openai.embeddings import Embeddings, pooled_list, written
 from tokenyard.serve.openai.fields import ApiError, EmbeddingRequest, TokenizeRequest, bad_field, parse_body
 from tokenyard.serve.openai.generating import reply_at_once, request_id_of, tokenized_prompts
 
@@ -180,21 +179,7 @@ class Scoring:
     def _listed(
         self, request: EmbeddingRequest, name: str, data: Sequence[Any], outputs: Sequence[EmbeddingOutput]
     ) -> dict[str, Any]:
-        num_tokens = _num_tokens(outputs)
-        return {
-            "id": name,
-            "object": "list",
-            "created": int(time.time()),
-            "model": self._context.answering(request.model),
-            "data": data,
-            "usage": {
-                "prompt_tokens": num_tokens,
-                "total_tokens": num_tokens,
-                "completion_tokens": 0,
-                "prompt_tokens_details": None,
-                "completion_tokens_details": None,
-            },
-        }
+        return pooled_list(self._context, request, name, data, outputs)
 
 
 def _texts(given: str | list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,24 +41,11 @@ class Embeddings:
 
     async def _answer(self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str) -> dict[str, Any]:
         outputs = await self.vectors(request, prompts, name)
-        num_tokens = sum(len(each.prompt_token_ids) for each in outputs)
-        return {
-            "id": name,
-            "object": "list",
-            "created": int(time.time()),
-            "model": self._context.answering(request.model),
-            "data": [
-                {"index": i, "object": "embedding", "embedding": written(each.embedding, request.encoding_format)}
-                for i, each in enumerate(outputs)
-            ],
-            "usage": {
-                "prompt_tokens": num_tokens,
-                "total_tokens": num_tokens,
-                "completion_tokens": 0,
-                "prompt_tokens_details": None,
-                "completion_tokens_details": None,
-            },
-        }
+        data = [
+            {"index": i, "object": "embedding", "embedding": written(each.embedding, request.encoding_format)}
+            for i, each in enumerate(outputs)
+        ]
+        return pooled_list(self._context, request, name, data, outputs)
 
     async def vectors(
         self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str
@@ -83,6 +71,31 @@ class Embeddings:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def pooled_list(
+    context: ServerContext,
+    request: EmbeddingRequest,
+    name: str,
+    data: Sequence[Any],
+    outputs: Sequence[EmbeddingOutput],
+) -> dict[str, Any]:
+    """The answer that lists what was made of each prompt, in ``data``."""
+    num_tokens = sum(len(each.prompt_token_ids) for each in outputs)
+    return {
+        "id": name,
+        "object": "list",
+        "created": int(time.time()),
+        "model": context.answering(request.model),
+        "data": data,
+        "usage": {
+            "prompt_tokens": num_tokens,
+            "total_tokens": num_tokens,
+            "completion_tokens": 0,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        },
+    }
 
 
 def written(vector: npt.NDArray[np.floating], encoding: str) -> list[float] | str:
