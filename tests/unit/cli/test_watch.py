@@ -12,8 +12,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from tokenyard.cli.support.flags import WatchCommand
-from tokenyard.cli.watch import execute, newest_trace, state_of
+from tokenyard.cli.watch import execute
 from tokenyard.errors import ConfigError
+from tokenyard.web.newest import following, newest_trace
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -30,7 +31,7 @@ def test_the_newest_trace_below_a_directory(tmp_path: Path) -> None:
 
 
 def test_the_page_follows_it_and_counts_the_last_minutes() -> None:
-    assert parse_qs(state_of("/t/a b.steps.jsonl", 300.0)) == {
+    assert parse_qs(following("/t/a b.steps.jsonl", 300.0)) == {
         "trace": ["/t/a b.steps.jsonl"],
         "live": ["1"],
         "tab": ["overview"],
