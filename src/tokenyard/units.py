@@ -71,6 +71,12 @@ def signed(share: float) -> str:
     return f"{100 * share:+.1f} %" if share < _MANY else f"{share + 1:,.0f} times"
 
 
+def figure_label(name: str) -> str:
+    """``ITL p99`` of ``itl_ms.p99``, as a report's JSON names it."""
+    figure, _, statistic = name.partition("_ms.")
+    return f"{figure.upper()} {statistic}"
+
+
 CLIENT_FIGURES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
 """What clients feel, by the names of a report's figures."""
 _WORSE = {

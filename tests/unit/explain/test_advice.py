@@ -357,6 +357,18 @@ def test_the_value_that_is_named_holds_the_bound(tmp_path: Path) -> None:
     assert not any(each.is_of_bound for each in again.advice)
 
 
+def test_what_is_tried_for_a_missed_bound_is_judged_by_it() -> None:
+    report = ty.run("rag", CHAT, limit=60, slo={"itl_p99": "60ms"}, advice="all").report
+    told = report.advice[0]
+    assert told.trial is not None
+    assert told.trial.setting == "max_num_batched_tokens"
+    effect = told.trial.effect("itl_ms.p99")
+    assert effect is not None
+    assert effect.change < -0.03
+    assert f": ITL p99 {100 * effect.change:+.0f} %" in report.verdict.sentence
+    assert f"ITL p99 {100 * effect.change:+.0f} %" in " ".join(str(report).split())
+
+
 def test_a_gpu_that_is_too_slow_is_called_so(tmp_path: Path) -> None:
     report = reported(tmp_path, "tpot_p90=4ms")
     told = report.advice[0]

@@ -18,7 +18,7 @@ from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFig
 from tokenyard.explain.report.slo import Goodput, Objective
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
-from tokenyard.units import count, duration, milliseconds, percent, shorten
+from tokenyard.units import count, duration, figure_label, milliseconds, percent, shorten
 from tokenyard.vocabulary import reason_meaning
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ def _what(advice: Advice) -> str:
 def _effects(trial: Trial) -> str:
     """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
     said = [
-        f"{_EFFECTS[each.figure]} {100 * each.change:+.0f} %"
+        f"{_EFFECTS.get(each.figure) or figure_label(each.figure)} {100 * each.change:+.0f} %"
         for each in trial.effects
-        if each.figure in _EFFECTS and abs(each.change) >= _TOO_SMALL
+        if abs(each.change) >= _TOO_SMALL
     ]
     return ", ".join(said) + "."
 

@@ -79,6 +79,12 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
     """Requests within the bound, as a share of those that ended; None of a mean and of ITL."""
 
+    @property
+    def figure(self) -> str:
+        """The figure that it bounds, as a report's JSON names it: ``ttft_ms.p90``."""
+        figure, _, statistic = self.name.rpartition("_")
+        return f"{figure}_ms.{statistic}"
+
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that ended well: whole, and each of their latencies within its bound."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tokenyard.redaction import plain
-from tokenyard.units import duration, milliseconds, percent
+from tokenyard.units import duration, figure_label, milliseconds, percent
 from tokenyard.vocabulary import reason_meaning
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ HARDLY = 0.02
 """Share of requests' time below which waiting is not worth a word."""
 _NOTABLE = 0.005
 """Share by which a figure changes that is worth a word."""
-_SHOWN = (("ttft_ms.p90", "TTFT p90"), ("tpot_ms.p90", "TPOT p90"))
+_SHOWN = ("ttft_ms.p90", "tpot_ms.p90")
 
 
 class Lever(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def verdict_of(report: Report) -> Verdict:
         words = report.recorded_reasons[worst].words if worst in report.recorded_reasons else None
         said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
     if lever is not None:
-        said.append(_help(lever))
+        said.append(_help(lever, [each.figure for each in missed]))
     elif missed:
         said += [_idea(each) for each in report.advice if each.is_of_bound][:1]
     return Verdict(
@@ -114,10 +114,10 @@ def _lever(report: Report) -> Lever | None:
     return None
 
 
-def _help(lever: Lever) -> str:
+def _help(lever: Lever, missed: list[str]) -> str:
     changes = [
-        f"{label} {100 * lever.changes[figure]:+.0f} %"
-        for figure, label in _SHOWN
+        f"{figure_label(figure)} {100 * lever.changes[figure]:+.0f} %"
+        for figure in dict.fromkeys((*missed, *_SHOWN))
         if abs(lever.changes.get(figure, 0.0)) >= _NOTABLE
     ]
     whole = lever.changes.get("e2e_ms.mean", 0.0)
