@@ -132,16 +132,19 @@ def _parsed(arguments: list[str]) -> Command:
     plain = read_plainly(arguments)
     if plain is not None:
         return plain
-    try:
-        with redirect_stderr(StringIO()):
-            return read_by_tyro(arguments)
-    except SystemExit as ended:
-        if not ended.code:
-            raise
     command = command_of(arguments[0]) if arguments else None
     flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(cast(type, command))}
-    read_by_tyro([*arguments[:1], *hidden_words(arguments[1:], flags)])
-    raise SystemExit(2)
+    sayable = [*arguments[:1], *hidden_words(arguments[1:], flags)]
+    if sayable != arguments:
+        try:
+            with redirect_stderr(StringIO()):
+                return read_by_tyro(arguments)
+        except SystemExit as ended:
+            if not ended.code:
+                raise
+        read_by_tyro(sayable)
+        raise SystemExit(2)
+    return read_by_tyro(arguments)
 
 
 def read_by_tyro(arguments: list[str]) -> Command:
