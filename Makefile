@@ -229,6 +229,7 @@ clean:  ## Remove everything that was built, all environments included
 	@"$(PYTHON)" -m venv .venv
 
 # Order of the two installs matters: the lock holds the build back end, which the second then uses without isolation.
+# Tools are compiled when they are first used, which most of their modules never are.
 $(INSTALLED): requirements.lock pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv ..."
 	@$(PIP) install --quiet -r requirements.lock
@@ -237,5 +238,5 @@ $(INSTALLED): requirements.lock pyproject.toml | .venv/bin/python
 
 $(INSTALLED_DEV): requirements-dev.lock $(INSTALLED)
 	@echo "Installing the development tools into .venv ..."
-	@$(PIP) install --quiet -r requirements-dev.lock
+	@$(PIP) install --quiet --no-compile -r requirements-dev.lock
 	@touch $@

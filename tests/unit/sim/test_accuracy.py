@@ -264,7 +264,7 @@ def test_the_measured_points_are_met(shared: Path, tmp_path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows[::12])
+        writer.writerows(rows[::24])
     found = accuracy((path,))
     assert found.tpot is not None
     assert found.ttft is not None
