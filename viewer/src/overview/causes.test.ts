@@ -18,3 +18,9 @@ test("most time lost first, and a policy that vLLM has not after what mends it",
   expect(shown.map(({ rule }) => rule)).toEqual(["memory", "seats", "preemptions", "long-prefills", "order"]);
   expect(ranked([order, memory, seats], "max_num_seqs").map(({ rule }) => rule)).toEqual(["seats", "memory", "order"]);
 });
+
+test("what a missed bound wants before what requests waited for", () => {
+  const seats = finding("seats", "max_num_seqs", 400);
+  const steps = finding("prefill-in-steps", "", null);
+  expect(ranked([seats, steps], "max_num_seqs").map(({ rule }) => rule)).toEqual(["prefill-in-steps", "seats"]);
+});

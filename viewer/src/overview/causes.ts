@@ -1,6 +1,6 @@
 /** What would help where few requests took most of the tokens: to limit those, to let them wait, to take them in small pieces. */
 
-import { type Finding, isOfVllm } from "../advice/rules";
+import { type Finding, isOfBound, isOfVllm } from "../advice/rules";
 import { blame } from "../data/blame";
 import { momentText } from "../data/clock";
 import { shortId } from "../data/labels";
@@ -110,14 +110,17 @@ export function isCause({ rule }: Finding): boolean {
 }
 
 /**
- * What is about `reason` first, then by the time lost to it; what vLLM has not last, however much is lost: beside a setting that
- * mends it a policy of another scheduler is no advice.
+ * What a missed bound wants first, then what is about `reason`, then by the time lost to it; what vLLM has not last, however
+ * much is lost: beside a setting that mends it a policy of another scheduler is no advice.
  */
 export function ranked(findings: readonly Finding[], reason: string): Finding[] {
   const about = ({ reasons }: Finding) => Number(reasons.includes(reason));
   return [...findings].sort(
     (a, b) =>
-      Number(isOfVllm(b)) - Number(isOfVllm(a)) || about(b) - about(a) || (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0),
+      Number(isOfVllm(b)) - Number(isOfVllm(a)) ||
+      Number(isOfBound(b)) - Number(isOfBound(a)) ||
+      about(b) - about(a) ||
+      (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0),
   );
 }
 
