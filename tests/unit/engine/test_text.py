@@ -49,6 +49,7 @@ def pieces_of(tokenizer: TextTokenizer, prompt: list[int], ids: list[int]) -> li
 # ---- output
 
 
+@pytest.mark.slow
 @given(prompt=st.text(min_size=1), answer=st.text())
 def test_pieces_together_are_the_text(prompt: str, answer: str) -> None:
     for tokenizer in (BYTES, WORDS):

@@ -344,6 +344,7 @@ def reported(folder: Path, slo: str, deployment: ty.Deployment = CHAT) -> Report
     return ty.report(folder, slo=slo)
 
 
+@pytest.mark.slow
 def test_the_value_that_is_named_holds_the_bound(tmp_path: Path) -> None:
     """Questions with long passages beside answers: a step takes as long as its prefill, until it may have less."""
     report = reported(tmp_path / "as it was", "itl_p99=60ms")

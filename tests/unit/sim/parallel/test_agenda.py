@@ -25,7 +25,12 @@ def _run(settings: dict[str, Any]) -> ty.RunResult:
     return ty.run("chat", ty.Deployment(**SMALL | settings), **arrivals)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+QUICK = ("one", "many")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+)
 def test_events_are_those_of_all_engines_asked_every_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _run(SETTINGS[name])
     monkeypatch.setattr("tokenyard.sim.loop._Agenda", lambda ranks: None)
@@ -48,7 +53,7 @@ def test_an_event_costs_as_much_with_many_engines_as_with_few(monkeypatch: pytes
 
     def looks_per_step(engines: int) -> float:
         looks.clear()
-        run = ty.run("chat", ty.Deployment(**SMALL, data_parallel_size=engines), limit=12, rate_scale=40)
+        run = ty.run("chat", ty.Deployment(**SMALL, data_parallel_size=engines), limit=6, rate_scale=40)
         return len(looks) / len(run.steps)
 
-    assert looks_per_step(24) < 1.5 * looks_per_step(3)
+    assert looks_per_step(12) < 1.5 * looks_per_step(3)
