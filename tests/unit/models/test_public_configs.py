@@ -27,7 +27,7 @@ NOT_READ = [row for rows in RECORDED.values() for row in rows if "why" in row]
 def test_two_hundred_whole_files_are_read_without_a_flag() -> None:
     assert len(READ) >= 200
     assert len({row["sha256"] for row in READ}) >= 150
-    assert len(NOT_READ) <= 16
+    assert len(NOT_READ) <= 11
 
 
 def test_a_whole_file_is_the_model_that_is_known_by_its_name() -> None:
@@ -39,8 +39,10 @@ def test_a_whole_file_is_the_model_that_is_known_by_its_name() -> None:
         if known is None or known.quantised_as is not None:
             continue
         model, compared = MODELS[known.name], compared + 1
-        # Tunings of one model may differ by some hundred words of vocabulary (Mixtral 8x22B).
-        ours = (pytest.approx(model.num_parameters, rel=1e-3), model.num_layers, model.kv_bytes_per_token())
+        # Tunings of one model may differ by some hundred words of vocabulary (Mixtral 8x22B). Llama 4's files there have
+        # lost their vision section: the class fills in a smaller tower.
+        within = 5e-3 if "Llama-4" in stem else 1e-3
+        ours = (pytest.approx(model.num_parameters, rel=within), model.num_layers, model.kv_bytes_per_token())
         if ours != (row["parameters"], row["layers"], row["kv_bytes_per_token"]):
             wrong.append(f"{stem}: {ours}")
     assert compared >= 40
