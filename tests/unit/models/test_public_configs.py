@@ -39,8 +39,8 @@ def test_a_whole_file_is_the_model_that_is_known_by_its_name() -> None:
         if known is None or known.quantised_as is not None:
             continue
         model, compared = MODELS[known.name], compared + 1
-        # Tunings of one model may differ by some hundred words of vocabulary (Mixtral 8x22B). Llama 4's files there have
-        # lost their vision section: the class fills in a smaller tower.
+        # Tunings of one model may differ by some hundred words of vocabulary (Mixtral 8x22B). Llama 4's files there
+        # have lost their vision section: the class fills in a smaller tower.
         within = 5e-3 if "Llama-4" in stem else 1e-3
         ours = (pytest.approx(model.num_parameters, rel=within), model.num_layers, model.kv_bytes_per_token())
         if ours != (row["parameters"], row["layers"], row["kv_bytes_per_token"]):

@@ -133,3 +133,14 @@ def test_an_unknown_name_of_a_known_type_has_the_harmless_fields_of_that_type() 
 def test_what_no_version_here_serves_is_refused_with_the_last_that_did(name: str) -> None:
     with pytest.raises(ConfigError, match=r"vLLM 0\.(9|10)\.2 was the last to have a class for"):
         model_from_config(_unknown("llama-3.1-8b", architectures=[name]), name="x", where="config.json")
+
+
+def test_the_first_qwen_counts_both_matrices_of_its_gate(tmp_path: Path) -> None:
+    """vLLM 0.22 holds 15,442,649,088 bytes of Qwen-7B."""
+    raw = {
+        "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22_016,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 151_936, "seq_length": 8192,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    assert model_spec(str(tmp_path)).weight_bytes() == pytest.approx(15_442_649_088, rel=1e-3)

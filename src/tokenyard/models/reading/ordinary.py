@@ -16,7 +16,7 @@ import msgspec
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
 from tokenyard.models.formats import dtype_bytes
-from tokenyard.models.reading.pieces import Experts, Grouped
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped
 from tokenyard.models.reading.row import ArchitectureRow
 from tokenyard.models.reading.rows_dense import windowed
 from tokenyard.models.spec import EncoderSpec, ModelSpec
@@ -24,11 +24,13 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 ORDINARY = ArchitectureRow(
     mixers=windowed(
         Grouped(
-            qkv_bias="attention_bias or qkv_bias or use_qkv_bias",
+            qkv_bias="attention_bias or qkv_bias or use_qkv_bias or model_type == 'qwen'",
             output_bias="attention_bias or attention_out_bias",
             head_norms="use_qk_norm or qk_norm or qk_layernorm",
         )
     ),
+    # the first Qwen counts the two matrices that its gate joins
+    mlps={"": Dense(width="width // 2 if model_type == 'qwen' else width")},
     order=(("sliding_attention", "window and use_sliding_window != 0"), ("full_attention", "1")),
     experts=Experts(
         per_token="per_token",
