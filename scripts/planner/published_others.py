@@ -170,6 +170,11 @@ BORROWED = {
 
 FIELDS: dict[str, dict[str, Any]] = {
     "Dots3NoteForCausalLM": _NOTE,
+    "Emu3ForConditionalGeneration": {
+        "vocabulary_map": {
+            "<image>": 151_845, "<|extra_200|>": 151_846, "<|visual token 000000|>": 151_854,
+        },
+    },
     "DeepseekV41ForCausalLM": {
         "quantization_config": {
             "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32], "scale_fmt": "ue8m0",
