@@ -84,6 +84,7 @@ PRIORS = Priors(
         "launch_kernel": (5e-6, 1.0),
         "eager_kernel": (1e-5, 1.0),
         "host": (1.5e-3, 0.5),
+        "host_request": (2e-5, 1.0),
         "request": (1e-2, 1.0),
         "request_token": (1e-6, 1.0),
     },
@@ -133,6 +134,7 @@ PRIORS = Priors(
         "request_token": 0.5,
         "all_reduce": 0.3,
         "sequence": 0.4,
+        "spread": 1.0,
     },
     version={
         "experts": 0.15,

@@ -351,6 +351,7 @@ def _times(values: Mapping[str, float], group: _Group) -> Target:
         values,
         capture_size=group.capture_size,
         piecewise=group.piecewise,
+        prepared_ahead=not group.shows_host,
     )
     seconds = formula.seconds(group.all_work, group.tokens).max(axis=1) + group.shows_host * values["host"]
     count = len(group.indices)

@@ -354,6 +354,8 @@ class StepFormula:
         "_priced",
         "_sequence",
         "_together",
+        "_unprepared",
+        "_widens_kv",
     )
 
     def __init__(
@@ -366,11 +368,14 @@ class StepFormula:
         capture_size: int = DEFAULT_CAPTURE_SIZE,
         eager: bool = False,
         piecewise: bool = False,
+        prepared_ahead: bool = True,
     ) -> None:
         """``capture_size``: tokens of the largest CUDA graph for steps with prompts; 0: none is captured for them.
 
         ``eager``: there are no graphs at all, and the host launches the kernels of every step one by one.
         ``piecewise``: steps without prompts run from the same pieces as those with them (cudagraph_mode PIECEWISE).
+        ``prepared_ahead``: the host prepares a step while the one before runs (async scheduling), so that what it does
+        for each request is hidden.
         """
         self._counts = counts
         self._gpu = gpu
@@ -395,6 +400,8 @@ class StepFormula:
         self._launches = c["launch_step"] + kernels * c["launch_kernel"]
         self._eager = kernels * c["eager_kernel"]
         self._sequence = c["sequence"] + kernels * c["sequence_kernel"]
+        self._unprepared = 0.0 if prepared_ahead else c["host_request"]
+        self._widens_kv = generation(gpu) != "blackwell"
 
     @property
     def capture_size(self) -> int:
@@ -411,7 +418,8 @@ class StepFormula:
         for part in behind:
             seconds = seconds + part
         seconds = smooth_max(seconds, self._launch_seconds(tokens, is_mixed))
-        return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._sequence
+        seconds = seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._sequence
+        return seconds + (work.num_decodes + work.num_prefills) * self._unprepared
 
     def terms(self, work: Any, all_tokens: Number) -> dict[str, Number]:
         """:meth:`seconds` by what they are spent on; ``launches`` is how much longer they make a step."""
@@ -424,7 +432,8 @@ class StepFormula:
             on_device = on_device + part
         terms["launches"] = smooth_max(on_device, self._launch_seconds(tokens, is_mixed)) - on_device
         fixed = self._fixed + is_mixed * self._mixed
-        return terms | {"fixed": fixed, "sampling": work.num_sampled * self._sequence}
+        requests = (work.num_decodes + work.num_prefills) * self._unprepared
+        return terms | {"fixed": fixed, "sampling": work.num_sampled * self._sequence + requests}
 
     def _launch_seconds(self, tokens: Number, is_mixed: Number) -> Number:
         launches = self._launches + (tokens > self._capture) * self._eager
@@ -500,7 +509,7 @@ class StepFormula:
         """Distinct experts by tokens, each read once; on the rank that has the most work."""
         c = self._constants
         share = part.per_token / part.num_experts
-        touched = part.num_local * (1.0 - (1.0 - share * c["spread"]) ** tokens)
+        touched = part.num_local * (1.0 - (1.0 - min(1.0, share * c["spread"])) ** tokens)
         pairs = tokens * part.per_token * part.num_local / part.num_experts
         if part.num_local < part.num_experts:
             pairs = pairs * (1.0 + c["imbalance"])
@@ -517,7 +526,7 @@ class StepFormula:
         decode = context * part.kv_bytes / bandwidth
         if part.latent:
             decode = smooth_max(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
-        if part.kv_widened:
+        if part.kv_widened and self._widens_kv:
             decode = smooth_max(decode, context * part.kv_widened * c["kv_widening"] / gpu.bf16_flops)
         rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
         decode = decode + rows * context * part.decode_flops / gpu.bf16_flops

@@ -45,6 +45,10 @@ class ClosedLoop:
     """Lengths are drawn evenly from this share of the two above up to them (vLLM bench: ``--random-range-ratio``)."""
     rounds: int = 10
     """Requests per user."""
+    distinct_prompts: int = 0
+    """As many prompts are sent one after the other, again and again, to an engine that caches prefixes; every user sends
+    one before the measurement begins. 0: every prompt is new, and nothing is sent before.
+    """
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 1024
     num_gpu_blocks: int = 1 << 20
@@ -83,10 +87,8 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
     Every step takes a second, so that moments count steps.
     """
     prompts, outputs = draw_lengths(loop)
-    requests = [
-        WorkloadRequest(request_id=str(i), prompt=StreamTokens.unique(i, prompt), max_tokens=output, output_seed=i)
-        for i, (prompt, output) in enumerate(zip(prompts.tolist(), outputs.tolist(), strict=True))
-    ]
+    before = loop.users if loop.distinct_prompts else 0
+    requests = _requests(loop, prompts, outputs, before)
     config = SchedulerConfig(
         profile=loop.profile,
         max_num_seqs=loop.max_num_seqs,
@@ -97,12 +99,30 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
     # More blocks than all requests in flight can hold change no decision: a pool of a million only takes memory.
     most_blocks = loop.users * (config.max_model_len // loop.block_size + 2) + 1
     blocks = min(loop.num_gpu_blocks, most_blocks)
-    cache = CacheConfig(num_gpu_blocks=blocks, block_size=loop.block_size, enable_prefix_caching=False)
+    caches = loop.distinct_prompts > 0
+    blocks = loop.num_gpu_blocks if caches else blocks
+    cache = CacheConfig(num_gpu_blocks=blocks, block_size=loop.block_size, enable_prefix_caching=caches)
     steps, ended = _CountedSteps(), Ended()
     settings = ReplaySettings(config, cache, steps, fleet=Fleet(ranks, ranks > 1, loop.profile.vllm_version))
     workload = Workload("closed loop", requests, max_concurrency=loop.users)
     replay_engines(workload, settings, observers=[ended] * ranks, policy="fcfs")
-    return steps.schedule(ended.moments, outputs)
+    return steps.schedule(ended.moments[:, before:], outputs)
+
+
+def _requests(loop: ClosedLoop, prompts: Int64s, outputs: Int64s, before: int) -> list[WorkloadRequest]:
+    """Those that are measured, behind ``before`` others that have to end first."""
+    distinct = loop.distinct_prompts or len(prompts)
+    names = tuple(str(i) for i in range(before))
+    return [
+        WorkloadRequest(
+            request_id=str(i),
+            prompt=StreamTokens.unique(each, int(prompts[each % len(prompts)])),
+            max_tokens=int(outputs[max(0, i - before)]),
+            after=names if i >= before else (),
+            output_seed=i,
+        )
+        for i, each in enumerate((np.arange(before + len(prompts)) % distinct).tolist())
+    ]
 
 
 _DUMMY = (0.0,) * 8

@@ -114,7 +114,7 @@ def loop_of(point: Point, profile: DecisionProfile = OLDEST) -> ClosedLoop:
         max_num_batched_tokens=point.recipe.max_num_batched_tokens,
         max_num_seqs=_SAMPLED,
     )
-    if held < 1.1 * per_request * point.users / point.parallel.data:
+    if point.recipe.distinct_prompts or held < 1.1 * per_request * point.users / point.parallel.data:
         blocks = int(max(held, 1.5 * per_request)) // (10 * block_size) * 10
     return ClosedLoop(
         users=point.users,
@@ -122,6 +122,7 @@ def loop_of(point: Point, profile: DecisionProfile = OLDEST) -> ClosedLoop:
         output_tokens=point.output_tokens,
         shortest=point.recipe.shortest,
         rounds=point.rounds,
+        distinct_prompts=point.recipe.distinct_prompts,
         max_num_batched_tokens=point.recipe.max_num_batched_tokens,
         max_num_seqs=_MAX_SEQS,
         num_gpu_blocks=blocks,

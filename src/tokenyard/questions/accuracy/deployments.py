@@ -219,6 +219,8 @@ class Recipe:
     """False: one step in flight, as vLLM had it by default before 0.14."""
     shortest: float = 0.8
     """Share of the nominal lengths from which lengths are drawn."""
+    distinct_prompts: int = 0
+    """So many prompts were sent again and again, and found in the prefix cache; 0: every prompt was new."""
 
 
 def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version: str, input_tokens: int) -> Recipe:
@@ -227,6 +229,8 @@ def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version:
     for start, rule in _RULES.items():
         if name.startswith(start):
             return rule(precision, gpu, measured, version, input_tokens)
+    if version == "0.12.0" and gpu == "h200":
+        return Recipe(shortest=1.0, distinct_prompts=100, async_scheduling=False)
     return Recipe(shortest=0.9, async_scheduling=prepares_ahead(version))
 
 
