@@ -47,15 +47,16 @@ PROVENANCE = (
 )
 PRIORS = Priors(
     common={
-        "gemm_bfloat16": (0.7, 0.2),
-        "gemm_float8": (0.6, 0.25),
+        "gemm_bfloat16": (0.75, 0.1),
+        "gemm_float8": (0.55, 0.1),
         "gemm_float4": (0.5, 0.3),
         "memory_16": (0.85, 0.1),
         "memory_8": (0.8, 0.12),
         "memory_4": (0.7, 0.2),
         "memory_4_widened": (0.6, 0.2),
-        "experts_bfloat16": (0.35, 0.5),
-        "experts_float8": (0.35, 0.5),
+        "experts_bfloat16": (0.55, 0.15),
+        "experts_widened": (0.35, 0.4),
+        "experts_float8": (0.27, 0.15),
         "experts_float4": (0.3, 0.5),
         "expert_memory_16": (0.85, 0.1),
         "expert_memory_8": (0.85, 0.12),

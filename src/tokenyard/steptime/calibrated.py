@@ -127,12 +127,14 @@ class CalibratedLatency:
         lora: bool = False,
         lora_enabled: bool = False,
         context_ranks: int = 1,
+        prepared_ahead: bool = True,
         constants: Constants | None = None,
         changed: Mapping[str, float] | None = None,
     ) -> None:
         """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
         ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
+        ``prepared_ahead``: async scheduling; without it what the host does for each request is not hidden.
         ``changed``: constants that are to be others than the fitted ones.
         ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
         they then tell each other counts as two all-reduces of a token's hidden values a layer. An estimate, not fitted.
@@ -153,6 +155,7 @@ class CalibratedLatency:
             drafting=drafting,
             lora=lora,
             context_ranks=context_ranks,
+            prepared_ahead=prepared_ahead,
             constants=constants,
         )
         if parallel.pipeline > spec.num_layers:
@@ -165,7 +168,14 @@ class CalibratedLatency:
         host_seconds = values["host"]
         counted = work_counts(spec, parallel, kv_cache_dtype)
         self._formula = StepFormula(
-            counted, gpu, parallel, values, capture_size=capture_size, eager=eager, piecewise=piecewise
+            counted,
+            gpu,
+            parallel,
+            values,
+            capture_size=capture_size,
+            eager=eager,
+            piecewise=piecewise,
+            prepared_ahead=prepared_ahead,
         )
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None

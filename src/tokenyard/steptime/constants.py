@@ -31,7 +31,7 @@ FEWEST_POINTS = 10
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm_bfloat16", "gemm_float8", "gemm_float4"),
     "memory": ("memory_16", "memory_8", "memory_4", "memory_4_widened"),
-    "experts": ("experts_bfloat16", "experts_float8", "experts_float4"),
+    "experts": ("experts_bfloat16", "experts_widened", "experts_float8", "experts_float4"),
     "expert_memory": ("expert_memory_16", "expert_memory_8", "expert_memory_4", "expert_memory_4_widened"),
     "launch": ("launch_step", "launch_kernel", "eager_kernel"),
 }

@@ -73,6 +73,8 @@ class ExpertWork:
     per_token: int
     parameters: int
     """Parameters of one expert, on one GPU."""
+    pair_bytes: int
+    """Activations that pass through memory for a (token, expert) pair: taken to the expert, its answer, their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,7 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
     return WorkCounts(
         linear=tuple(MatrixProducts(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
         head=MatrixProducts(weights=head, parameters=int(spec.head_parameters * share / tp)),
-        experts=tuple(_experts(mlp, parallel, count * share) for (mlp, _), count in experts.items()),
+        experts=tuple(_experts(spec, mlp, parallel, count * share) for (mlp, _), count in experts.items()),
         attention=tuple(
             Attention(
                 layers=int(count * share) or 1,
@@ -241,7 +243,11 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
     )
 
 
-def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
+_PAIR_PASSES = 3
+"""Times that a token's hidden values pass through memory for each of its experts: to it, from it, to their sum."""
+
+
+def _experts(spec: ModelSpec, mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
     """vLLM spreads experts over all tensor x data parallel GPUs: whole ones if asked to, else every one cut."""
     group = parallel.tensor * parallel.data
     return ExpertWork(
@@ -251,6 +257,7 @@ def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
         num_local=-(-mlp.num_experts // group) if parallel.expert else mlp.num_experts,
         per_token=mlp.num_experts_per_tok,
         parameters=mlp.expert_parameters if parallel.expert else mlp.expert_parameters // group,
+        pair_bytes=_PAIR_PASSES * spec.hidden_size * spec.dtype_bytes,
     )
 
 
@@ -494,6 +501,8 @@ class StepFormula:
         """Seconds of arithmetic per token, or per (token, expert) pair."""
         kind = arithmetic_kind(self._gpu, part.weights)
         name = f"{share}_{'float8' if kind == 'int8' else kind}"
+        if name == "experts_bfloat16" and storage_kind(part.weights) != "16":
+            name = "experts_widened"
         return 2.0 * part.parameters / (arithmetic_rate(self._gpu, kind) * self._constants[name])
 
     def _traffic(self, part: MatrixProducts | ExpertWork, share: str) -> float:
@@ -513,7 +522,8 @@ class StepFormula:
         pairs = tokens * part.per_token * part.num_local / part.num_experts
         if part.num_local < part.num_experts:
             pairs = pairs * (1.0 + c["imbalance"])
-        return part.layers * smooth_max((pairs + touched * c["tile"]) * products, touched * traffic)
+        moved = pairs * part.pair_bytes / (self._gpu.memory_bandwidth * c["elementwise"])
+        return part.layers * (smooth_max((pairs + touched * c["tile"]) * products, touched * traffic) + moved)
 
     def _attention_seconds(self, part: Attention, work: Any) -> Number:
         c, gpu = self._constants, self._gpu

@@ -78,6 +78,7 @@ def predict(
             version=point.version or None,
             capture_size=point.recipe.capture_size,
             piecewise=point.recipe.piecewise,
+            prepared_ahead=point.recipe.async_scheduling,
             constants=constants,
         )
         schedule = schedules.of(loop_of(point, profile), point.parallel.data)
