@@ -64,7 +64,9 @@ def bursts() -> Iterator[Burst]:
     for each in tomllib.loads(SOURCE.read_text())["deployments"]:
         spec, gpu = MODELS[each["model"]], named_gpu(each["gpu"])
         parallel = Parallelism(tensor=each["tensor_parallel_size"])
-        latency = CalibratedLatency(spec, gpu, parallel=parallel, version=each["vllm"], prepared_ahead=each["async_scheduling"])
+        latency = CalibratedLatency(
+            spec, gpu, parallel=parallel, version=each["vllm"], prepared_ahead=each["async_scheduling"]
+        )
         try:
             held = kv_tokens(
                 spec,

@@ -60,9 +60,13 @@ class Latency:
         return latency.step_seconds(first) + sum(decodes)
 
 
-def latencies() -> Iterator[Latency]:
-    """All that are published."""
-    for table in tomllib.loads(SOURCE.read_text())["tables"]:
+TABLES, CHECKS = "tables", "checks"
+"""What factors are fitted to, and other releases on the same GPU, which nothing is fitted to."""
+
+
+def latencies(of: str = TABLES) -> Iterator[Latency]:
+    """All that are published in ``of``."""
+    for table in tomllib.loads(SOURCE.read_text())[of]:
         for row in table["latencies"]:
             for batch, seconds in zip(table["batches"], row["seconds"], strict=True):
                 yield Latency(
@@ -103,9 +107,9 @@ class Throughput:
 _STEP_TOKENS = 131_072
 
 
-def throughputs() -> Iterator[Throughput]:
+def throughputs(of: str = TABLES) -> Iterator[Throughput]:
     """All that are published; nothing is fitted to them."""
-    for table in tomllib.loads(SOURCE.read_text())["tables"]:
+    for table in tomllib.loads(SOURCE.read_text())[of]:
         for row in table["throughputs"]:
             yield Throughput(
                 gpu=table["gpu"], vllm=table["vllm"], model=row["model"], tensor=table["tensor_parallel_size"],
@@ -114,9 +118,9 @@ def throughputs() -> Iterator[Throughput]:
             )  # fmt: skip
 
 
-def sources() -> Iterator[tuple[str, str]]:
+def sources(of: str = TABLES) -> Iterator[tuple[str, str]]:
     """What was published, in words, and where."""
-    for table in tomllib.loads(SOURCE.read_text())["tables"]:
+    for table in tomllib.loads(SOURCE.read_text())[of]:
         yield table["said"], table["source"]
 
 
@@ -172,6 +176,20 @@ def left_out(points: Sequence[Latency], age: str) -> dict[str, Floats]:
     return found
 
 
+def of_other_releases(age: str, constants: Constants) -> Iterator[tuple[str, Floats]]:
+    """Errors of what nothing was fitted to: latencies and throughputs of the checks of a generation; then what factors
+    of those latencies would say of the ones that are fitted to.
+    """
+    checks = [each for each in latencies(CHECKS) if generation(named_gpu(each.gpu)) == age]
+    if not checks:
+        return
+    yield "latencies", errors(checks, constants)
+    rates = [each for each in throughputs(CHECKS) if generation(named_gpu(each.gpu)) == age]
+    yield "throughputs", np.array([each.predicted(constants) / each.tokens_per_second - 1 for each in rates])
+    own = [each for each in latencies() if generation(named_gpu(each.gpu)) == age]
+    yield "the other way round, latencies", errors(own, with_factors(age, fitted(checks, age)))
+
+
 def said(off: Floats) -> str:
     """Errors in words."""
     return f"median {np.median(abs(off)):.1%}, p90 {np.quantile(abs(off), 0.9):.1%}, worst {abs(off).max():.1%}"
@@ -196,6 +214,8 @@ def main() -> None:
         for name, constants in (("no factors", with_factors(age, {})), ("factors", with_factors(age, published[age]))):
             off = np.array([each.predicted(constants) / each.tokens_per_second - 1 for each in beside])
             print(f"  {len(off)} throughputs, {name}: {said(off)}")
+        for name, off in of_other_releases(age, with_factors(age, published[age])):
+            print(f"  {len(off)} of another release, {name}: {said(off)}")
         print(f"  all:            {said(errors(own, with_factors(age, published[age])))}: {published[age]}")
     if flags.write:
         TARGET.write_text(written({**json.loads(TARGET.read_text()), "published": published}))

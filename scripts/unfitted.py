@@ -50,6 +50,8 @@ class Run:
     request: float
     """Mean seconds from sending a request to its last token."""
     ttft: float
+    new: int = _NEW
+    """Tokens of a prompt that are computed."""
 
     @property
     def tpot(self) -> float:
@@ -74,9 +76,9 @@ class Run:
         return tpot
 
     def _step(self, latency: CalibratedLatency, decodes: int, prompts: int) -> float:
-        new = np.concatenate((np.ones(decodes, np.int64), np.full(prompts, _NEW)))
+        new = np.concatenate((np.ones(decodes, np.int64), np.full(prompts, self.new)))
         held = self.input_tokens + self.output_tokens // 2
-        before = np.concatenate((np.full(decodes, held), np.full(prompts, self.input_tokens - _NEW)))
+        before = np.concatenate((np.full(decodes, held), np.full(prompts, self.input_tokens - self.new)))
         shape = StepShape(new, before, decodes + prompts, int(new.sum()))
         return latency.step_seconds(shape) - latency.host_seconds
 
@@ -93,12 +95,13 @@ def runs() -> Iterator[Run]:
                 spec=spec,
                 gpu=each["gpu"],
                 tensor=each["tensor_parallel_size"],
-                vllm=found["vllm"],
+                vllm=each.get("vllm", found["vllm"]),
                 rate=rate,
                 input_tokens=prompt,
                 output_tokens=answer,
                 request=request,
                 ttft=ttft,
+                new=prompt if each.get("prompts_are_new") else _NEW,
             )
 
 

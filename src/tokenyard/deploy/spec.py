@@ -548,6 +548,7 @@ def _latency(
         enable_lora=settled.adapters.enable_lora,
         has_adapters=has_adapters,
         decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
+        async_scheduling=settled.async_scheduling,
         version=settled.version,
     )
 

@@ -348,7 +348,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
     if parallel.tensor * parallel.data > 1 and not has_nvlink(asked.gpu):
         found["PCIe between GPUs"] = asked, {"all_reduce": 0.0, "all_to_all": 0.0, "link": _FREE}
     kinds = {type(mixer) for layer, _ in asked.spec.layer_counts for mixer in layer.mixers}
-    if StateSpace in kinds:
+    if any(issubclass(kind, StateSpace) for kind in kinds):
         found["recurrent states"] = asked, {"state_memory": _FREE}
     kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
     if all(each.kv_dtype != kv_dtype for each in constants.deployments):

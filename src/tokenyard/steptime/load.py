@@ -43,6 +43,7 @@ def load_latency(
     enable_lora: bool = False,
     has_adapters: bool = False,
     decode_context_parallel_size: int = 1,
+    async_scheduling: bool = True,
     version: str | None = None,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
@@ -91,6 +92,7 @@ def load_latency(
             lora=has_adapters,
             lora_enabled=enable_lora,
             context_ranks=decode_context_parallel_size,
+            prepared_ahead=async_scheduling,
             version=version,
         )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)

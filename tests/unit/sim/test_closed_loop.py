@@ -83,3 +83,20 @@ def test_ranks_share_the_users() -> None:
     assert (schedule.first > schedule.arrived).all()
     assert (schedule.last >= schedule.first).all()
     assert means(schedule)[1] < means(run_closed_loop(loop))[1]
+
+
+def test_prompts_that_repeat_are_found_again() -> None:
+    loop = ClosedLoop(users=8, input_tokens=800, output_tokens=20, rounds=4, num_gpu_blocks=2000)
+    again = ClosedLoop(users=8, input_tokens=800, output_tokens=20, rounds=4, num_gpu_blocks=2000, distinct_prompts=12)
+    every, few = run_closed_loop(loop), run_closed_loop(again)
+    assert len(few.tokens) == len(every.tokens)
+    assert (few.first > few.arrived).all()
+    assert (few.last > few.first).all()
+
+    def prompt_tokens(schedule: Schedule) -> float:
+        return float((schedule.work[:, 0, 5] * schedule.repeats).sum())
+
+    assert prompt_tokens(every) == 32 * 800
+    # Eight before the measurement, four that nobody had sent; of the others a whole last block is computed again.
+    assert prompt_tokens(few) == 12 * 800 + (8 + 32 - 12) * again.block_size
+    assert means(few)[0] < means(every)[0]

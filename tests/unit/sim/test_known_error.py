@@ -170,6 +170,12 @@ def test_the_latency_model_says_of_itself_what_nothing_measured(asked: dict[str,
     assert is_narrower(plain.tpot, known.tpot)
 
 
+@pytest.mark.parametrize("name", ["mamba-2.8b", "nemotron-nano-9b-v2", "qwen3.5-35b-a3b"])
+def test_states_are_said_to_be_unmeasured(name: str) -> None:
+    known = CalibratedLatency(named_model(name), GPUS["h100"]).known_error()
+    assert any(gap.what == "recurrent states" for gap in known.gaps)
+
+
 def test_what_a_measurement_at_hand_has_as_well_is_no_gap() -> None:
     """A ratio to a trace's own step times: its vLLM and its adapters are in the trace."""
     spec, plain = measured_model("Qwen/Qwen3-32B", ""), Parallelism(tensor=2)

@@ -46,8 +46,8 @@ class ClosedLoop:
     rounds: int = 10
     """Requests per user."""
     distinct_prompts: int = 0
-    """As many prompts are sent one after the other, again and again, to an engine that caches prefixes; every user sends
-    one before the measurement begins. 0: every prompt is new, and nothing is sent before.
+    """So many prompts are sent in turn, again and again, to an engine that caches prefixes; every user sends one before
+    the measurement begins. 0: every prompt is new, and nothing is sent before.
     """
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 1024

@@ -127,7 +127,12 @@ class ReplayedTimes(NamedTuple):
 def calibrated(run: MeasuredRun) -> CalibratedLatency:
     """Step times of what was run."""
     return CalibratedLatency(
-        run.spec, run.gpu, parallel=run.parallel, kv_cache_dtype=run.kv_cache_dtype, version=run.version or None
+        run.spec,
+        run.gpu,
+        parallel=run.parallel,
+        kv_cache_dtype=run.kv_cache_dtype,
+        version=run.version or None,
+        prepared_ahead=run.scheduler.async_scheduling,
     )
 
 
