@@ -134,6 +134,7 @@ PRIORS = Priors(
         "request": 0.5,
         "request_token": 0.5,
         "all_reduce": 0.3,
+        "all_to_all": 0.5,
         "sequence": 0.4,
         "spread": 1.0,
     },

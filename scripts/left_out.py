@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 LOAD_FOLDS = 5
-ROUNDS = 4
-"""Rounds of the fit without a fold, which begins at the fit to everything."""
+ROUNDS = 8
+"""Most rounds of the fit without a fold, which begins at the fit to everything, and ends where little is gained."""
 EXTREMES = {
     "users": ((64, 128), (4, 8)),
     "prompts": ((4000, 8000), (1024, 2000)),

@@ -117,9 +117,10 @@ NVFP4 and kernels younger than all that were measured. Decodes here, in FP8, wit
 tokens per second and GPU; nothing was fitted to these figures. H200's are met. Of GB200 too little is said: at 256
 requests and more by less than the range of vLLM 0.33 allows (0.45 times the TPOT, above), at fewer by more.
 """
-_BESIDE = """Six factors of the generation (`published` of `constants.json`) were fitted to the latencies by
+_BESIDE = """Five factors of the generation (`published` of `constants.json`) were fitted to the latencies by
 `scripts/fit_gpu.py`, which prints what they are worth: with one of the two models left out, latencies are off by a
-median of 3 % and 9 % (16 % without factors). Throughputs were left out altogether: a median of 18 % (47 % without).
+median of 7 % and 11 % (14 % without factors). Throughputs were left out altogether: a median of 14 % (18 % without). An
+older release (ROCm 6.3.1, vLLM 0.7.3, nothing fitted to it) is off by 6 % of latencies and 17 % of throughputs.
 *In range*: measured over predicted lies within what a report states of TPOT.
 """
 

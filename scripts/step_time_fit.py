@@ -311,6 +311,8 @@ class Fit:
     def solve(self, keep: Mask, *, start: Floats | None = None, rounds: int = 12) -> Floats:
         """Logarithms that fit the points in ``keep`` and all sheets best."""
         logs = self.mean.copy() if start is None else start.copy()
+        for group in self._groups:
+            group.names = None  # what moved nothing where the last fit was may move something here
         damping = 1e-2
         best, residuals = self._cost(logs, keep)
         both = np.concatenate((keep, keep))

@@ -243,6 +243,8 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
     )
 
 
+_TO_ALL = 6
+"""How sharply the share of experts that one token reads comes to its end."""
 _PAIR_PASSES = 3
 """Times that a token's hidden values pass through memory for each of its experts: to it, from it, to their sum."""
 
@@ -517,8 +519,9 @@ class StepFormula:
     def _expert_seconds(self, part: ExpertWork, tokens: Number, products: float, traffic: float) -> Number:
         """Distinct experts by tokens, each read once; on the rank that has the most work."""
         c = self._constants
-        share = part.per_token / part.num_experts
-        touched = part.num_local * (1.0 - (1.0 - min(1.0, share * c["spread"])) ** tokens)
+        share = part.per_token / part.num_experts * c["spread"]
+        share /= (1.0 + share**_TO_ALL) ** (1 / _TO_ALL)  # no more than all of them, without a kink that stops a fit
+        touched = part.num_local * (1.0 - (1.0 - share) ** tokens)
         pairs = tokens * part.per_token * part.num_local / part.num_experts
         if part.num_local < part.num_experts:
             pairs = pairs * (1.0 + c["imbalance"])

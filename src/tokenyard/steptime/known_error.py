@@ -12,7 +12,7 @@ every gap widens the range by what predictions were further off when just that w
     layout       a model on a GPU in one layout (TP, DP, PP, experts), where another one stayed
     kv_dtype     one format of keys and values, where another one stayed
     version      one version of vLLM, where another one stayed; grows with the root of the minor versions between
-    users        the largest and the smallest loads
+    users        the largest and the smallest loads; adds to TPOT what a generation adds as well
     prompts      the longest and the shortest prompts
     outputs      the longest and the shortest answers
     term         nothing can be left out, for nothing was measured: counts as a layout, and the seconds that the term
@@ -57,10 +57,11 @@ LEFT_OUT = {
     "outputs": "the longest, and the shortest, answers",
 }
 """Kind of a gap -> what was left out of the fit to learn its width."""
-_SHOWN_BY = {"term": ("layout",), "gpu": ("gpu", "pair")}
+_SHOWN_BY = {"term": ("layout",), "gpu": ("gpu", "pair"), "users": ("users", "generation")}
 """Gap -> kinds of folds that show what it adds, where it is not its own alone. Four GPUs that were left out say little
-of the next; that a model and a GPU were not measured together adds to it."""
-_SHOWN_BY_IN_TTFT = _SHOWN_BY | {"gpu": ("gpu", "pair", "generation")}
+of the next; that a model and a GPU were not measured together adds to it. More users than any that stayed are off by
+more than fewer, on either side of what the other three ends of loads tell: what a generation adds holds them."""
+_SHOWN_BY_IN_TTFT = _SHOWN_BY | {"gpu": ("gpu", "pair", "generation"), "users": ("users",)}
 """Likewise for TTFT: what the host launches and the kernels for prompts are a server's as much as a GPU's. Without what
 a generation adds, ranges held half of what was measured on the one GPU of four that was furthest off."""
 _NEAREST, _NAMED = 3, 2
