@@ -144,8 +144,7 @@ UNFITTED = """
 
 BLIS (inference-sim) measured vLLM 0.15.1 with other models, most of them in bfloat16 on H100; GPUStack and NVIDIA
 measured two with recurrent states. `scripts/unfitted.toml` has the runs with their source. Nothing is fitted to them.
-One thing was changed after they had been looked at: kernel
-timings, not an estimate, now say what experts in bfloat16 reach of the memory's bandwidth. With the constants before
+One thing was changed after they had been looked at: kernel timings, not an estimate, now say what experts in bfloat16 reach of the memory's bandwidth. With the constants before
 this page's they were off by a median of 14.3 % and 53.3 % at the 90th percentile; now `scripts/unfitted.py` prints:
 
 """
@@ -213,7 +212,7 @@ tensor or by data parallelism: a fixed part, and all expert weights that a GPU h
 server went through all experts in every step, chosen or not; why, is not known (timings of vLLM 0.24's kernels on H200
 grow with the experts that are chosen). How many experts are read is a factor of a model now, and no other one's is far
 from 1. Until then the fit took it for a time per kernel, five times that of other models, and prompts were priced so as
-well: bursts on H100 (below) were up to 52 % too slow in duration, and are within 43 % too quick to 5 % too slow. TTFT
+well: bursts on H100 (below) were up to 52 % too slow in duration, and are 12 % at most. TTFT
 of 1 to 4 s is of odd numbers of users on data-parallel engines alone: it would be a server that runs at once no more
 requests of a rank than its share of the users, so that some wait for a place; the table does not say.
 """
@@ -228,7 +227,7 @@ most, and how much wider the ranges are for it (high over low, with the term ove
 AFTER_TERMS = """
 LoRA's and drafts' public tables that were found tell neither acceptance nor both sides of a comparison. States have
 three deployments beside predictions in the table of models that no point is of (Qwen3.5's gated delta nets on H200,
-Nemotron 3 Nano's Mamba 2 on B200). An FP8 KV cache was measured on Hopper and Blackwell, and is left out as a format
+Nemotron 3 Nano's Mamba 2 on B200, which is quicker by half than predicted). An FP8 KV cache was measured on Hopper and Blackwell, and is left out as a format
 above; on another GPU it counts as a format that was not measured. An encoder takes no time here: the header of a replay
 with pictures says so, no range covers it, and its TTFT is a lower bound. Links by PCIe are what NCCL is known to reach.
 """
