@@ -144,8 +144,9 @@ UNFITTED = """
 
 BLIS (inference-sim) measured vLLM 0.15.1 with other models, most of them in bfloat16 on H100; GPUStack and NVIDIA
 measured two with recurrent states. `scripts/unfitted.toml` has the runs with their source. Nothing is fitted to them.
-One thing was changed after they had been looked at: kernel timings, not an estimate, now say what experts in bfloat16 reach of the memory's bandwidth. With the constants before
-this page's they were off by a median of 14.3 % and 53.3 % at the 90th percentile; now `scripts/unfitted.py` prints:
+One thing was changed after they had been looked at: kernel timings, not an estimate, now say what experts in bfloat16
+reach of the memory's bandwidth. With the constants before that they were off by a median of 14.3 % and 53.3 % at the
+90th percentile; now `scripts/unfitted.py` prints:
 
 """
 BURSTS = """
