@@ -21,3 +21,12 @@ test("bounds go through the address under keys of their own", () => {
   expect(boundsText({ ttft: null, tpot: 0.5, e2e: 2500 })).toBe("TPOT ≤ 0.5 ms, E2E ≤ 2.5 s");
   expect(writeHash(read)).toBe("tab=statistics&slo-ttft=500&slo-e2e=abc");
 });
+
+test("bounds stay the same object when something else of the address changes", () => {
+  extra.value = { "slo-ttft": "500" };
+  const before = bounds.value;
+  extra.value = { "slo-ttft": "500", zoom: "1-2" };
+  expect(bounds.value).toBe(before);
+  extra.value = { "slo-ttft": "600", zoom: "1-2" };
+  expect(bounds.value).toEqual({ ttft: 600, tpot: null, e2e: null });
+});

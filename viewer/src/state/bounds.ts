@@ -30,7 +30,8 @@ export function boundsText(given: Bounds): string {
     .join(", ");
 }
 
-export const bounds = computed<Bounds>(() => {
-  const of = (name: keyof typeof BOUND_KEYS) => boundOf(extra.value[BOUND_KEYS[name]]);
-  return { ttft: of("ttft"), tpot: of("tpot"), e2e: of("e2e") };
-});
+const of = (name: keyof typeof BOUND_KEYS) => computed(() => boundOf(extra.value[BOUND_KEYS[name]]));
+const [ttft, tpot, e2e] = [of("ttft"), of("tpot"), of("e2e")];
+
+/** The same object until a bound changes, whatever else does in the address. */
+export const bounds = computed<Bounds>(() => ({ ttft: ttft.value, tpot: tpot.value, e2e: e2e.value }));
