@@ -294,7 +294,7 @@ class SingleTypeManager:
         blocks: list[int] = []
         keys: list[BlockHash] = []
         for i, (slot, given, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
-            chain = given if isinstance(given, list) else list(given)
+            chain = given if type(given) is list else list(given)
             start, stop = num_cached[slot], tokens // size
             if stop * stride > len(chain):
                 stop = len(chain) // stride
