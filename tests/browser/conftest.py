@@ -75,17 +75,22 @@ def replay(folder: Path, *arguments: str) -> Path:
     return folder
 
 
+SMALL_STEPS = 117
+"""Steps of ``small_trace``, by the calibrated step times of today: the one number here that a new fit changes."""
+SMALL_LAST = SMALL_STEPS - 1
+
+
 @pytest.fixture(scope="session")
 def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hundred steps, with request records: memory, the token budget and max_num_seqs hold requests back."""
     folder = tmp_path_factory.mktemp("small")
     workload = folder / "crowded.jsonl"
     workload.write_text(crowded())
-    return replay(
-        folder / "small_h100",
-        str(workload),
-        *PRESSURE,
-    )
+    made = replay(folder / "small_h100", str(workload), *PRESSURE)
+    lines = (made / "sched_trace.fcfs.steps.jsonl").read_text().splitlines()
+    steps = 1 + max(json.loads(line).get("step", 0) for line in lines)
+    assert steps == SMALL_STEPS, f"the trace has {steps} steps now: say so in SMALL_STEPS"
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.conftest import SMALL_STEPS
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -68,7 +69,7 @@ def test_the_landing_page_says_how_to_make_a_trace(landing: Page) -> None:
 
 def test_steps_alone_are_enough(landing: Page, small_trace: Path) -> None:
     pick(landing, small_trace / "sched_trace.fcfs.steps.jsonl")
-    assert "(119)" in tokens(landing)
+    assert f"({SMALL_STEPS})" in tokens(landing)
     assert "records" not in tokens(landing)
 
 
@@ -76,7 +77,7 @@ def test_a_gzipped_file_with_any_name_is_known_by_its_content(landing: Page, sma
     packed = tmp_path / "whatever.bin"
     packed.write_bytes(gzip.compress((small_trace / "sched_trace.fcfs.steps.jsonl").read_bytes()))
     pick(landing, packed)
-    assert "(119)" in tokens(landing)
+    assert f"({SMALL_STEPS})" in tokens(landing)
 
 
 def test_files_may_be_dropped_anywhere(landing: Page, small_trace: Path) -> None:
@@ -113,7 +114,7 @@ def test_bad_lines_are_counted_and_named(landing: Page, small_trace: Path, tmp_p
     damaged = tmp_path / "sched_trace.bad.steps.jsonl"
     damaged.write_text("\n".join([*lines[:40], "{broken", *lines[40:]]) + '\n{"event":"step_snap')
     pick(landing, damaged)
-    assert "(119)" in tokens(landing)
+    assert f"({SMALL_STEPS})" in tokens(landing)
     notes = landing.locator(".notes")
     notes.locator("summary").click()
     expect(notes).to_contain_text("line 41")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.browser.conftest import ARRIVED_MS, REPO, replay
+from tests.browser.conftest import ARRIVED_MS, REPO, SMALL_STEPS, replay
 from tests.integration.command import call
 
 from tokenyard.explain.report.summary import summarize
@@ -104,7 +104,7 @@ def test_a_gzip_that_breaks_off_shows_the_same_each_time(open_files: Open, small
     file = tmp_path / "sched_trace.fcfs.steps.jsonl.gz"
     file.write_bytes(whole[: len(whole) // 2])
     steps = summarize(tmp_path).steps
-    assert 0 < steps < 119
+    assert 0 < steps < SMALL_STEPS
     for _ in range(3):
         page = open_files(file)
         expect(page.locator(".token.steps")).to_contain_text(f"({steps})")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from tests.browser.conftest import settled
+from tests.browser.conftest import SMALL_LAST, SMALL_STEPS, settled
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -98,7 +98,7 @@ def test_the_words_of_a_button_are_in_its_name(landing: Page) -> None:
 def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     tokens = landing.get_by_role("list", name="About this run")
     landing.get_by_role("button", name="Load beta_h100", exact=True).click()
-    expect(tokens).to_contain_text("(119)")
+    expect(tokens).to_contain_text(f"({SMALL_STEPS})")
     expect(tokens).not_to_contain_text("records")
     expect(landing.locator(".token.source")).to_have_attribute("title", re.compile("beta_h100/" + STEPS))
     landing.get_by_role("tab", name="Timeline").click()
@@ -137,7 +137,7 @@ def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
     page.route(re.compile(r"/api/file\?.*alpha"), lambda route: held.append(route))  # noqa: PLW0108 - a builtin is no handler
     first, second = (quote(str(folder / name / STEPS)) for name in ("beta_h100", "alpha_a100"))
     page.goto(f"{address}#trace={first}&with={second}&tab=compare")
-    expect(page.get_by_role("list", name="About this run")).to_contain_text("(119)")
+    expect(page.get_by_role("list", name="About this run")).to_contain_text(f"({SMALL_STEPS})")
     settled(page)
     assert "alpha" in page.url
     for route in held:
@@ -170,9 +170,9 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
     page.keyboard.press("f")
     with path.open("a") as file:
         file.write("".join(lines[cut:]))
-    expect(tokens).to_contain_text("(119)", timeout=15_000)
-    expect(page.get_by_label("End", exact=True)).to_have_value("118")
-    expect(page.get_by_role("slider", name="Steps in view")).to_have_attribute("aria-valuemax", "118")
+    expect(tokens).to_contain_text(f"({SMALL_STEPS})", timeout=15_000)
+    expect(page.get_by_label("End", exact=True)).to_have_value(str(SMALL_LAST))
+    expect(page.get_by_role("slider", name="Steps in view")).to_have_attribute("aria-valuemax", str(SMALL_LAST))
 
 
 def rising(folder: Path, source: Path, until: int) -> tuple[Path, list[str], list[str]]:
@@ -217,10 +217,10 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     page.keyboard.press("Home")
     expect(sticks).not_to_be_checked()
     add(path, steps[half:])
-    expect(page.get_by_role("list", name="About this run")).to_contain_text("(119)", timeout=15_000)
+    expect(page.get_by_role("list", name="About this run")).to_contain_text(f"({SMALL_STEPS})", timeout=15_000)
     expect(page.get_by_label("Start", exact=True)).to_have_value("0")
     sticks.check()
-    expect(end).to_have_value("118")
+    expect(end).to_have_value(str(SMALL_LAST))
 
 
 def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
@@ -234,7 +234,7 @@ def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
     expect(page).to_have_url(re.compile("live=1"))
     add(path.with_name(path.name.replace("steps", "requests")), requests)
     add(path, steps)
-    expect(page.get_by_label("End", exact=True)).to_have_value("118", timeout=15_000)
+    expect(page.get_by_label("End", exact=True)).to_have_value(str(SMALL_LAST), timeout=15_000)
     expect(page.get_by_role("button", name="follow", exact=True)).to_have_count(0)
 
 
@@ -264,7 +264,7 @@ def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str
     page.goto(f"{address}#trace={quote(str(path))}&live=1&tab=timeline")
     expect(page.get_by_role("status", name="Loading")).to_contain_text("waiting for the first one")
     path.write_text((folder / "beta_h100" / STEPS).read_text())
-    expect(page.get_by_role("list", name="About this run")).to_contain_text("(119)", timeout=15_000)
+    expect(page.get_by_role("list", name="About this run")).to_contain_text(f"({SMALL_STEPS})", timeout=15_000)
     expect(page.locator(".live")).to_contain_text("following")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import SMALL_LAST, until
 
 from tokenyard.explain.held_back import classify
 from tokenyard.trace.reader import TraceReader
@@ -134,7 +134,7 @@ def test_keys_move_through_the_run(page: Page) -> None:
     page.keyboard.press("Shift+N")
     expect(heading).to_have_text("Step 9")
     page.keyboard.press("End")
-    expect(heading).to_have_text("Step 118")
+    expect(heading).to_have_text(f"Step {SMALL_LAST}")
     page.keyboard.press("Escape")
     expect(heading).to_have_count(0)
 
@@ -148,7 +148,7 @@ def test_zoom_goes_from_single_steps_to_the_whole_run(page: Page) -> None:
         page.keyboard.press("s")
     expect(end).to_have_value(re.compile("^(1[1-9]|[2-9][0-9]|1[01][0-9]|12[0-5])$"))
     page.keyboard.press("f")
-    expect(end).to_have_value("118")
+    expect(end).to_have_value(str(SMALL_LAST))
     expect(tracks).to_be_visible()
     page.locator(".range-bar summary").click()
     page.get_by_label("Window").fill("50")
@@ -169,7 +169,7 @@ def test_wheel_scrolls_by_rows_up_to_the_end(page: Page) -> None:
     page.locator(".stage").hover(position={"x": 300, "y": 300})
     for _ in range(3):
         page.mouse.wheel(0, 6_000)
-    expect(page.get_by_label("End")).to_have_value("118")
+    expect(page.get_by_label("End")).to_have_value(str(SMALL_LAST))
     page.mouse.wheel(0, -100_000)
     expect(page.get_by_label("Start")).to_have_value("0")
 

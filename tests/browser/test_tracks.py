@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import settled, until
+from tests.browser.conftest import SMALL_LAST, settled, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -25,7 +25,7 @@ def test_the_timeline_opens_on_the_whole_run_and_a_double_click_on_its_rows(
     ground = page.locator(".tracks-in-view .tracks-ground")
     ground.wait_for()
     expect(page.get_by_label("Start")).to_have_value("0")
-    expect(page.get_by_label("End")).to_have_value("118")
+    expect(page.get_by_label("End")).to_have_value(str(SMALL_LAST))
     box = ground.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 40)
