@@ -290,6 +290,10 @@ def _is_text(column: Any) -> bool:
 _TEXTS = {name for kind in KINDS for name in columns_of(kind)} | {EXTRA, RAW}
 
 
+_NO_THREAD = "Failed to launch worker thread"
+"""What pyarrow says, of an error of no kind, where a thread's stack does not fit the memory that is left."""
+
+
 @contextmanager
 def _damage_told(path: Path, problem: str = "damaged, or its columns have other types") -> Iterator[None]:
     """Whatever a library says of damaged data becomes one TraceError; of memory, a MemoryError."""
@@ -301,5 +305,7 @@ def _damage_told(path: Path, problem: str = "damaged, or its columns have other 
     except MemoryError:  # pyarrow's own is one, and an ArrowException
         raise
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        if _NO_THREAD in str(error):
+            raise MemoryError from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
         raise TraceError(f"{path}: {problem}: {reason}") from None
