@@ -16,6 +16,7 @@ from config_oracle.drafts import draft_config
 from config_oracle.draw import CONFIGS, DRAFTS, Case
 from tokenyard.models.named import named_model
 from tokenyard.vllm.describing.pretend_gpu import pretend_another, pretend_gpu, pretend_installed
+from tokenyard.vllm.describing.stand_in import with_factors
 
 __all__ = ["Refused", "Theirs"]
 
@@ -124,8 +125,7 @@ def _takes_adapters(config: Any) -> bool:
 
 
 def _config(model: str) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((CONFIGS / f"{model}.json").read_text())
-    return config
+    return with_factors(json.loads((CONFIGS / f"{model}.json").read_text()))
 
 
 def _write(folder: Path, config: dict[str, Any]) -> None:

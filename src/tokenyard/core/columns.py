@@ -121,7 +121,7 @@ def _is_plain(column: IntArray) -> bool:
 
 def _is_walked(column: IntArray) -> bool:
     """The same of an array of any shape."""
-    return column.is_walked  # type: ignore[attr-defined,no-any-return]
+    return column.is_walked  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
 def _have_entries(slots: IntArray, column: IntArray) -> bool:
@@ -137,7 +137,7 @@ def _have_entries(slots: IntArray, column: IntArray) -> bool:
 
 def _may_change(column: IntArray) -> bool:
     """Whether the column is not read-only."""
-    return column.may_change  # type: ignore[attr-defined,no-any-return]
+    return column.may_change  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
 def _are_alike(one: IntArray, other: IntArray) -> bool:
@@ -147,7 +147,7 @@ def _are_alike(one: IntArray, other: IntArray) -> bool:
 
 def _like(column: IntArray) -> IntArray:
     """A new column, as long as this one."""
-    return column.like  # type: ignore[attr-defined,no-any-return]
+    return column.like  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
 def gather(column: IntArray, slots: IntArray) -> IntArray:
@@ -276,7 +276,7 @@ def are_within(numbers: IntArray, least: int, most: int) -> bool:
     """Whether all entries, of any shape, are from ``least`` to ``most``; checked for every answer of a model."""
     if _IS_COMPILED and _is_walked(numbers):
         entries = numbers.data
-        for i in range(numbers.count):  # type: ignore[attr-defined]  # noqa: SIM110 - as above
+        for i in range(numbers.count):  # type: ignore[attr-defined]  # noqa: SIM110 - see columns.pxd; C makes no generator
             if not least <= entries[i] <= most:
                 return False
         return True

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tokenyard.vllm.describing.pretend_gpu import pretend_groups
+from tokenyard.vllm.describing.stand_in import with_factors
 
 MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
@@ -64,17 +65,6 @@ _COPIES: dict[str, Callable[[torch.Tensor], Any]] = {
 """What would copy values out of a tensor that has none."""
 
 
-def _with_factors(config: dict[str, Any]) -> dict[str, Any]:
-    """With LongRoPE's factors, which models known by name leave out: vLLM wants some, and no size depends on them."""
-    scaling = config.get("rope_scaling")
-    if not isinstance(scaling, dict) or scaling.get("type") != "longrope" or "long_factor" in scaling:
-        return config
-    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    ones = [1.0] * (int(size * config.get("partial_rotary_factor", 1.0)) // 2)
-    mscale = {"short_mscale": 1.0, "long_mscale": 1.0} if config["model_type"] == "phimoe" else {}
-    return {**config, "rope_scaling": {**scaling, "long_factor": ones, "short_factor": ones, **mscale}}
-
-
 class BuiltModel:
     """A model on the meta device, as the first rank of a tensor-parallel group holds it."""
 
@@ -99,7 +89,7 @@ class BuiltModel:
         pretend_groups(tensor_parallel_size, options.get("pipeline_parallel_size", 1), stage)
         init_workspace_manager(torch.device("meta"))
         with tempfile.TemporaryDirectory() as folder:
-            for path, content in {"config.json": _with_factors(config), **(files or {})}.items():
+            for path, content in {"config.json": with_factors(config), **(files or {})}.items():
                 Path(folder, path).parent.mkdir(exist_ok=True)
                 Path(folder, path).write_text(json.dumps(content))
             given = {

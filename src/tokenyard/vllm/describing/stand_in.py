@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["is_known", "stand_in"]
+__all__ = ["is_known", "stand_in", "with_factors"]
 
 _SECTIONS = (
     "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
@@ -82,3 +82,14 @@ def _renamed(content: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(scaling, dict) or scaling.get("type") != "su":
         return dict(content)
     return {**content, "rope_scaling": {**scaling, "type": "longrope", "rope_type": "longrope"}}
+
+
+def with_factors(config: dict[str, Any]) -> dict[str, Any]:
+    """With LongRoPE's factors, which models known by name leave out: vLLM wants some, and no size depends on them."""
+    scaling = config.get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("type") != "longrope" or "long_factor" in scaling:
+        return config
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    ones = [1.0] * (int(size * config.get("partial_rotary_factor", 1.0)) // 2)
+    mscale = {"short_mscale": 1.0, "long_mscale": 1.0} if config["model_type"] == "phimoe" else {}
+    return {**config, "rope_scaling": {**scaling, "long_factor": ones, "short_factor": ones, **mscale}}
