@@ -55,6 +55,15 @@ except SystemExit as left:
         assert done.stdout.endswith("loaded: []\n")
 
 
+def test_servers_name_the_extra_that_they_need(tmp_path: Path) -> None:
+    """In a process of its own: no module of an application may have been loaded before."""
+    (tmp_path / "starlette.py").write_text("raise ImportError('no module starlette', name='starlette')\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    for words in (["serve", "demo"], ["emulate", "vllm serve qwen/Qwen3-8B"], ["view"]):
+        outcome = tokenyard(*words, cwd=tmp_path, env={"PYTHONPATH": path})
+        outcome.refused("starlette is not installed", "tokenyard[server]")
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Children that Ctrl-C reaches: one that is started by a job in the background inherits that it is ignored."""

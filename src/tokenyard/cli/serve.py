@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from tokenyard.cli.support.console import errors
-from tokenyard.cli.support.flags import ServeCommand
-from tokenyard.cli.support.model_server.api import EndingByTheBook, ToldToEnd
-from tokenyard.errors import ConfigError, MissingExtraError
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-_MOST_CLIENTS = 200
-_LONGEST_SHUTDOWN = 86_400
+from rich.markup import escape
+
+from tokenyard.cli.support.console import busy, errors, results, warn
+from tokenyard.cli.support.flags import ServeCommand
+from tokenyard.errors import MissingExtraError
+from tokenyard.serve.ending import EndedWhileLoading, OrderlyEnd
+
+if TYPE_CHECKING:
+    from tokenyard.serve.openai.model_server import ServedModel
 
 
 def execute(flags: ServeCommand) -> int:
     """Serve until a signal ends it; 0 then, also where the model was still being loaded."""
-    front = flags.front
-    if not 0 <= front.port <= 65_535:
-        raise ConfigError("port", front.port, "must be from 0 to 65535; 0 takes any that is free")
-    if not 0 <= front.shutdown_timeout <= _LONGEST_SHUTDOWN:
-        raise ConfigError("shutdown_timeout", front.shutdown_timeout, f"give seconds from 0 to {_LONGEST_SHUTDOWN}")
-    if not 0 <= flags.demo_clients <= _MOST_CLIENTS:
-        raise ConfigError("demo_clients", flags.demo_clients, f"give a number from 0 to {_MOST_CLIENTS}")
-    with EndingByTheBook() as ending:
+    with OrderlyEnd() as ending:
         try:
             _serve(flags, ending)
-        except ToldToEnd:
+        except EndedWhileLoading:
             errors().print("[dim]Ended before the model was loaded.[/]")
     return 0
 
 
-def _serve(flags: ServeCommand, ending: EndingByTheBook) -> None:
+def _serve(flags: ServeCommand, ending: OrderlyEnd) -> None:
     try:
-        from tokenyard.cli.support.model_server.api import serve_model  # noqa: PLC0415 - an extra
+        from tokenyard.serve.openai.hosting import front_settings  # noqa: PLC0415 - an extra
+        from tokenyard.serve.openai.model_server import ModelServerSettings, serve_model  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
-    serve_model(flags, ending)
+    front = flags.front
+    settings = ModelServerSettings(
+        model=flags.model,
+        engine=asdict(flags.engine),
+        front=front_settings(asdict(front)),
+        host=front.host,
+        port=front.port,
+        api_key=front.api_key,
+        served_model_name=front.served_model_name,
+        shutdown_timeout=front.shutdown_timeout,
+        output=flags.output,
+        view=flags.view,
+        demo_clients=flags.demo_clients,
+    )
+    serve_model(settings, ending, loading=lambda name: busy(f"loading {name}"), on_ready=_announce, warn=warn)
+
+
+def _announce(served: ServedModel) -> None:
+    out, name = results(), served.context.names[0]
+    out.print(f"[bold]{escape(name)}[/] is served at [bold]{escape(served.url)}v1[/]", soft_wrap=True)
+    for sentence in served.facts:
+        out.print(escape(sentence), soft_wrap=True)
+    errors().print("[dim]Ctrl-C ends it.[/]")

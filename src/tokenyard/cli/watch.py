@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import ViewCommand, WatchCommand
+from tokenyard.cli.support.flags import WatchCommand
 from tokenyard.cli.view import show
 from tokenyard.errors import ConfigError
 from tokenyard.web.newest import following, newest_trace, page_elsewhere
@@ -22,8 +22,8 @@ def execute(flags: WatchCommand) -> int:
         return _elsewhere(page_elsewhere(flags.source, flags.last), is_opened=flags.browser)
     folder = Path(flags.source)
     newest = newest_trace(folder)
-    view = ViewCommand(paths=(folder,), host=flags.host, port=flags.port, browser=flags.browser)
-    return show(view, state=following(str(newest), flags.last))
+    state = following(str(newest), flags.last)
+    return show((folder,), host=flags.host, port=flags.port, browser=flags.browser, state=state)
 
 
 def _elsewhere(url: str, *, is_opened: bool) -> int:

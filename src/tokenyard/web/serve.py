@@ -34,6 +34,12 @@ def listen(host: str, port: int | None) -> socket.socket:
     return listener
 
 
+def require_port(port: int) -> None:
+    """Raises ConfigError if ``port`` is no number of a port."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError("port", port, "must be from 0 to 65535; 0 takes any that is free")
+
+
 def bound(host: str, port: int | None) -> socket.socket:
     """A socket on a port, as :func:`listen` finds it, to which no client can connect until it is served."""
     ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)

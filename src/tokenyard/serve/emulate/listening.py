@@ -8,8 +8,9 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
@@ -17,8 +18,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.faults import Fault
-from tokenyard.serve.emulate.host import Emulation
+from tokenyard.serve.emulate.faults import Fault, read_fault
+from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound, now_listens, url_of
 
@@ -27,9 +30,35 @@ _OBJECTS_BETWEEN = 50_000
 """New objects after which the collector looks at them."""
 
 
-def bound_to(host: str, port: int) -> socket.socket:
-    """A socket on a port, to which no client can connect until it is served. Raises ConfigError."""
-    return bound(host, port)
+def serve_emulated(
+    deployment: Deployment,
+    settings: EmulateSettings,
+    *,
+    host: str,
+    port: int | None,
+    trace: Path | None,
+    faults: Sequence[str],
+    on_start: Callable[[Sequence[str]], None],
+    on_ready: Callable[[Sequence[str]], None],
+) -> str:
+    """Serve what the deployment would serve until a signal ends it; a sentence on how late steps were.
+
+    ``port`` is the first of as many as there are servers; None takes the deployment's, else 8000. ``faults`` are
+    written as ``--fault`` takes them. ``on_start`` is given the lines of the start log, ``on_ready`` the addresses.
+    Raises TokenyardError.
+    """
+    begun = [read_fault(text) for text in faults]
+    given = deployment.settings.launch.asked.value("port") if port is None else port
+    first = 8000 if given is None else int(str(given))
+    count = 2 if settings.split else settings.servers
+    wall = WallClock(settings.speed)
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(closing(bound(host, first and first + i))) for i in range(count)]
+        observers = stack.enter_context(recorder_of(deployment, trace, wall))
+        emulation = stack.enter_context(closing(emulate(deployment, settings, observers=observers, wall=wall)))
+        on_start(emulation.start_log())
+        Listening(emulation, deployment, begun).serve(listeners, host, on_ready)
+        return emulation.engines.lateness.sentence
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
