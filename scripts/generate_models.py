@@ -118,6 +118,9 @@ Where videos may come in, vLLM makes an encoder's budget and cache as large as t
 replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
 `--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}.
 
+The time of an encoder is estimated ([step times](latency.md#calibrated)) where its row of the table says how many
+patches become an embedding and which of them see each other: {timed}. Its memory beside the weights is not reserved.
+
 ## Models that are not here
 
 A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
@@ -231,6 +234,7 @@ def _images() -> dict[str, str]:
     ]
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
+        "timed": ", ".join(f"`{name}`" for name in _timed()),
         "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),
         "planned_total": f"{sum(planned):,} of {len(planned):,} contexts and limits come to vLLM's number",
         "video_total": f"{sum(videos):,} of {len(videos):,} drawn videos are counted, or refused, as by vLLM",
@@ -239,6 +243,11 @@ def _images() -> dict[str, str]:
         "image_total": f"{equal:,} of {asked:,} sizes, of {len(rows)} families, come to the same number",
         "image_largest": str(largest),
     }
+
+
+def _timed() -> list[str]:
+    """Architectures of the table whose towers for pictures say how many patches become an embedding."""
+    return sorted(n for n, row in ROWS.items() if any(t.kind == "vision" and t.patches != 0 for t in row.towers))
 
 
 def _tokens(rule: ImageRule, wide: int, high: int) -> int | None:

@@ -17,6 +17,7 @@ from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
 from tokenyard.steptime.constants import shipped_constants
+from tokenyard.steptime.encoders import timed_encoder
 from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
@@ -123,13 +124,35 @@ def with_idle_policies(header: Header, policies: Sequence[str], workload: Worklo
     )
 
 
-def with_images(header: Header, scheduler: SchedulerConfig, architecture: str) -> Header:
-    """The same header, for a workload with images that this architecture reads."""
+def with_images(header: Header, scheduler: SchedulerConfig, settled: ResolvedSettings) -> Header:
+    """The same header, for a workload with images that the model reads."""
     others = [each for each in header.assumed if each.name != IMAGES]
     budget = f"{scheduler.max_num_encoder_input_tokens:,} embeddings a step, as many kept"
-    asked = "as vLLM plans for its largest image or video" if architecture in LARGEST else "as for its largest image"
-    why = f"{asked}; the encoder takes no time here, and its memory is not reserved"
+    asked = (
+        "as vLLM plans for its largest image or video"
+        if settled.model.architecture in LARGEST
+        else "as for its largest image"
+    )
+    why = f"{asked}; {_encoder_time(settled)}, and its memory is not reserved"
     return msgspec.structs.replace(header, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
+
+
+def _encoder_time(settled: ResolvedSettings) -> str:
+    """How the time of an encoder is counted."""
+    encoder = timed_encoder(settled.model)
+    if settled.hardware.latency != "calibrated":
+        return "the encoder takes no time with these step times"
+    if encoder is None:
+        return "the encoder takes no time here, for the sizes of its tower are not known"
+    if encoder.window and encoder.whole_layers:
+        sees = f"{encoder.window} patches, all in {encoder.whole_layers} of {encoder.num_layers} layers"
+    else:
+        sees = f"{encoder.window:,} patches" if encoder.window else "all of a picture"
+    return (
+        f"the encoder's time is an estimate that nothing measured: {encoder.layer_parameters / 1e6:,.0f} M parameters"
+        f" for each of {encoder.patches_per_embedding} patches an embedding, which see {sees}, at the rates fitted for"
+        " decoders"
+    )
 
 
 def _group(layer: LayerCache, num_layers: int) -> str:

@@ -309,7 +309,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(settings.parallel)
     cache = _cache(settled)
-    latency = _latency(settled, speculation, has_adapters=False)
+    latency = _latency(settled, speculation)
     header = describe_deployment(
         settings,
         settled,
@@ -360,13 +360,14 @@ def build_replay(
     header = with_idle_policies(with_notes(resolved.header, traffic), [scheduler.policy], traffic)
     if traffic.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, traffic)
-        header = with_images(header, scheduler, settled.model.architecture)
+        header = with_images(header, scheduler, settled)
     latency = resolved.latency
-    if (asking := traffic.first_with_adapter) is not None:
-        if not settled.adapters.enable_lora:
-            fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
-            raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
-        latency = _latency(settled, resolved.speculation, has_adapters=True)
+    if (asking := traffic.first_with_adapter) is not None and not settled.adapters.enable_lora:
+        fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
+        raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
+    has_adapters, has_images = asking is not None, traffic.first_with_images is not None
+    if has_adapters or has_images:
+        latency = _latency(settled, resolved.speculation, has_adapters=has_adapters, has_images=has_images)
     header = with_known_error(header, latency, traffic)
     start = describe_run(
         scheduler,
@@ -529,7 +530,11 @@ def _no_cache(settled: ResolvedSettings) -> CacheConfig:
 
 
 def _latency(
-    settled: ResolvedSettings, speculation: SimulatedSpeculation | None, *, has_adapters: bool
+    settled: ResolvedSettings,
+    speculation: SimulatedSpeculation | None,
+    *,
+    has_adapters: bool = False,
+    has_images: bool = False,
 ) -> LatencyModel:
     hardware = settled.hardware
     return load_latency(
@@ -547,6 +552,7 @@ def _latency(
         max_cudagraph_capture_size=settled.capture_size,
         enable_lora=settled.adapters.enable_lora,
         has_adapters=has_adapters,
+        has_images=has_images,
         decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
         async_scheduling=settled.async_scheduling,
         version=settled.version,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tokenyard.core.config import require_bool, require_int
+from tokenyard.core.config import MAX_COUNT, require_bool, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.formats import dtype_bytes as bytes_of
@@ -35,6 +35,16 @@ class EncoderSpec:
     """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
     kept_parameters: int = 0
     """Those of them that are loaded even where nothing may come in: what joins a tower to the decoder (Bee)."""
+    hidden_size: int = 0
+    num_layers: int = 0
+    layer_parameters: int = 0
+    """Those of all its layers, which every patch goes through; the others see each embedding once."""
+    patches_per_embedding: int = 0
+    """Patches (or frames of sound) that become one embedding; 0: not known, and its time is not either."""
+    window: int = 0
+    """Patches that one of them sees: its window's or its tile's; 0: all of the picture."""
+    whole_layers: int = 0
+    """Layers that see all of the picture where the others have a window."""
     weights: WeightFormat = BFLOAT16
     attention: tuple[SoftmaxAttention, ...] = ()
     """Its layers that keep what they heard of a stream, in blocks beside the decoder's (Voxtral's live one)."""
@@ -45,6 +55,11 @@ class EncoderSpec:
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
+        require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
+        require_int("num_layers", self.num_layers, 0, MAX_COUNT)
+        require_int("whole_layers", self.whole_layers, 0, self.num_layers)
+        for field in ("hidden_size", "patches_per_embedding", "window"):
+            require_int(field, getattr(self, field), 0, MAX_COUNT)
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""

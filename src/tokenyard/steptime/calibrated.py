@@ -15,9 +15,10 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.additions import draft_head
 from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.encoders import EncoderTime
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
     Parallelism,
@@ -38,6 +39,9 @@ _LORA_PRODUCTS = 4
 """Matrix products per layer that adapters change: QKV, output, gate and up, down."""
 LORA_LAYER_SECONDS = 2 * _LORA_PRODUCTS * _LORA_KERNEL_SECONDS
 """Seconds of the adapters' kernels of one layer."""
+
+IMAGE_ENCODER = "an image encoder"
+"""The term of a step's time that is its encoder's."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,6 +95,7 @@ class _Deployed(NamedTuple):
     lora: bool
     lora_enabled: bool
     context_ranks: int
+    encoder: EncoderSpec | None
 
 
 class CalibratedLatency:
@@ -102,6 +107,7 @@ class CalibratedLatency:
         "_context_ranks",
         "_draft_formula",
         "_drafts",
+        "_encoder",
         "_formula",
         "_merging",
         "_ranks",
@@ -127,6 +133,7 @@ class CalibratedLatency:
         lora: bool = False,
         lora_enabled: bool = False,
         context_ranks: int = 1,
+        encoder: EncoderSpec | None = None,
         prepared_ahead: bool = True,
         constants: Constants | None = None,
         changed: Mapping[str, float] | None = None,
@@ -135,6 +142,7 @@ class CalibratedLatency:
         ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
         ``prepared_ahead``: async scheduling; without it what the host does for each request is not hidden.
+        ``encoder``: what computes the pictures of a step, an estimate by the decoder's constants, not fitted.
         ``changed``: constants that are to be others than the fitted ones.
         ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
         they then tell each other counts as two all-reduces of a token's hidden values a layer. An estimate, not fitted.
@@ -155,6 +163,7 @@ class CalibratedLatency:
             drafting=drafting,
             lora=lora,
             context_ranks=context_ranks,
+            encoder=encoder,
             prepared_ahead=prepared_ahead,
             constants=constants,
         )
@@ -176,6 +185,11 @@ class CalibratedLatency:
             eager=eager,
             piecewise=piecewise,
             prepared_ahead=prepared_ahead,
+        )
+        self._encoder = (
+            EncoderTime(encoder, spec.dtype_bytes, gpu, parallel, constants.of(spec, gpu, version) | others)
+            if encoder is not None
+            else None
         )
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
@@ -203,6 +217,7 @@ class CalibratedLatency:
             lora,
             lora_enabled,
             context_ranks,
+            encoder,
         )
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
@@ -238,7 +253,8 @@ class CalibratedLatency:
     def step_seconds(self, shape: StepShape) -> float:
         """Seconds of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
         work = self.work_of(shape)
-        return float(self._seconds(work, work.num_tokens * self._ranks)) + self.host_seconds
+        seconds = float(self._seconds(work, work.num_tokens * self._ranks)) + self.host_seconds
+        return seconds if not shape.encoded else seconds + self._encoder_seconds(shape)
 
     def work_of(self, shape: StepShape) -> StepWork:
         """What the step has to do; where drafts are verified, a request that does counts as decode."""
@@ -260,7 +276,9 @@ class CalibratedLatency:
         idle = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
         works = [StepWork.of(shape or idle) for shape in shapes]
         tokens = sum(work.num_tokens for work in works)
-        return max(float(self._seconds(work, tokens)) for work in works) + self.host_seconds
+        seconds = [float(self._seconds(work, tokens)) for work in works]
+        encoding = [0.0 if shape is None else self._encoder_seconds(shape) for shape in shapes]
+        return max(map(sum, zip(seconds, encoding, strict=True))) + self.host_seconds
 
     def rows_seconds(self, work: Floats) -> Floats:
         """Seconds of steps whose preparation is hidden, by columns of StepWork per rank, shape ``[rows, ranks, 8]``."""
@@ -298,16 +316,21 @@ class CalibratedLatency:
         """Parts of a step's time that nothing was fitted to, each with its share."""
         for name, (without, changed) in _unmeasured(self._asked, self._constants).items():
             plain = CalibratedLatency(**without._asdict(), constants=self._constants, changed=changed)
-            yield Term(
-                name=name,
-                tpot_share=_share(_decodes(self._drafts), _decodes(plain._drafts), self, plain),
-                ttft_share=_share(_prompts(), _prompts(), self, plain),
-            )
+            has_pictures = self._encoder is not None and plain._encoder is None
+            prompts = _prompts(pictures=has_pictures)
+            ttft = _share(prompts, prompts, self, plain)
+            # Whoever decodes beside a picture waits for it as well.
+            tpot = ttft if has_pictures else _share(_decodes(self._drafts), _decodes(plain._drafts), self, plain)
+            yield Term(name=name, tpot_share=tpot, ttft_share=ttft)
 
     def _seconds(self, work: StepWork, all_tokens: int) -> Any:
         work = self._shared_out(work)
         seconds = self._stages * self._formula.seconds(work, all_tokens) + self._merging
         return seconds if self._draft_formula is None else seconds + self._draft_seconds(work)
+
+    def _encoder_seconds(self, shape: StepShape) -> float:
+        """Seconds of the encoder, which runs before the decoder does."""
+        return 0.0 if self._encoder is None else self._encoder.seconds(shape.encoded)
 
     def _shared_out(self, work: Any) -> Any:
         """The work of one GPU, where each reads its part of a sequence's KV."""
@@ -332,14 +355,14 @@ _FREE = 1e12
 def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Deployed, Mapping[str, float]]]:
     """What no measurement tells of -> the same deployment without it: other arguments, other constants."""
     parallel, found = asked.parallel, dict[str, tuple[_Deployed, Mapping[str, float]]]()
-    if asked.lora or asked.lora_enabled:
-        found["LoRA adapters"] = asked._replace(lora=False), _NOTHING
-    if asked.drafting is not None:
-        found["drafts"] = asked._replace(drafting=None), _NOTHING
-    if asked.context_ranks > 1:
-        found["KV of a sequence on several GPUs"] = asked._replace(context_ranks=1), _NOTHING
-    if asked.eager:
-        found["steps without CUDA graphs"] = asked._replace(eager=False), _NOTHING
+    others = (
+        ("LoRA adapters", asked.lora or asked.lora_enabled, {"lora": False}),
+        ("drafts", asked.drafting is not None, {"drafting": None}),
+        (IMAGE_ENCODER, asked.encoder is not None, {"encoder": None}),
+        ("KV of a sequence on several GPUs", asked.context_ranks > 1, {"context_ranks": 1}),
+        ("steps without CUDA graphs", asked.eager, {"eager": False}),
+    )
+    found |= {name: (asked._replace(**without), _NOTHING) for name, is_there, without in others if is_there}
     if parallel.pipeline > 1:
         found["a pipeline"] = asked, _NOTHING
     if parallel.num_gpus > gpus_together(asked.gpu, parallel.gpus_per_machine):
@@ -366,8 +389,11 @@ def _decodes(drafts: int) -> list[StepShape]:
     return made
 
 
-def _prompts() -> list[StepShape]:
-    return [StepShape(np.array([size]), np.zeros(1, np.int64), 1, size) for size in (512, 2048, 8192)]
+def _prompts(*, pictures: bool = False) -> list[StepShape]:
+    """Steps of one prompt, which is a picture or text."""
+    sizes = (512, 2048, 8192)
+    zero = np.zeros(1, np.int64)
+    return [StepShape(np.array([size]), zero, 1, size, (size,) if pictures else ()) for size in sizes]
 
 
 def _share(

@@ -15,6 +15,7 @@ from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import ModelSpec
 from tokenyard.plugins import called, foreign
 from tokenyard.steptime.calibrated import CalibratedLatency, drafting_of
+from tokenyard.steptime.encoders import timed_encoder
 from tokenyard.steptime.fitted import fit_trace
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE, Parallelism
 from tokenyard.steptime.model import ConstantLatency, LatencyModel
@@ -42,6 +43,7 @@ def load_latency(
     max_cudagraph_capture_size: int = DEFAULT_CAPTURE_SIZE,
     enable_lora: bool = False,
     has_adapters: bool = False,
+    has_images: bool = False,
     decode_context_parallel_size: int = 1,
     async_scheduling: bool = True,
     version: str | None = None,
@@ -52,8 +54,9 @@ def load_latency(
 
     ``model`` is what ``--model`` takes (a name of ours or of the hub, the path of a config.json), ``gpu`` a named GPU;
     ``kv_cache_dtype`` and what follows concern the calibrated one alone. ``data_parallel_size`` counts ranks that step
-    together, and is 1 where each steps alone; ``has_adapters``: requests name LoRA adapters; ``gpus_per_machine``: 0 is
-    the usual number; ``version`` is vLLM's, by which it is told how well the times are known.
+    together, and is 1 where each steps alone; ``has_adapters``: requests name LoRA adapters; ``has_images``: steps
+    compute pictures, whose encoder takes time if its sizes are known; ``gpus_per_machine``: 0 is the usual number;
+    ``version`` is vLLM's, by which it is told how well the times are known.
 
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
@@ -92,6 +95,7 @@ def load_latency(
             lora=has_adapters,
             lora_enabled=enable_lora,
             context_ranks=decode_context_parallel_size,
+            encoder=timed_encoder(model) if has_images else None,
             prepared_ahead=async_scheduling,
             version=version,
         )

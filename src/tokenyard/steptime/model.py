@@ -30,9 +30,16 @@ Int64s = npt.NDArray[np.int64]
 class StepShape:
     """What one step computes, as columns over its requests."""
 
-    __slots__ = ("num_computed", "num_new_tokens", "num_sampled", "num_tokens")
+    __slots__ = ("encoded", "num_computed", "num_new_tokens", "num_sampled", "num_tokens")
 
-    def __init__(self, num_new_tokens: Int64s, num_computed: Int64s, num_sampled: int, num_tokens: int) -> None:
+    def __init__(
+        self,
+        num_new_tokens: Int64s,
+        num_computed: Int64s,
+        num_sampled: int,
+        num_tokens: int,
+        encoded: tuple[int, ...] = (),
+    ) -> None:
         self.num_new_tokens = num_new_tokens
         """Tokens to compute, shape ``[n]``, all > 0."""
         self.num_computed = num_computed
@@ -41,6 +48,8 @@ class StepShape:
         """Requests that get an output token."""
         self.num_tokens = num_tokens
         """Sum of ``num_new_tokens``."""
+        self.encoded = encoded
+        """Embeddings of each picture whose encoder runs in the step."""
 
     @classmethod
     def of(cls, output: SchedulerOutput) -> StepShape:
@@ -48,7 +57,7 @@ class StepShape:
         new = output.num_new_tokens
         chunks = output.is_prefill_chunk
         sampled = len(new) if chunks is None else len(new) - int(np.count_nonzero(chunks))
-        return cls(new, output.num_computed, sampled, output.total_num_scheduled_tokens)
+        return cls(new, output.num_computed, sampled, output.total_num_scheduled_tokens, output.encoder_embeds)
 
 
 class StepWork(NamedTuple):

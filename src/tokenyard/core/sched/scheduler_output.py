@@ -130,6 +130,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
     scheduled_encoder_inputs: Mapping[str, list[int]] = {}
     """Request id -> indices of its multi-modal items whose encoder runs in this step."""
+    encoder_embeds: tuple[int, ...] = ()
+    """Embeddings of each of them."""
     free_encoder_mm_hashes: tuple[str, ...] = ()
     """Encoder outputs that workers may drop."""
     new_block_ids_to_zero: tuple[int, ...] | None = None

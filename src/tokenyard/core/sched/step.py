@@ -137,6 +137,13 @@ class OutputBuilder:
         more: dict[str, Any] = {}
         if self._encoder is not None:
             more["scheduled_encoder_inputs"] = budget.encoder_items
+            more["encoder_embeds"] = tuple(
+                [
+                    request.mm_features[i].num_embeds
+                    for request in (requests if budget.encoder_items else ())
+                    for i in budget.encoder_items.get(request.request_id, ())
+                ]
+            )
             more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
         if self._zeroes_blocks:
             more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()

@@ -45,6 +45,8 @@ GEMMA3_VISION = varied(
         Tower(
             block=VIT,
             replicated="3 * patch * patch * h + h + (image // patch) * (image // patch) * h + 2 * h + h * text + h",
+            patches="(image // patch) * (image // patch) // tokens",
+            window="(image // patch) * (image // patch)",
             tokens="tokens",
             names={"image": "image_size=224"},
             outer={"tokens": "mm_tokens_per_image=256"},
@@ -59,6 +61,8 @@ LLAMA4_VISION = varied(
             block=VIT,
             shared="h // (ratio * ratio) * into + into * out + 3 * patch * patch * h + vision_out * text",
             replicated="(grid * grid + 1) * h + 5 * h",
+            patches=4,
+            window="grid * grid + 1",
             tokens="(image // patch) * (image // patch) // 4",
             names={
                 "image": "image_size=448", "into": "projector_input_dim=4096", "out": "projector_output_dim=4096",
@@ -74,6 +78,9 @@ QWEN2_5_VL = varied(
             block="4 * h * h + 4 * h + 3 * h * w + 2 * w + h + 2 * h",
             shared="h + merged * merged + merged + merged * out + out",
             replicated="channels * temporal * patch * patch * h",
+            patches="merge * merge",
+            window="(window_size // patch) * (window_size // patch)",
+            whole="len_positive(fullatt_block_indexes)",
             tokens=16_384,
             names={
                 "n": "depth", "merge": "spatial_merge_size=2", "merged": "h * merge * merge", "out": "out_hidden_size",
@@ -90,6 +97,7 @@ MISTRAL3 = varied(
             block="4 * h * h + 3 * h * w + 2 * h",
             shared="h * text + text * text",
             replicated="channels * patch * patch * h + 2 * h + h * merge * merge * h",
+            patches="merge * merge",
             tokens="(image // patch // merge) * (image // patch // merge)",
             names={"channels": "num_channels=3", "image": "image_size=1540"},
             outer={"merge": "spatial_merge_size=2"},
@@ -106,6 +114,8 @@ COHERE2_VISION = varied(
             block=VIT,
             shared="align * h * down * down + align + align // 2 * text",
             replicated=SIGLIP + " + text",
+            patches="down * down",
+            window="grid * grid",
             tokens="(grid // down) * (grid // down)",
             outer={"align": "alignment_intermediate_size=36864", "down": "downsample_factor=2"},
         ),
@@ -151,19 +161,22 @@ _CLIP = Tower(
     blocks="n + 1 + feature if feature < 0 else feature",
     shared="text * h + text * text",
     replicated="pixels * h + ((grid * grid + 1) * h if model_type != 'pixtral' else 0) + 2 * h + 3 * text",
+    patches=1,
+    window="0 if model_type == 'pixtral' else grid * grid + 1",
     tokens="grid * grid",
     outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -2"},
 )
 LLAVA = ArchitectureRow(decoders=DECODERS, towers=(_CLIP,))
 LLAVA_NEXT = ArchitectureRow(
     decoders=DECODERS,
-    towers=(replace(_CLIP, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
+    towers=(replace(_CLIP, patches=0, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
 )
 LLAVA_ONEVISION = ArchitectureRow(
     decoders=DECODERS,
     towers=(
         replace(
             _CLIP,
+            patches=0,
             shared=0,
             replicated=SIGLIP + " + text * h + text * text + 3 * text",
             outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -1"},
@@ -177,6 +190,8 @@ IDEFICS3 = varied(
         Tower(
             block=VIT,
             replicated=SIGLIP + " + text * h * scale * scale",
+            patches="scale * scale",
+            window="grid * grid",
             tokens="grid * grid // (scale * scale)",
             outer={"scale": "scale_factor=2"},
         ),
@@ -212,6 +227,7 @@ _QWEN_VL = Tower(
     block="4 * h * h + 2 * h * w + w + 9 * h",
     shared="h * merge * merge * (h * merge * merge + hidden_size)",
     replicated="pixels * frames * h",
+    patches="merge * merge",
     tokens=16_384,
     names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},
 )
@@ -220,6 +236,7 @@ QWEN3_VL_TOWER = Tower(
     block=VIT,
     shared="(1 + drafts) * (h * merge * merge * h * merge * merge + h * merge * merge * out)",
     replicated="pixels * frames * h + h + num_position_embeddings * h",
+    patches="merge * merge",
     tokens=16_384,
     names={"drafts": "3 if deepstack_visual_indexes else 0"},
 )
@@ -288,7 +305,15 @@ PALIGEMMA = varied(
     ties=True,
     harmless=_AROUND_IMAGES,
     harmless_around=("hidden_size", "projection_dim"),
-    towers=(Tower(block=VIT, replicated=f"{SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
+    towers=(
+        Tower(
+            block=VIT,
+            replicated=f"{SIGLIP} + projection_dim * h + projection_dim",
+            patches=1,
+            window="grid * grid",
+            tokens="grid * grid",
+        ),
+    ),
 )
 LFM2_VL = varied(
     LFM2,
@@ -375,6 +400,7 @@ KIMI_VL = varied(
             block=VIT,
             replicated="pixels * h + init_pos_emb_height * init_pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h"
             " + text",
+            patches=4,
             tokens="init_pos_emb_height * init_pos_emb_width // 4",
         ),
     ),
@@ -395,6 +421,8 @@ INTERN_VL_CHAT = ArchitectureRow(
             block="4 * h * h + 2 * h * w + w + 11 * h",
             blocks="n + 1 + select if select < 0 else select + 1",
             replicated="pixels * h + (grid * grid + 3) * h + 4 * h * text + text * text + 8 * h + 2 * text",
+            patches=4,
+            window="grid * grid + 1",
             tokens="grid * grid // 4 * (most + 1)",
             outer={"most": "max_dynamic_patch=12", "select": "select_layer + 0 if select_layer else -1"},
         ),
@@ -529,7 +557,8 @@ ROWS = {
     "Glm4vMoeForConditionalGeneration": GLM4V_MOE,
     "GlmOcrForConditionalGeneration": GLM_OCR,
     "LlavaForConditionalGeneration": LLAVA,
-    "LlavaNextForConditionalGeneration": LLAVA,
+    # of its embeddings padding is left out, which the tower has seen
+    "LlavaNextForConditionalGeneration": replace(LLAVA, towers=(replace(_CLIP, patches=0),)),
     "LlavaNextVideoForConditionalGeneration": LLAVA_NEXT,
     "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
     "Idefics3ForConditionalGeneration": IDEFICS3,

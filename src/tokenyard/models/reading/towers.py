@@ -59,6 +59,12 @@ class Tower:
     """Where a tower whose heads cannot be shared out is held by every GPU."""
     tokens: Fill = 0
     """Embeddings that the largest picture or clip becomes."""
+    patches: Fill = 0
+    """Patches that become one embedding: with it a step's time is told; the blocks' parameters are ``block``'s then."""
+    window: Fill = 0
+    """Patches that one of them sees; 0: all of the picture."""
+    whole: Fill = 0
+    """Blocks that see all of it where the others have a window."""
     names: Mapping[str, str] = field(default_factory=dict)
     """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
     outer: Mapping[str, str] = field(default_factory=dict)
@@ -87,8 +93,10 @@ class Tower:
         around = Expressions(reading.outer, {})
         bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
         values = Expressions(section, {**_TOWER_NAMES, **self.names})
-        blocks = values.count(self.blocks, **bound) * values.count(self.block, **bound)
-        blocks += values.count(self.shared, **bound)
+        num_blocks = values.count(self.blocks, **bound)
+        of_blocks = num_blocks * values.count(self.block, **bound)
+        blocks = of_blocks + values.count(self.shared, **bound)
+        patches = values.count(self.patches, **bound)
         replicated = values.count(self.replicated, **bound)
         return EncoderSpec(
             kind=self.kind,
@@ -97,6 +105,12 @@ class Tower:
             kept_parameters=values.count(self.kept, **bound),
             num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
+            hidden_size=values.name("h") if patches else 0,
+            num_layers=num_blocks if patches else 0,
+            layer_parameters=of_blocks if patches else 0,
+            patches_per_embedding=patches,
+            window=values.count(self.window, **bound) if patches else 0,
+            whole_layers=values.count(self.whole, **bound) if patches else 0,
             weights=reading.quant.plain,
             attention=self._attention(values, reading.quant.plain, bound),
         )
