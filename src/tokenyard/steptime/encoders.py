@@ -18,7 +18,7 @@ from tokenyard.steptime.formula import Attention, MatrixProducts, Parallelism, S
 from tokenyard.steptime.model import StepWork
 
 _KERNELS = 11
-"""Of a layer: seven of attention and four of an MLP (:mod:`~tokenyard.steptime.kernels`)."""
+"""Kernels of a layer: seven of attention and four of an MLP (:mod:`~tokenyard.steptime.kernels`)."""
 _PARTS = 4
 """Kernels beside the layers: patches embedded and placed, embeddings joined."""
 _ALONE: Mapping[str, float] = {"sequence": 0.0, "sequence_kernel": 0.0, "mixed_rows": 0.0, "launch_step": 0.0}
