@@ -17,11 +17,14 @@ from statistics import median
 from typing import Any
 
 from machines import section
+from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import MOST_CAPTURED, activation_bytes, sizes_up_to, step_memory
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
+from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.steptime.encoders import timed_encoder
 
 REPO = Path(__file__).resolve().parent.parent
 SOURCE = REPO / "scripts" / "deployments.toml"
@@ -194,9 +197,16 @@ def memory_left(row: dict[str, Any]) -> tuple[float, float]:
         max_num_seqs=row["seqs"],
         tensor_parallel_size=tp,
         cudagraph_capture_sizes=sizes_up_to(min(MOST_CAPTURED, 2 * row["seqs"])) if counts_graphs else (),
+        encoded=_encoded(model, row),
     )
     left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
     return (left - needed.likely) / GIB, (left - needed.most) / GIB
+
+
+def _encoded(model: ModelSpec, row: dict[str, Any]) -> tuple[EncoderSpec, int] | None:
+    """What vLLM has an encoder compute: as many of its largest pictures or videos as a step has tokens for."""
+    encoder, item = timed_encoder(model), largest_item(model, None, row.get("max_model_len", model.max_model_len))
+    return None if encoder is None else (encoder, item * max(1, row["tokens"] // item))
 
 
 def _memory_summary(rows: list[dict[str, Any]]) -> str:

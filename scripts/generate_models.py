@@ -118,8 +118,15 @@ Where videos may come in, vLLM makes an encoder's budget and cache as large as t
 replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
 `--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}.
 
-The time of an encoder is estimated ([step times](latency.md#calibrated)) where its row of the table says how many
-patches become an embedding and which of them see each other: {timed}. Its memory beside the weights is not reserved.
+Time and memory of an encoder's work are estimated ([step times](latency.md#calibrated)) where its row of the table says
+how many patches become an embedding and which of them see each other: {timed}.
+
+vLLM measures memory with as many of the largest pictures or videos as the encoder's budget holds: the encoder computes
+them, then the decoder runs a step beside their embeddings. The more counts: patches times what the widest moment of a
+layer holds (three vectors, and the MLP's or the attention's), with the embeddings, or those and the step. A header's
+memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"video": 0}}'` makes it smaller,
+`--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
+may be half as much again ([a log](deployments.md#memory-against-logs)).
 
 ## Models that are not here
 

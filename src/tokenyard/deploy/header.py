@@ -133,7 +133,7 @@ def with_images(header: Header, scheduler: SchedulerConfig, settled: ResolvedSet
         if settled.model.architecture in LARGEST
         else "as for its largest image"
     )
-    why = f"{asked}; {_encoder_time(settled)}, and its memory is not reserved"
+    why = f"{asked}; {_encoder_time(settled)}"
     return msgspec.structs.replace(header, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
 
 
@@ -143,7 +143,8 @@ def _encoder_time(settled: ResolvedSettings) -> str:
     if settled.hardware.latency != "calibrated":
         return "the encoder takes no time with these step times"
     if encoder is None:
-        return "the encoder takes no time here, for the sizes of its tower are not known"
+        unknown = "the sizes of its tower are not known"
+        return f"{unknown}: the encoder takes no time here, and memory for its work is not reserved"
     if encoder.window and encoder.whole_layers:
         sees = f"{encoder.window} patches, all in {encoder.whole_layers} of {encoder.num_layers} layers"
     else:

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 from tokenyard.core.config import MAX_BLOCKS, require_int
 from tokenyard.deploy.settings import AdapterSettings, DeploymentSettings, HardwareSettings, ParallelSettings
 from tokenyard.deploy.vllm_serve.defaults import BatchLimits
+from tokenyard.deploy.vllm_serve.models import input_limits
 from tokenyard.deploy.vllm_serve.start_checks import check_room, no_start
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.images.videos import LARGEST
+from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.steptime.encoders import timed_encoder
 
 _NOTABLE_GIB = 0.1
 """Less of it would not be worth lowering a limit for."""
@@ -39,8 +42,12 @@ def kv_memory(
     gpu: GPU,
     limits: BatchLimits,
     graphs: tuple[int, ...],
+    encoded: tuple[EncoderSpec, int] | None,
 ) -> KVMemory:
-    """What is left for KV on each GPU, or what was given; NoStartError where it is nothing."""
+    """What is left for KV on each GPU, or what was given; NoStartError where it is nothing.
+
+    ``encoded``: what :func:`measured_encoder` says.
+    """
     hardware = flags.hardware
     if hardware.num_gpu_blocks_override is not None:
         return KVMemory(None)
@@ -49,7 +56,7 @@ def kv_memory(
         return KVMemory(hardware.kv_cache_memory_bytes)
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
     weights = weight_bytes_of(model, hardware, parallel) + adapter_bytes_of(flags.adapters, hardware, parallel, model)
-    to_run = step_memory_of(hardware, parallel, model, gpu, limits, graphs)
+    to_run = step_memory_of(hardware, parallel, model, gpu, limits, graphs, encoded)
     left = KVMemory(usable - weights - to_run.likely, usable - weights - to_run.most)
     with said_to_be_estimated(left, model, limits):
         check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
@@ -99,6 +106,7 @@ def step_memory_of(
     gpu: GPU,
     limits: BatchLimits,
     graphs: tuple[int, ...],
+    encoded: tuple[EncoderSpec, int] | None,
 ) -> StepMemory:
     """What a step takes on each GPU, by estimate."""
     return step_memory(
@@ -109,7 +117,35 @@ def step_memory_of(
         tensor_parallel_size=hardware.tensor_parallel_size,
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         cudagraph_capture_sizes=graphs,
+        encoded=encoded,
     )
+
+
+def measured_encoder(
+    flags: DeploymentSettings, model: ModelSpec, limits: BatchLimits, length: int
+) -> tuple[EncoderSpec, int] | None:
+    """The encoder that vLLM has compute when it measures memory, and how many embeddings at once.
+
+    ``length``: tokens of the longest request. None where nothing is known of it, nothing may come in, or vLLM is told
+    to leave it out (``--skip-mm-profiling``).
+    """
+    allowed = flags.hardware.limit_mm_per_prompt
+    encoder, item = timed_encoder(model), largest_item(model, allowed, length)
+    if encoder is None or not item or flags.hardware.skip_mm_profiling:
+        return None
+    of_prompt = max(1, min(input_limits(allowed).get("image", length), length // item))
+    at_once = min(max(limits.max_num_batched_tokens, item) // item, limits.max_num_seqs * of_prompt)
+    return encoder, item * max(1, at_once)
+
+
+def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
+    """Embeddings of the largest picture or video that a line allows, as vLLM takes it; 0 where none may come in."""
+    limits, seeing = input_limits(limit_mm_per_prompt), [each for each in model.encoders if each.kind == "vision"]
+    image = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
+    has_images, video = limits.get("image") != 0, LARGEST.get(model.architecture)
+    if video is None or not seeing or limits.get("video") == 0:
+        return image if has_images else 0
+    return max(image if has_images else 0, video.num_tokens(image, length, has_images=has_images))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tokenyard.deploy.kv_memory import (
     fewest_blocks,
     kv_memory,
     longest_in,
+    measured_encoder,
     pool_of,
     said_to_be_estimated,
     step_memory_of,
@@ -72,9 +73,10 @@ from tokenyard.models.additions import with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.reading.read import model_from_config
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import MOST_ENGINES
+from tokenyard.steptime.encoders import timed_encoder
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.
@@ -107,11 +109,10 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *found.notes))
     if flags.language_model_only:
         return model.with_encoders(())
-    model = model.with_encoders(encoders_in_use(model, flags.limit_mm_per_prompt))
-    if not model.encoders:
-        return model
-    if flags.limit_mm_per_prompt is not None:
-        note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
+    limits = flags.limit_mm_per_prompt
+    model = model.with_encoders(encoders_in_use(model, limits))
+    if limits is not None and model.encoders and (timed_encoder(model) is None or "{" in limits.strip()[1:]):
+        note = f"limit_mm_per_prompt {limits}: memory that vLLM keeps free for images, of sizes beside their counts"
         model = replace(model, ignored=(*model.ignored, note))
     return model
 
@@ -148,6 +149,8 @@ class ResolvedSettings:
     """Requests end with their prompts."""
     max_num_seqs: int
     max_num_batched_tokens: int
+    encoded: tuple[EncoderSpec, int] | None
+    """The encoder that memory is kept free for, and the embeddings that it computes at once."""
     max_model_len: int
     """Tokens of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 
@@ -186,6 +189,7 @@ class ResolvedSettings:
             self.gpu,
             BatchLimits(self.max_num_seqs, self.max_num_batched_tokens),
             self.cudagraph_capture_sizes,
+            self.encoded,
         )
         weights = self.weight_bytes
         return (MemoryPart("weights", weights, weights), MemoryPart("adapters", adapters, adapters), *step.parts)
@@ -241,7 +245,8 @@ def resolve_settings(
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
     graphs = _graphs(flags, gpu, version, model, limits, num_drafts)
-    memory = kv_memory(flags, parallel, loaded, gpu, limits, graphs)
+    encoded = measured_encoder(flags, loaded, limits, length)
+    memory = kv_memory(flags, parallel, loaded, gpu, limits, graphs, encoded)
     pool = pool_of(hardware.num_gpu_blocks_override, memory)
     if is_fitted:
         length = settings["max_model_len"] = longest_in(loaded, **pool, **settings)
@@ -264,6 +269,7 @@ def resolve_settings(
         pools=is_pooled,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
+        encoded=encoded,
         max_model_len=length,
     )
 

@@ -151,6 +151,8 @@ class HardwareSettings(Settings):
     """Do not load the encoders of images and audio."""
     limit_mm_per_prompt: Annotated[str | None, Help(metavar="JSON", otherwise="vLLM's")] = None
     """Images, videos and sounds per prompt: an encoder is not loaded where all its inputs are 0."""
+    skip_mm_profiling: Switch = False
+    """Keep no memory free for the work of an encoder."""
     hf_overrides: Annotated[str | None, Help(metavar="JSON", otherwise="none")] = None
     """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
     enforce_eager: Switch = False

@@ -24,6 +24,7 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
+from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings
 from tokenyard.deploy.settings import (
@@ -38,8 +39,6 @@ from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_draf
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
-from tokenyard.models.images.videos import LARGEST
-from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
@@ -107,7 +106,7 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
             if image.length > largest:
                 problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
                 raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
-    planned = _largest_item(settled, seeing, limits)
+    planned = largest_item(model, settled.hardware.limit_mm_per_prompt, settled.max_model_len)
     budget = max(scheduler.max_num_batched_tokens, planned)
     if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
         raise NoStartError(
@@ -116,16 +115,6 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
             "or leave the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
-
-
-def _largest_item(settled: ResolvedSettings, seeing: Sequence[EncoderSpec], limits: Mapping[str, int]) -> int:
-    """Embeddings of the largest picture or video that a line allows, as vLLM takes it."""
-    image = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
-    has_images, video = limits.get("image") != 0, LARGEST.get(settled.model.architecture)
-    if video is None or limits.get("video") == 0:
-        return image if has_images else 0
-    length = video.num_tokens(image, settled.max_model_len, has_images=has_images)
-    return max(image if has_images else 0, length)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

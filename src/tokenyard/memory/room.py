@@ -10,7 +10,7 @@ from tokenyard.core.facts import release_facts
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
@@ -106,6 +106,7 @@ def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
 #     sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copies
 #     runtime      0.4 GB                                          context, graphs of dense layers, workspaces
 #     links        1.3 GB                                          where layers are shared over NVLink: all-reduce, NCCL
+#     encoder      beyond those: kept embeddings, or patches x (3 hidden + MLP columns)   the largest pictures at once
 #     graphs       0.6 MB x CUDA graphs x layers of experts        vLLM subtracts graphs since 0.21
 #
 # The runtime's constant makes the estimate meet a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks
@@ -125,6 +126,8 @@ LINK_BYTES = 1_300_000_000
 """What a GPU needs that shares layers over NVLink: logs have 0.95 to 1.84 GiB that are none of PyTorch's."""
 EXPERT_GRAPH_BYTES = 600_000
 """Per graph and layer of experts; logs have 0.4 to 1.0 MB."""
+ENCODER_MOST = 1.5
+"""An encoder may take so many times what is counted of it."""
 WORKSPACE_BYTES = 300_000_000
 """What FlashInfer and autotuning need, where there are any."""
 
@@ -141,8 +144,8 @@ class StepMemory(NamedTuple):
     """What a step takes besides weights and KV cache, on each GPU."""
 
     parts: tuple[MemoryPart, ...]
-    """``activations``, ``sampler``, ``runtime`` (context, graphs of dense layers, workspaces), ``communication``,
-    ``graphs`` (of layers of experts)."""
+    """``activations``, ``sampler``, ``encoder`` (what it takes beyond them), ``runtime`` (context, graphs of dense
+    layers, workspaces), ``communication``, ``graphs`` (of layers of experts)."""
 
     @property
     def likely(self) -> int:
@@ -182,23 +185,51 @@ def step_memory(
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
     cudagraph_capture_sizes: Sequence[int] = (),
+    encoded: tuple[EncoderSpec, int] | None = None,
 ) -> StepMemory:
-    """Memory of a step. Without ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count."""
+    """Memory of a step.
+
+    ``encoded``: the encoder, and the embeddings that vLLM has it compute to measure. Without
+    ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count.
+    """
     joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
     graphs = num_graphs(cudagraph_capture_sizes, max_num_seqs)
     experts = sum(count for layer, count in model.layer_counts if isinstance(layer.mlp, MoE)) // pipeline_parallel_size
     tokens = max_num_batched_tokens * _token_bytes(model, tensor_parallel_size)
     sampled = max_num_seqs * model.vocab_size
     captured = EXPERT_GRAPH_BYTES * graphs * experts
+    sampler = MemoryPart("sampler", sampled * SAMPLING_BYTES, int(sampled * SORTED_SAMPLING_BYTES))
+    encoder = MemoryPart("encoder", 0, 0)
+    if encoded is not None:
+        others = MemoryPart("", tokens + sampler.likely, tokens + sampler.most)
+        encoder = encoder_part(*encoded, model, others, tensor_parallel_size)
     return StepMemory(
         (
             MemoryPart("activations", tokens, tokens),
-            MemoryPart("sampler", sampled * SAMPLING_BYTES, int(sampled * SORTED_SAMPLING_BYTES)),
+            sampler,
+            encoder,
             MemoryPart("runtime", RUNTIME_BYTES, RUNTIME_BYTES + WORKSPACE_BYTES),
             MemoryPart("communication", LINK_BYTES * joined, LINK_BYTES * joined),
             MemoryPart("graphs", captured, captured),
         )
     )
+
+
+def encoder_part(
+    encoder: EncoderSpec, embeddings: int, model: ModelSpec, others: MemoryPart, tensor_parallel_size: int = 1
+) -> MemoryPart:
+    """What an encoder takes beyond the decoder's step, which needs ``others``.
+
+    vLLM measures both, one after the other: first the encoder with the largest pictures or videos that its budget
+    holds, then the decoder beside the embeddings that came out. The larger counts.
+    """
+    size = max(model.dtype_bytes, 2)
+    kept = embeddings * encoder.vectors_per_embedding * model.hidden_size * size
+    hidden, tp = encoder.hidden_size, 1 if encoder.num_heads % tensor_parallel_size else tensor_parallel_size
+    wide = 3 * hidden + max(encoder.mlp_columns, 6 * hidden) // tp
+    computed = embeddings * encoder.patches_per_embedding * wide * size + kept
+    likely = max(kept, computed - others.likely)
+    return MemoryPart("encoder", likely, max(likely, int(computed * ENCODER_MOST) - others.most))
 
 
 def num_graphs(cudagraph_capture_sizes: Sequence[int], max_num_seqs: int) -> int:

@@ -41,6 +41,8 @@ class EncoderSpec:
     """Those of all its layers, which every patch goes through; the others see each embedding once."""
     patches_per_embedding: int = 0
     """Patches (or frames of sound) that become one embedding; 0: not known, and its time is not either."""
+    vectors_per_embedding: int = 1
+    """Vectors as wide as the decoder that an embedding is (Qwen3-VL: those of further layers as well)."""
     window: int = 0
     """Patches that one of them sees: its window's or its tile's; 0: all of the picture."""
     whole_layers: int = 0
@@ -57,9 +59,17 @@ class EncoderSpec:
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
         require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
         require_int("num_layers", self.num_layers, 0, MAX_COUNT)
+        require_int("vectors_per_embedding", self.vectors_per_embedding, 1, MAX_COUNT)
         require_int("whole_layers", self.whole_layers, 0, self.num_layers)
         for field in ("hidden_size", "patches_per_embedding", "window"):
             require_int(field, getattr(self, field), 0, MAX_COUNT)
+
+    @property
+    def mlp_columns(self) -> int:
+        """What a patch becomes in an MLP: two or three times its width; 0 where sizes are not known."""
+        if not self.num_layers or not self.hidden_size:
+            return 0
+        return max(self.layer_parameters // self.num_layers // self.hidden_size - 4 * self.hidden_size, 0)
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""

@@ -60,7 +60,6 @@ def encoder_counts(encoder: EncoderSpec, dtype_bytes: int, tp: int) -> WorkCount
     """What a patch costs on one of ``tp`` GPUs that share the tower; its "head" is what is done for an embedding."""
     layers, hidden = encoder.num_layers, encoder.hidden_size
     beside = encoder.num_parameters - encoder.layer_parameters
-    columns = encoder.layer_parameters / max(layers, 1) / hidden - 4 * hidden  # of the MLP's matrices
     whole = encoder.whole_layers if encoder.window else layers
     windowed = layers - whole
 
@@ -79,7 +78,7 @@ def encoder_counts(encoder: EncoderSpec, dtype_bytes: int, tp: int) -> WorkCount
         ),
         state_bytes=0.0,
         state_flops=0.0,
-        elementwise_bytes=layers * (4 * hidden + (2 * hidden + max(columns, 0.0)) / tp) * dtype_bytes,
+        elementwise_bytes=layers * (4 * hidden + (2 * hidden + encoder.mlp_columns) / tp) * dtype_bytes,
         kernels=layers * _KERNELS,
         layers=layers,
         expert_layers=0,

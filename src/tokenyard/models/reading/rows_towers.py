@@ -237,6 +237,7 @@ QWEN3_VL_TOWER = Tower(
     shared="(1 + drafts) * (h * merge * merge * h * merge * merge + h * merge * merge * out)",
     replicated="pixels * frames * h + h + num_position_embeddings * h",
     patches="merge * merge",
+    vectors="1 + drafts",
     tokens=16_384,
     names={"drafts": "3 if deepstack_visual_indexes else 0"},
 )

@@ -63,6 +63,8 @@ class Tower:
     """Patches that become one embedding: with it a step's time is told; the blocks' parameters are ``block``'s then."""
     window: Fill = 0
     """Patches that one of them sees; 0: all of the picture."""
+    vectors: Fill = 1
+    """Vectors as wide as the decoder that an embedding is."""
     whole: Fill = 0
     """Blocks that see all of it where the others have a window."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class Tower:
             num_layers=num_blocks if patches else 0,
             layer_parameters=of_blocks if patches else 0,
             patches_per_embedding=patches,
+            vectors_per_embedding=values.count(self.vectors, **bound),
             window=values.count(self.window, **bound) if patches else 0,
             whole_layers=values.count(self.whole, **bound) if patches else 0,
             weights=reading.quant.plain,

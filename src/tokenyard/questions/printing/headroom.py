@@ -16,6 +16,7 @@ _WORDS = {
     "adapters": "LoRA adapters",
     "activations": "activations of a step",
     "sampler": "sampler",
+    "encoder": "encoder of images, beyond that",
     "runtime": "runtime and workspaces",
     "communication": "communication (NVLink)",
     "graphs": "CUDA graphs of experts",
