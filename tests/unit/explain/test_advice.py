@@ -306,8 +306,8 @@ def test_the_line_through_durations_says_how_many_requests_a_step_may_have() -> 
     """Steps of 5 ms and 1 ms for each request, and 2 ms more for each hundred tokens of prefill beside them."""
     times = StepTimes()
     for running in (4, 8, 16):
-        times.add(StepLoad(running, 0, False), [(5 + running) / 1e3] * 10)
-    times.add(StepLoad(8, 500, True), [(5 + 8 + 10) / 1e3] * 5)
+        times.add(StepLoad(running, 0, 2048), [(5 + running) / 1e3] * 10)
+    times.add(StepLoad(8, 500, 2048), [(5 + 8 + 10) / 1e3] * 5)
     found = times.symptoms(15.0, 2048)
     assert found["batch_in_bound"] == pytest.approx(10.0)
     assert found["decode_base_ms"] == pytest.approx(5.0)
@@ -317,6 +317,25 @@ def test_the_line_through_durations_says_how_many_requests_a_step_may_have() -> 
     alone = found["decode_token_ms"]
     assert wide["tokens_in_bound"] == pytest.approx(28 / 3 + 500 * (20 - alone) / (23 - alone))
     assert StepTimes().symptoms(15.0, None)["batch_in_bound"] is None
+
+
+def test_drafts_are_no_prefill_and_bring_more_tokens_a_step() -> None:
+    """The same steps with three drafts a request, of which one is accepted: two tokens a request in each."""
+    times = StepTimes()
+    for running in (4, 8, 16):
+        load = StepLoad(running, 3 * running, 2048).verifying(3 * running, running)
+        times.add(load, [(5 + running) / 1e3] * 10)
+    times.add(StepLoad(8, 524, 2048).verifying(24, 8), [(5 + 8 + 10) / 1e3] * 5)
+    found = times.symptoms(10.0, 2048)
+    assert (found["decode_steps"], found["prefill_steps"]) == (30, 5)
+    alone = (4 * 9 + 8 * 13 + 16 * 21) / 28 / 2
+    assert found["decode_token_ms"] == pytest.approx(alone)
+    assert found["prefill_token_ms"] == pytest.approx(23 / 2)
+    assert found["batch_in_bound"] == pytest.approx(15.0), "a step of 20 ms brings two tokens in 10 ms each"
+    assert found["decode_base_ms"] == pytest.approx(2.5)
+    assert found["tokens_in_bound"] == pytest.approx(4 * 28 / 3 + 500 * (10 - alone) / (23 / 2 - alone))
+    assert StepLoad(8, 24 + 511, 2048).verifying(24, 8).is_large is False
+    assert StepLoad(8, 24 + 512, 2048).verifying(24, 8).is_large is True
 
 
 def test_a_bound_on_the_whole_time_stands_for_its_larger_part() -> None:
@@ -377,6 +396,15 @@ def test_a_gpu_that_is_too_slow_is_called_so(tmp_path: Path) -> None:
     assert report.verdict.sentence.endswith(
         "The GPU is too slow for this load: raise tensor_parallel_size to 2 (now 1)."
     )
+
+
+def test_a_gpu_that_is_too_slow_is_called_so_with_drafts_too(tmp_path: Path) -> None:
+    """Every step of a decoding request computes its drafts as well, and none of them is prefill."""
+    drafting = CHAT.with_(num_speculative_tokens=2, acceptance_rates="0.8,0.5")
+    report = reported(tmp_path, "tpot_p90=2ms", drafting)
+    assert report.speculation is not None
+    told = report.advice[0]
+    assert (told.rule, told.setting, told.now, told.to) == ("slow-steps", "tensor_parallel_size", 1, 2)
 
 
 def test_most_time_lost_comes_first() -> None:

@@ -7,6 +7,17 @@ import { RULE_BOOK } from "../generated/advice";
 /** Variance over squared mean from which on the number of requests changed enough to draw a line through. */
 const LEAST_SPREAD = 0.01;
 
+/** What a step computed. */
+export interface StepLoad {
+  /** Requests that ran before it. */
+  running: number;
+  /** Tokens beyond one for each of them, and beyond their drafts. */
+  prefill: number;
+  /** Draft tokens that it verified, and those of them that were accepted. */
+  drafts: number;
+  accepted: number;
+}
+
 /** Steps of one kind, added up. */
 class Sums {
   steps = 0;
@@ -15,13 +26,16 @@ class Sums {
   running = 0;
   squares = 0;
   prefill = 0;
+  /** Drafts that were accepted. */
+  accepted = 0;
   seconds = 0;
   /** Durations times the requests that ran. */
   requestSeconds = 0;
 
-  add(running: number, prefill: number, seconds: number): void {
+  add({ running, prefill, drafts, accepted }: StepLoad, seconds: number): void {
     this.steps += 1;
-    this.tokens += running + prefill;
+    this.tokens += running + prefill + drafts;
+    this.accepted += accepted;
     this.running += running;
     this.squares += running * running;
     this.prefill += running * prefill;
@@ -34,16 +48,25 @@ class Sums {
   }
 
   get tokenMs(): number | null {
-    return this.running > 0 ? (1e3 * this.requestSeconds) / this.running : null;
+    return this.running > 0 ? (1e3 * this.requestSeconds) / this.outputs : null;
   }
 
-  /** Milliseconds without a request and for each request; null where more took no longer, or hardly changed. */
+  /** Tokens that the requests which ran got. */
+  get outputs(): number {
+    return this.running + this.accepted;
+  }
+
+  /**
+   * Milliseconds without a request and for each request, over the tokens that a request gets in a step; null where more took no
+   * longer, or hardly changed.
+   */
   line(): [number, number] | null {
     const { steps, running, squares, seconds, requestSeconds } = this;
     const spread = steps * squares - running * running;
     if (steps === 0 || spread < LEAST_SPREAD * running * running) return null;
     const each = (steps * requestSeconds - running * seconds) / spread;
-    return each > 0 ? [(1e3 * (seconds - each * running)) / steps, 1e3 * each] : null;
+    const shared = (1e3 * running) / this.outputs;
+    return each > 0 ? [(shared * (seconds - each * running)) / steps, shared * each] : null;
   }
 }
 
@@ -53,15 +76,16 @@ export class StepTimes {
   private readonly prefill = new Sums();
   private readonly large = new Sums();
 
-  add(running: number, prefill: number, budget: number, seconds: number): void {
-    (prefill > 0 ? this.prefill : this.decode).add(running, prefill, seconds);
-    if (prefill > 0 && prefill >= RULE_BOOK.symptoms.large_prefill * budget) this.large.add(running, prefill, seconds);
+  add(load: StepLoad, budget: number, seconds: number): void {
+    const { prefill } = load;
+    (prefill > 0 ? this.prefill : this.decode).add(load, seconds);
+    if (prefill > 0 && prefill >= RULE_BOOK.symptoms.large_prefill * budget) this.large.add(load, seconds);
   }
 
   symptoms(boundMs: number | null, budget: number | null) {
     const { decode, prefill, large } = this;
     const [alone, beside, line] = [decode.tokenMs, prefill.tokenMs, decode.line()];
-    const running = decode.running + prefill.running;
+    const outputs = decode.outputs + prefill.outputs;
     const requestSeconds = decode.requestSeconds + prefill.requestSeconds;
     const both = alone !== null && beside !== null;
     const inTime = both && boundMs !== null && alone < boundMs && boundMs < beside;
@@ -76,12 +100,12 @@ export class StepTimes {
       decodeBaseMs: line && Math.max(line[0], 0),
       prefillSteps: prefill.steps,
       prefillTokenMs: beside,
-      meanTokenMs: running > 0 ? (1e3 * requestSeconds) / running : null,
+      meanTokenMs: outputs > 0 ? (1e3 * requestSeconds) / outputs : null,
       prefillShare:
-        both && requestSeconds ? (Math.max(beside - alone, 0) * prefill.running) / (1e3 * requestSeconds) : null,
+        both && requestSeconds ? (Math.max(beside - alone, 0) * prefill.outputs) / (1e3 * requestSeconds) : null,
       prefillBudgetUse: prefill.steps > 0 && budget ? prefill.tokens / (prefill.steps * budget) : null,
       batchInBound: line && boundMs !== null ? (boundMs - line[0]) / line[1] : null,
-      tokensInBound: inTime ? decode.running / decode.steps + (mean * (boundMs - alone)) / (beside - alone) : null,
+      tokensInBound: inTime ? decode.tokens / decode.steps + (mean * (boundMs - alone)) / (beside - alone) : null,
     };
   }
 }

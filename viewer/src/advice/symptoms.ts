@@ -75,7 +75,7 @@ export interface Symptoms {
   /** Steps in which some request decoded beside a large prefill, and their mean duration. */
   mixedSteps: number;
   mixedMs: number | null;
-  /** Steps in which all that ran got one token: these, and in `Token` each counted once for every request that ran. */
+  /** Steps in which all that ran got one token, and drafts to verify; in `Token` what one of the tokens that came of them took. */
   decodeSteps: number;
   decodeMs: number | null;
   decodeTokenMs: number | null;
@@ -256,7 +256,8 @@ class Counter {
     const budget = or0(steps.tokenBudget[row]);
     const seconds = steps.stepSeconds[row];
     if (running <= 0 || budget <= 0 || Number.isNaN(seconds)) return;
-    this.times.add(running, Math.max(tokens - running, 0), budget, seconds);
+    const [drafts, accepted] = [or0(steps.draftTokens[row]), or0(steps.acceptedTokens[row])];
+    this.times.add({ running, prefill: Math.max(tokens - running - drafts, 0), drafts, accepted }, budget, seconds);
   }
 
   private worst({ row, held }: { row: Row; held: number }): Worst {

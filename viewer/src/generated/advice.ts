@@ -452,7 +452,7 @@ export const RULE_BOOK: RuleBook = {
           ]
         },
         {
-          "text": " Fewer requests in a step would not do: what each step takes anyway is {decode_base_ms:tenth} ms.",
+          "text": " Fewer requests in a step would not do: what each step takes anyway is {decode_base_ms:tenth} ms for a token.",
           "when": [
             "not fewer_are_in_bound"
           ]
@@ -579,7 +579,7 @@ export const RULE_BOOK: RuleBook = {
       "evidence": [
         "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
         " Of {ttft_ms:tenth} ms on average, {prefill_ms:tenth} ms lie between the first step of a request and its first token.",
-        " Steps with prefill are {prefill_budget_use:percent} full and take {prefill_token_ms:tenth} ms, those without {decode_token_ms:tenth} ms.",
+        " Steps with prefill are {prefill_budget_use:percent} full and take {prefill_token_ms:tenth} ms for a token, those without {decode_token_ms:tenth} ms.",
         " Twice as many tokens are a first value to try."
       ],
       "then": [],

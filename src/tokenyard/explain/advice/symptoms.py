@@ -16,7 +16,7 @@ from tokenyard.explain.held_back import STEP_REASONS, Classification
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.report.slo import SLO
-from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, micros
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, held_by_reason, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason
 
@@ -54,22 +54,23 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     mixed_ms: float | None = None
     """Mean duration of these."""
     decode_steps: int = 0
-    """Steps in which every request that ran got one token."""
+    """Steps in which every request that ran got one token, and its drafts to verify."""
     decode_ms: float | None = None
     decode_token_ms: float | None = None
-    """Mean duration of these, each counted once for every request that ran: what a token takes where nothing is
-    prefilled."""
+    """What a token takes where nothing is prefilled: the time of these, each counted once for every request that ran,
+    over the tokens that these requests got: one each, and the accepted drafts."""
     decode_running: float | None = None
     """Mean number of requests that ran in these."""
     decode_base_ms: float | None = None
-    """What such a step would take without a request: where the line through their durations begins. None where the
-    number of requests hardly changed, or where more of them took no longer."""
+    """What such a step would take without a request, over the tokens that a request gets in a step: where the line
+    through their durations begins. None where the number of requests hardly changed, or where more of them took no
+    longer."""
     prefill_steps: int = 0
     """Steps in which a request decoded beside any prefill."""
     prefill_token_ms: float | None = None
-    """Mean duration of these, each counted once for every request that ran."""
+    """What a token takes in these."""
     mean_token_ms: float | None = None
-    """Mean duration of all steps in which a request decoded, each counted once for every request that ran."""
+    """What a token takes in all steps in which a request decoded."""
     prefill_share: float | None = None
     """The share by which prefill made steps longer, of the time that running requests spent in steps."""
     prefill_budget_use: float | None = None
@@ -123,6 +124,8 @@ class SymptomCounter:
         """What the last step computed; None if no request ran before it."""
         self._loads: dict[int, StepLoad] = {}
         """Step in flight -> what it computes."""
+        self._ended: tuple[StepLoad, float] | None = None
+        """The step that has just completed and its duration, until the next one does: its drafts may follow."""
         self._times = StepTimes()
 
     def arrived(self, request: str | None, adapter: str | None) -> None:
@@ -176,6 +179,7 @@ class SymptomCounter:
         in_flight = min(steps.first - steps.completed, count)
         for i in range(in_flight):
             self.completed(steps.completed + i, steps.seconds[i])
+        self._add_ended()
         if self._load is not None:
             self._times.add(self._load, steps.seconds[in_flight:])
             end = steps.first + count
@@ -190,12 +194,26 @@ class SymptomCounter:
 
     def completed(self, step: int, seconds: float | None) -> None:
         """A step's model ran."""
+        self._add_ended()
         load = self._loads.pop(step, None)
         if load is not None and seconds is not None:
+            self._ended = load, seconds
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """The step that has just completed verified draft tokens: they are no prefill."""
+        if self._ended is not None:
+            load, seconds = self._ended
+            self._ended = load.verifying(drafts.num_draft_tokens, sum(drafts.num_accepted_tokens_per_pos)), seconds
+
+    def _add_ended(self) -> None:
+        if self._ended is not None:
+            load, seconds = self._ended
+            self._ended = None
             self._times.add(load, (seconds,))
 
     def settle(self, now: float | None) -> None:
         """The last step was over ``now``."""
+        self._add_ended()
         facts, self._before = self._before, None
         if facts is None or facts.ts is None or now is None:
             return
@@ -245,17 +263,27 @@ class StepLoad(NamedTuple):
     running: int
     """Requests that ran before it."""
     prefill: int
-    """Tokens beyond one for each of them."""
-    is_large: bool
-    """Whether the prefill was a large part of the token budget."""
+    """Tokens beyond one for each of them, and beyond their drafts."""
+    budget: int
+    """Tokens that it might have had."""
+    drafts: int = 0
+    """Draft tokens that it verified."""
+    accepted: int = 0
+    """Those of them that were accepted."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the prefill was a large part of the token budget."""
+        return self.prefill > 0 and self.prefill >= rule_book().symptoms.large_prefill * self.budget
+
+    def verifying(self, drafts: int, accepted: int) -> StepLoad:
+        """The same step, of whose tokens so many are drafts."""
+        return StepLoad(self.running, max(self.prefill - drafts, 0), self.budget, drafts, accepted)
 
 
 def _load(facts: StepFacts, tokens: int) -> StepLoad | None:
     running, budget = facts.num_running or 0, facts.token_budget
-    if not running or not budget:
-        return None
-    prefill = max(tokens - running, 0)
-    return StepLoad(running, prefill, prefill > 0 and prefill >= rule_book().symptoms.large_prefill * budget)
+    return StepLoad(running, max(tokens - running, 0), budget) if running and budget else None
 
 
 _LEAST_SPREAD = 0.01
@@ -266,8 +294,9 @@ class _Sums:
     """Steps of one kind, added up."""
 
     def __init__(self) -> None:
-        self.steps = self.tokens = self.running = self.squares = self.prefill = 0
-        """Steps; over them the tokens, the requests that ran, the squares of these, and prefill times requests."""
+        self.steps = self.tokens = self.running = self.squares = self.prefill = self.accepted = 0
+        """Steps; over them the tokens, the requests that ran, the squares of these, prefill times requests, and the
+        drafts that were accepted."""
         self.seconds = self.request_seconds = 0.0
         """Durations, and these times the requests that ran."""
 
@@ -279,7 +308,8 @@ class _Sums:
             self.seconds += each
             self.request_seconds += running * each
         self.steps += count
-        self.tokens += count * (running + load.prefill)
+        self.tokens += count * (running + load.prefill + load.drafts)
+        self.accepted += count * load.accepted
         self.running += count * running
         self.squares += count * running * running
         self.prefill += count * running * load.prefill
@@ -295,18 +325,24 @@ class _Sums:
 
     @property
     def token_ms(self) -> float | None:
-        return 1e3 * self.request_seconds / self.running if self.running else None
+        return 1e3 * self.request_seconds / self.outputs if self.running else None
+
+    @property
+    def outputs(self) -> int:
+        """Tokens that the requests which ran got."""
+        return self.running + self.accepted
 
     def line(self) -> tuple[float, float] | None:
-        """Milliseconds without a request and for each request, by least squares; None where more requests took no
-        longer, or where their number hardly changed.
+        """Milliseconds without a request and for each request, by least squares, both over the tokens that a request
+        gets in a step; None where more requests took no longer, or where their number hardly changed.
         """
         spread = self.steps * self.squares - self.running * self.running
         if not self.steps or spread < _LEAST_SPREAD * self.running * self.running:
             return None
         each = (self.steps * self.request_seconds - self.running * self.seconds) / spread
         base = (self.seconds - each * self.running) / self.steps
-        return (1e3 * base, 1e3 * each) if each > 0 else None
+        shared = 1e3 * self.running / self.outputs
+        return (shared * base, shared * each) if each > 0 else None
 
 
 class StepTimes:
@@ -336,12 +372,12 @@ class StepTimes:
         decode, prefill = self.decode, self.prefill
         alone, beside, line = decode.token_ms, prefill.token_ms, decode.line()
         share = batch = tokens = None
-        running, request_seconds = decode.running + prefill.running, decode.request_seconds + prefill.request_seconds
+        outputs, request_seconds = decode.outputs + prefill.outputs, decode.request_seconds + prefill.request_seconds
         if alone is not None and beside is not None:
-            share = max(beside - alone, 0.0) * prefill.running / (1e3 * request_seconds) if request_seconds else None
+            share = max(beside - alone, 0.0) * prefill.outputs / (1e3 * request_seconds) if request_seconds else None
             if bound_ms is not None and alone < bound_ms < beside:
                 mean = prefill.prefill / prefill.running
-                tokens = decode.running / decode.steps + mean * (bound_ms - alone) / (beside - alone)
+                tokens = decode.tokens / decode.steps + mean * (bound_ms - alone) / (beside - alone)
         if line is not None and bound_ms is not None:
             batch = (bound_ms - line[0]) / line[1]
         return {
@@ -354,7 +390,7 @@ class StepTimes:
             "decode_base_ms": None if line is None else max(line[0], 0.0),
             "prefill_steps": prefill.steps,
             "prefill_token_ms": beside,
-            "mean_token_ms": 1e3 * request_seconds / running if running else None,
+            "mean_token_ms": 1e3 * request_seconds / outputs if outputs else None,
             "prefill_share": share,
             "prefill_budget_use": prefill.tokens / (prefill.steps * budget) if prefill.steps and budget else None,
             "batch_in_bound": batch,

@@ -281,6 +281,7 @@ class ReportBuilder:
     def drafts_verified(self, drafts: Drafts) -> None:
         """Add the draft tokens of the step that has just completed."""
         self._speculation.add(drafts)
+        self._symptoms.drafts_verified(drafts)
 
     def request_finished(self, record: RequestFinished) -> None:
         """Add a finished request."""
