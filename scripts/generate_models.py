@@ -19,10 +19,12 @@ sys.path.insert(0, str(REPO))
 
 from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
 
+from planner.items import prompts  # noqa: E402 - of scripts
 from tokenyard.errors import ConfigError  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
 from tokenyard.models.images.videos import FAMILIES, LARGEST, video_rule  # noqa: E402
+from tokenyard.models.inputs import known_items  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
@@ -44,6 +46,7 @@ RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 DRAFTS = RECORDED.with_name("drafts.json.gz")
 PUBLIC = RECORDED.with_name("public_configs.json")
 IMAGES = RECORDED.with_name("image_tokens.json.gz")
+ITEMS = RECORDED.with_name("items.json.gz")
 _TEXT = """# Models
 
 <!-- Written by scripts/generate_models.py: do not edit. -->
@@ -128,6 +131,13 @@ memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"
 `--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
 may be half as much again ([a log](deployments.md#memory-against-logs)).
 
+## Items in a prompt
+
+vLLM takes as many pictures, videos and sounds in a prompt as `--limit-mm-per-prompt` says, 999 where it says nothing,
+and never more than the model's class takes: {limited}. All others of {item_models} take any number. A request of a
+workload with more is refused, and an encoder is measured with no more. `scripts/record_items.py` has asked vLLM
+{item_vllm} about lines and counts: {item_total}.{item_errors}
+
 ## Models that are not here
 
 A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
@@ -195,6 +205,7 @@ def page() -> str:
         **around["versions"],
         exact="\n".join(map(_exact, exact)),
         **_images(),
+        **_items(),
         public="\n".join(_public()),
         unread="\n".join(_unread()),
         removed=", ".join(f"`{name}`" for name in sorted(named)) + ": compared with recordings of vLLM 0.22.",
@@ -249,6 +260,25 @@ def _images() -> dict[str, str]:
         "image_vllm": found["versions"]["vllm"],
         "image_total": f"{equal:,} of {asked:,} sizes, of {len(rows)} families, come to the same number",
         "image_largest": str(largest),
+    }
+
+
+def _items() -> dict[str, str]:
+    """How many pictures, videos and sounds a prompt may have, and what vLLM said of it."""
+    found = json.loads(gzip.decompress(ITEMS.read_bytes()))
+    same = [each.theirs == each.ours for each in prompts(found["architectures"])]
+    by_limit: dict[str, list[str]] = {}
+    for name, most in known_items().items():
+        said = ", ".join(f"{count} of {kind}" for kind, count in sorted(most.items()) if count is not None)
+        by_limit.setdefault(said, []).append(f"`{name}`")
+    limited = [f"{said} ({', '.join(names)})" for said, names in sorted(by_limit.items()) if said]
+    errors = [f"`{name}` ({each['error'][:60]})" for name, each in found["architectures"].items() if "error" in each]
+    return {
+        "limited": "; ".join(limited),
+        "item_models": str(len(known_items())),
+        "item_vllm": found["versions"]["vllm"],
+        "item_total": f"{sum(same):,} of {len(same):,} prompts are taken or refused by both",
+        "item_errors": f" It could not be asked about {', '.join(errors)}." if errors else "",
     }
 
 

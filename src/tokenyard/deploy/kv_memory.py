@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tokenyard.core.config import MAX_BLOCKS, require_int
 from tokenyard.deploy.settings import AdapterSettings, DeploymentSettings, HardwareSettings, ParallelSettings
 from tokenyard.deploy.vllm_serve.defaults import BatchLimits
-from tokenyard.deploy.vllm_serve.models import input_limits
+from tokenyard.deploy.vllm_serve.models import items_allowed
 from tokenyard.deploy.vllm_serve.start_checks import check_room, no_start
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import plan_kv_cache
@@ -17,6 +17,7 @@ from tokenyard.memory.room import SAMPLING_BYTES, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
 from tokenyard.models.images.videos import LARGEST
+from tokenyard.models.inputs import picture_kind
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.encoders import timed_encoder
 
@@ -130,22 +131,33 @@ def measured_encoder(
     to leave it out (``--skip-mm-profiling``).
     """
     allowed = flags.hardware.limit_mm_per_prompt
-    encoder, item = timed_encoder(model), largest_item(model, allowed, length)
-    if encoder is None or not item or flags.hardware.skip_mm_profiling:
+    encoder, planned = timed_encoder(model), _largest_items(model, allowed, length)
+    if encoder is None or not planned or flags.hardware.skip_mm_profiling:
         return None
-    of_prompt = max(1, min(input_limits(allowed).get("image", length), length // item))
+    item, kind = max((tokens, kind) for kind, tokens in planned.items())
+    of_prompt = max(1, min(items_allowed(model.architecture, kind, allowed), length // item))
     at_once = min(max(limits.max_num_batched_tokens, item) // item, limits.max_num_seqs * of_prompt)
     return encoder, item * max(1, at_once)
 
 
 def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
     """Embeddings of the largest picture or video that a line allows, as vLLM takes it; 0 where none may come in."""
-    limits, seeing = input_limits(limit_mm_per_prompt), [each for each in model.encoders if each.kind == "vision"]
-    image = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
-    has_images, video = limits.get("image") != 0, LARGEST.get(model.architecture)
-    if video is None or not seeing or limits.get("video") == 0:
-        return image if has_images else 0
-    return max(image if has_images else 0, video.num_tokens(image, length, has_images=has_images))
+    return max(_largest_items(model, limit_mm_per_prompt, length).values(), default=0)
+
+
+def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> dict[str, int]:
+    """The same of each kind that may come in."""
+    seeing = [each for each in model.encoders if each.kind == "vision"]
+    if not seeing:
+        return {}
+    pictures = picture_kind(model.architecture)
+    allowed = {each: items_allowed(model.architecture, each, limit_mm_per_prompt) for each in (pictures, "video")}
+    image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing)
+    largest = {pictures: image} if allowed[pictures] else {}
+    video = LARGEST.get(model.architecture)
+    if video is not None and allowed["video"]:
+        largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]))
+    return {kind: tokens for kind, tokens in largest.items() if tokens}
 
 
 @contextmanager

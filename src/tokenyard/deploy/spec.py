@@ -24,7 +24,7 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
-from tokenyard.deploy.kv_memory import largest_item
+from tokenyard.deploy.images import scheduler_with_images
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings
 from tokenyard.deploy.settings import (
@@ -34,7 +34,6 @@ from tokenyard.deploy.settings import (
     TraceSettings,
     TransferSettings,
 )
-from tokenyard.deploy.vllm_serve.models import input_limits
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
@@ -75,46 +74,6 @@ def seconds_of(field: str, text: str) -> float:
     if not 0 <= seconds < inf:
         raise ConfigError(field, text, f"give a time with its unit ({', '.join(MILLISECONDS)}), for example 30s")
     return seconds
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Images in a workload: whether the model reads them, and what its encoder may compute and keep.
-
-
-def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings, workload: Workload) -> SchedulerConfig:
-    """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or as the largest image
-    or video that the line allows.
-
-    WorkloadError if the model reads no images, a request has more than the line allows, or an image has more tokens
-    than any of this model's has; NoStartError where images may not be cut and one may be larger than a step.
-    """
-    model, limits = settled.model, input_limits(settled.hardware.limit_mm_per_prompt)
-    first = workload.first_with_images
-    seeing = [each for each in model.encoders if each.kind == "vision"]
-    largest = max((each.max_tokens_per_item for each in seeing), default=0)
-    if first is not None and not largest:
-        why = "--language-model-only leaves the encoder out" if settled.hardware.language_model_only else "reads none"
-        problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
-        raise WorkloadError(workload.name, 0, f"{problem}: give a model with a vision encoder, or a log without images")
-    allowed = limits.get("image")
-    for request in workload:
-        if allowed is not None and len(request.images) > allowed:
-            problem = f"request {shown(request.request_id)} has {len(request.images)} images"
-            fix = f"limit_mm_per_prompt allows {allowed}, and vLLM refuses it: raise that, or leave the request out"
-            raise WorkloadError(workload.name, 0, f"{problem}; {fix}")
-        for image in request.images:
-            if image.length > largest:
-                problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
-                raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
-    planned = largest_item(model, settled.hardware.limit_mm_per_prompt, settled.max_model_len)
-    budget = max(scheduler.max_num_batched_tokens, planned)
-    if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {planned} tokens of the "
-            f"largest image or video of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one "
-            "or leave the other out"
-        )
-    return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Which inputs have to be forbidden for a model's encoders to be left out, as vLLM's classes say.
+"""Which inputs a model's encoders are loaded for, and how many of each a prompt may have, as vLLM 0.33's classes say.
 
-``scripts/record_limits.py`` has asked them: ``inputs.json``.
+``scripts/record_limits.py`` and ``scripts/record_items.py`` have asked them: ``inputs.json``, ``items.json``.
 """
 
 from __future__ import annotations
@@ -32,3 +32,24 @@ def inputs_of(model: ModelSpec, encoder: EncoderSpec) -> frozenset[str]:
 
 def _of_name(architecture: str) -> set[str]:
     return {"image", "video"} if "VL" in architecture else {"image"}
+
+
+@cache
+def known_items() -> dict[str, dict[str, int | None]]:
+    """By architecture, the inputs that its class takes, and the most of each in a prompt; None: as many as allowed."""
+    content: dict[str, dict[str, int | None]] = json.loads(Path(__file__).with_name("items.json").read_text())
+    return content
+
+
+def most_items(architecture: str, kind: str) -> int | None:
+    """The most of an input that the architecture's class takes in a prompt, 0 where it takes none of it.
+
+    None: as many as are allowed, or vLLM was not asked about the architecture.
+    """
+    known = known_items().get(architecture)
+    return None if known is None else known.get(kind, 0)
+
+
+def picture_kind(architecture: str) -> str:
+    """The kind that a picture counts as: one model takes pictures and videos as pieces of one kind (Kimi K2.5)."""
+    return "vision_chunk" if "vision_chunk" in known_items().get(architecture, {}) else "image"

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.planner_answers import recorded
 
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
 from tokenyard.workload.load import read_workload
 from tokenyard.workload.readers.plain import plain_lines
 
+BUILT = recorded(Path(__file__).parents[1] / "models" / "registry.json.gz")["architectures"]
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
 SEES = ("--model", "qwen2.5-vl-7b", "--gpu", "h100", "--advice", "none", "--json")
 
@@ -106,6 +108,14 @@ def test_equal_images_hit_and_salts_part(tmp_path: Path, capsys: pytest.CaptureF
         (("--model", "gemma-3-12b"), "has an image of 900 tokens; one of gemma-3-12b has at most 256"),
         (("--model", "qwen2.5-vl-7b", "--disable-chunked-mm-input"), "vLLM would not start"),
         (("--model", "qwen2.5-vl-7b", "--limit-mm-per-prompt", '{"image": 0}'), "allows 0, and vLLM refuses it"),
+        (
+            ("--model", "kimi-k2.5", "--limit-mm-per-prompt", '{"vision_chunk": 0}', "--tensor-parallel-size", "16"),
+            "limit_mm_per_prompt.vision_chunk allows 0, and vLLM refuses it",
+        ),
+        (
+            ("--model", "qwen2.5-vl-7b", "--limit-mm-per-prompt", '{"image": 0, "video": 0}'),
+            "limit_mm_per_prompt allows 0, and vLLM refuses it",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -114,3 +124,32 @@ def test_what_cannot_be_is_said(
     path = _file(tmp_path, {"prompt_len": 1000, "max_tokens": 2, "images": [900]})
     assert main(["run", str(path), "--gpu", "h100", *flags]) == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "line", "problem"),
+    [
+        (1, None, ""),
+        (2, None, "has 2 images; vLLM's class for pali takes 1 in a prompt, and refuses it: leave the request out"),
+        (2, '{"image": 4}', "vLLM's class for pali takes 1 in a prompt, and refuses it"),
+        (1, '{"image": 0}', "has 1 images; limit_mm_per_prompt allows 0, and vLLM refuses it: raise that"),
+    ],
+)
+def test_more_images_than_the_class_takes(
+    count: int, line: str | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cases,) = (each["cases"] for each in BUILT if each["architecture"] == "PaliGemmaForConditionalGeneration")
+    (tmp_path / "pali").mkdir()
+    (tmp_path / "pali" / "config.json").write_text(json.dumps(cases[0]["config"]))
+    path = _file(tmp_path, {"prompt_len": 1000, "max_tokens": 2, "images": [256] * count})
+    flags = ("--model", str(tmp_path / "pali"), "--gpu", "h100", *(("--limit-mm-per-prompt", line) if line else ()))
+    assert main(["run", str(path), *flags]) == (2 if problem else 0)
+    assert problem in capsys.readouterr().err
+
+
+def test_a_thousand_images_want_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, {"prompt_len": 4000, "max_tokens": 2, "images": [4] * 1000})
+    flags = ("--model", "qwen2.5-vl-7b", "--gpu", "h100")
+    assert main(["run", str(path), *flags]) == 2
+    assert "vLLM takes 999 where limit_mm_per_prompt says no number of image" in capsys.readouterr().err
+    assert main(["run", str(path), *flags, "--limit-mm-per-prompt", '{"image": 1000}']) == 0

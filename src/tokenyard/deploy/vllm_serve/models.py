@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
-from tokenyard.models.inputs import inputs_of
+from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -27,6 +27,10 @@ _TEXT_APART = ("qwen2_5_vl",)
 """Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
 _LEARNED = ("gpt2", "gpt_bigcode", "opt", "whisper")
 """Model types that have learned positions, a fixed number of them."""
+
+
+UNSAID = 999
+"""Items of a kind that vLLM allows where a line does not say how many."""
 
 
 class Changed(NamedTuple):
@@ -82,6 +86,15 @@ def input_limits(limits: str | None) -> dict[str, int]:
     given = {} if limits is None else _object("limit_mm_per_prompt", limits)
     counts = {kind: _count(kind, value) for kind, value in given.items()}
     return {kind: count for kind, count in counts.items() if count is not None}
+
+
+def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
+    """The most items of a kind (``image``, ``video`` ...) that vLLM takes in a prompt: the line's, the model's at most.
+
+    Where vLLM was not asked about the architecture, its class is taken to have no limit of its own.
+    """
+    of_line, of_model = input_limits(limits).get(kind, UNSAID), most_items(architecture, kind)
+    return of_line if of_model is None else min(of_line, of_model)
 
 
 def _count(kind: str, value: Any) -> int | None:
