@@ -37,7 +37,10 @@ __all__ = ["FullyTracedEngine", "OurEngine", "RecordsEngine", "TracedEngine"]
 
 
 class OurEngine:
-    """The calls of ``measure.Engine``; a prompt is hashed when it is first looked up."""
+    """The calls of ``measure.Engine``; making a request hashes its prompt, as it does on vLLM's side.
+
+    Left to itself the scheduler hashes a prompt when it first looks it up.
+    """
 
     count_common_prefix_blocks = False
 
@@ -64,7 +67,9 @@ class OurEngine:
 
     def make(self, spec: RequestSpec) -> Request:
         params = SamplingParams(max_tokens=spec.max_tokens, ignore_eos=True)
-        return Request(spec.id, spec.prompt, params, arrival_time=spec.arrival_time)
+        request = Request(spec.id, spec.prompt, params, arrival_time=spec.arrival_time)
+        self.scheduler.kv.hasher.extend(request)
+        return request
 
     def hash(self, request: Request) -> None:
         self.scheduler.kv.hasher.forget_beyond(request, 0)
