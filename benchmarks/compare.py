@@ -48,9 +48,9 @@ VARIANTS = ("plain", "records", "traced", "fully_traced")
 
 NOTES = (
     "CPU time. A step is schedule() + update_from_output(), and taking in drafts where they are proposed after it; of a"
-    " request's drafts 0, 1, 2 or 3 are right in turn. On both sides a prompt is hashed when its request is made, which no"
-    " step contains (left to itself, our scheduler hashes it in the first schedule() that looks it up); a request of the"
-    " mix is made, hashed, queued and stepped to its end. The prompt has 32k tokens and is admitted from its"
+    " request's drafts 0, 1, 2 or 3 are right in turn. On both sides a prompt is hashed when its request is made, which"
+    " no step contains (left to itself, our scheduler hashes it in the first schedule() that looks it up); a request of"
+    " the mix is made, hashed, queued and stepped to its end. The prompt has 32k tokens and is admitted from its"
     " token ids on; ours finds it equal to the one before, and takes that one's hashes over. Records: all that vLLM"
     " hands out is made; ours derives it on demand. Trace: step records are"
     " written, with at most {ids} ids in a list as `tokenyard run` does it, or with all; the cost is against ours"
