@@ -30,6 +30,7 @@ import uvicorn
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
 from tokenyard.serve.emulate.listening import raise_limit, server_config, spare_collector
+from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound
 
@@ -51,17 +52,17 @@ class Wanted(NamedTuple):
 
 
 @contextmanager
-def served(speed: float) -> Iterator[tuple[Emulation, int]]:
-    """A server in a thread of this process, and its port."""
+def served(speed: float = 1.0, *, wall: WallClock | None = None) -> Iterator[tuple[Emulation, int]]:
+    """A server in a thread of this process, and its port. ``wall`` is the clock that it keeps to, else ``speed``."""
     deployment = Deployment(LINE, gpu="h100")
-    with closing(emulate(deployment, EmulateSettings(speed=speed))) as emulation:
+    with closing(emulate(deployment, EmulateSettings(speed=speed), wall=wall)) as emulation:
         app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         listener = bound("127.0.0.1", 0)
         server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         while not server.started:
-            time.sleep(0.05)
+            time.sleep(0.01)
         spare_collector()
         yield emulation, listener.getsockname()[1]
         server.should_exit = True

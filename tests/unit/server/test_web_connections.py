@@ -60,7 +60,7 @@ def test_a_connection_that_asks_again_and_again_is_not_idle(folder: Path) -> Non
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         client.connect()
         first = client.sock
-        for _ in range(20):
+        for _ in range(12):
             client.request("GET", "/nothing")
             assert client.getresponse().read()
             time.sleep(0.1)

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (extra: server)")
 pytest.importorskip("httptools", reason="httptools is not installed: uvicorn speaks HTTP with h11 then")
 
+from tests.unit.server.emulate.emulated import InTime
+
 from emulate_load import held, served
 from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.openai import connection
+from tokenyard.web.serve import bound
 
 Served = tuple[Emulation, int]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with served(1.0) as (emulation, port):
+    """A token is a chunk, also on a busy machine, and none is waited for. Little is kept for a client on its way."""
+
+    def narrow(host: str, port: int | None) -> socket.socket:
+        listener = bound(host, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+        return listener
+
+    with mock.patch("emulate_load.bound", narrow), served(wall=InTime()) as (emulation, port):
         yield emulation, port
 
 
 @pytest.fixture(scope="module")
 def slow_server() -> Iterator[Served]:
-    """A token is a chunk, also on a busy machine."""
+    """Fifteen hundred tokens take longer than tests wait."""
     with served(0.03) as (emulation, port):
         yield emulation, port
 
@@ -49,7 +59,7 @@ def _request(path: str = "/v1/completions", **fields: object) -> bytes:
 
 
 def _ask(port: int, request: bytes, pieces: int = 1) -> bytes:
-    """The bytes of the answers to so many requests, without what differs from one asking to the next."""
+    """The bytes of the answers to so many requests."""
     with socket.create_connection(("127.0.0.1", port), 30) as client:
         client.sendall(request)
         got = b""
@@ -57,16 +67,29 @@ def _ask(port: int, request: bytes, pieces: int = 1) -> bytes:
             more = client.recv(65536)
             assert more, got
             got += more
-    return re.sub(rb'"id":"[^"]+"|"created":\d+|(date|x-emulated-time): [^\r]+', b"", got)
+    return got
 
 
-def _settled(emulation: Emulation) -> bool:
+def _said(answer: bytes) -> list[str]:
+    """The text of each choice of a stream, however it was cut into pieces."""
+    texts: dict[int, str] = {}
+    for event in answer.split(b"data: ")[1:]:
+        if event.startswith(b"{"):
+            for choice in json.loads(event.split(b"\n")[0])["choices"]:
+                text = choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+                texts[choice["index"]] = texts.get(choice["index"], "") + text
+    return [texts[index] for index in sorted(texts)]
+
+
+def _until(happened: Callable[[], object]) -> None:
     until = time.monotonic() + 30
-    while time.monotonic() < until:
-        if not held(emulation) and not emulation.fronts[0].llm.num_unfinished:
-            return True
-        time.sleep(0.02)
-    return False
+    while not happened():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.005)
+
+
+def _settled(emulation: Emulation) -> None:
+    _until(lambda: not held(emulation) and not emulation.fronts[0].llm.num_unfinished)
 
 
 @pytest.mark.parametrize(
@@ -80,50 +103,62 @@ def _settled(emulation: Emulation) -> bool:
     ],
 )
 def test_pieces_that_are_written_have_the_bytes_that_are_sent(
-    slow_server: Served, request_: bytes, monkeypatch: pytest.MonkeyPatch
+    server: Served, request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = list[bytes]()
+    """Every other piece of an answer is written, the others are sent: all stand in it as chunks (RFC 9112, 7.1)."""
+    pieces, written = list[bytes](), list[bool]()
     write = connection.CycleConnection.write
 
-    def counted(self: connection.CycleConnection, piece: bytes) -> bool:
-        written.append(piece)
-        return write(self, piece)
+    def every_other(self: connection.CycleConnection, piece: bytes) -> bool:
+        pieces.append(piece)
+        written.append(len(pieces) % 2 == 1 and write(self, piece))
+        return written[-1]
 
-    monkeypatch.setattr(connection.CycleConnection, "write", counted)
-    quick = _ask(slow_server[1], request_)
-    assert len(written) >= 3
+    monkeypatch.setattr(connection.CycleConnection, "write", every_other)
+    mixed = _ask(server[1], request_)
+    assert written.count(True) >= 2
+    assert written.count(False) >= 2
+    assert b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) in mixed
     monkeypatch.setattr(connection.CycleConnection, "write", lambda *_: False)
-    assert _ask(slow_server[1], request_) == quick
+    sent = _ask(server[1], request_)
+    assert _said(sent) == _said(mixed) != []
 
 
 def test_requests_behind_each_other_on_one_connection_are_all_answered(server: Served) -> None:
     requests = b"".join(_request(max_tokens=4, request_id=f"behind-{i}") for i in range(3))
     assert _ask(server[1], requests, 3).count(b"data: [DONE]") == 3
-    assert _settled(server[0])
+    _settled(server[0])
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("prompt", ["hello", "word " * 30_000])
-def test_a_client_that_leaves_is_seen(server: Served, prompt: str, *, stream: bool) -> None:
-    emulation, port = server
+def test_a_client_that_leaves_is_seen(slow_server: Served, prompt: str, *, stream: bool) -> None:
+    emulation, port = slow_server
     with socket.create_connection(("127.0.0.1", port), 30) as client:
         client.sendall(_request(prompt=prompt[:1200], max_tokens=1500, stream=stream, user=prompt))
-        until = time.monotonic() + 30
-        while not held(emulation):
-            assert time.monotonic() < until
-            time.sleep(0.005)
-    assert _settled(emulation)
+        _until(lambda: held(emulation))
+    _settled(emulation)
 
 
-def test_a_client_that_does_not_read_gets_all_in_the_end(server: Served) -> None:
+def test_a_client_that_does_not_read_gets_all_in_the_end(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     emulation, port = server
-    request = _request(max_tokens=1500, n=8, return_token_ids=True)
+    written = list[bool]()
+    write = connection.CycleConnection.write
+
+    def counted(self: connection.CycleConnection, piece: bytes) -> bool:
+        written.append(write(self, piece))
+        return written[-1]
+
+    monkeypatch.setattr(connection.CycleConnection, "write", counted)
+    request = _request(max_tokens=500, n=8, return_token_ids=True)
     with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**15)
         client.settimeout(60)
         client.connect(("127.0.0.1", port))
         client.sendall(request)
-        time.sleep(1.0)
+        _until(lambda: held(emulation))
+        _until(lambda: not held(emulation))
+        assert not written[-1], "all is generated, nothing is read, and the connection takes no more"
         got = b""
         while not got.endswith(b"\r\n0\r\n\r\n"):
             more = client.recv(65536)
@@ -133,5 +168,5 @@ def test_a_client_that_does_not_read_gets_all_in_the_end(server: Served) -> None
     counts = dict.fromkeys(range(8), 0)
     for choice in (each for chunk in chunks for each in chunk["choices"]):
         counts[choice["index"]] += len(choice["token_ids"] or ())
-    assert set(counts.values()) == {1500}
-    assert _settled(emulation)
+    assert set(counts.values()) == {500}
+    _settled(emulation)

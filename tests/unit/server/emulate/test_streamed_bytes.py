@@ -12,7 +12,7 @@ pytest.importorskip("starlette", reason="starlette is not installed (extra: serv
 pytest.importorskip("httpx", reason="httpx is not installed (extra: server)")
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
-from tests.unit.server.emulate.emulated import emulated
+from tests.unit.server.emulate.emulated import InTime, emulated
 
 from tokenyard.serve.emulate.forms import FormedAnswer, Forms
 from tokenyard.serve.openai.fields import GenerationRequest
@@ -63,7 +63,7 @@ def test_pieces_have_the_bytes_that_they_would_have_alone(
     told = list[tuple[bytes, bytes]]()
     monkeypatch.setattr(_Both, "told", told)
     monkeypatch.setattr("tokenyard.serve.emulate.forms.FormedAnswer", _Both)
-    with emulated(answers=answers, speed=0.3) as server:
+    with emulated(answers=answers, wall=InTime()) as server:
         text = server.post(f"/v1/{path}", stream=True, max_tokens=40, ignore_eos=True, **fields).text
     assert len(told) >= 4, "some are told by what stands around a text"
     assert [quick for quick, _ in told] == [slow for _, slow in told]
