@@ -72,9 +72,10 @@ def signed(share: float) -> str:
 
 
 def figure_label(name: str) -> str:
-    """``ITL p99`` of ``itl_ms.p99``, as a report's JSON names it."""
-    figure, _, statistic = name.partition("_ms.")
-    return f"{figure.upper()} {statistic}"
+    """``ITL p99`` of ``itl_ms.p99``, as a report's JSON names it; ``batch TTFT p90`` of ``batch:ttft_ms.p90``."""
+    of_class, _, own = name.rpartition(":")
+    figure, _, statistic = own.partition("_ms.")
+    return f"{of_class} {figure.upper()} {statistic}".lstrip()
 
 
 CLIENT_FIGURES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}

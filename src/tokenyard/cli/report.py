@@ -26,8 +26,7 @@ def execute(flags: ReportCommand) -> int:
     if flags.by is None:
         found = report(flags.trace, slo=flags.slo)
     else:
-        found = report(flags.trace)
-        classes = report_by(flags.trace, flags.by, slo=flags.slo, seconds=found.duration_s)
+        found, classes = report_by(flags.trace, flags.by, slo=flags.slo)
     if flags.svg is not None:
         _draw(found, classes, flags.svg, flags)
     if flags.json:

@@ -17,10 +17,10 @@ from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
 from tokenyard.explain.held_back import Cause, HeldBack
 from tokenyard.explain.render.table import RowTable
-from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, classes_of, slos_by_class
+from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, bounded_classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
-from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.report.summary import advised, summarize, summarized
 from tokenyard.explain.rows import (
     STEP_COLUMNS,
     RequestEntry,
@@ -47,14 +47,17 @@ def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     return summarize(Path(trace), slos=read_slos(slo_texts(slo)))
 
 
-def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None, seconds: float | None = None) -> Classes:
-    """A recorded run class by class: by ``priority``, ``lora_name``, ``tenant`` (the hash of the cache salt),
-    ``prompt_tokens`` (in ranges), ``job_id`` or ``engine``.
+def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None) -> tuple[Report, Classes]:
+    """How a recorded run went, and the same class by class: by ``priority``, ``lora_name``, ``tenant`` (the hash of the
+    cache salt), ``prompt_tokens`` (in ranges), ``job_id`` or ``engine``.
 
-    ``slo``: bounds, of one class as ``0:ttft_p95=1s``, or of all. ``seconds``: of the run, for goodput per second, or
-    None. Raises TraceError if there is no trace, ConfigError for a column, or a bound's class, that there is not.
+    ``slo``: bounds, of one class as ``0:ttft_p95=1s``, or of all; the report's advice is about those of classes, too.
+    Raises TraceError if there is no trace, ConfigError for a column, or a bound's class, that there is not.
     """
-    return classes_of_trace(Path(trace), column, slos=slos_by_class(slo_texts(slo)), seconds=seconds)
+    slos = slos_by_class(slo_texts(slo))
+    found, builders = summarized(Path(trace))
+    classes = classes_of_trace(Path(trace), column, slos=slos, seconds=found.duration_s)
+    return advised(found, builders, bounded_classes(classes, slos)), classes
 
 
 def compare_recordings(

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.table import column_of
-from tokenyard.explain.report.classes import USER, bounds_of, class_labels, require_classes, slos_by_class
+from tokenyard.explain.report.classes import (
+    USER,
+    Classes,
+    bounds_of,
+    class_labels,
+    classes_of,
+    require_classes,
+    require_of_requests,
+    slos_by_class,
+)
 from tokenyard.explain.report.slo import SLO
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.logs.logged import KNOWN_NAMES
@@ -29,11 +39,16 @@ _OF_REQUESTS = {
 
 
 def read_bounds(given: Sequence[Sequence[str]], by: str | None) -> tuple[SLO, ...]:
-    """Bounds of ``--slo``, those of a class with its name. Raises ConfigError for one of a class without ``--by``."""
+    """Bounds of ``--slo``, those of a class with its name.
+
+    Raises ConfigError for one of a class without ``--by``, and for one that no class can have.
+    """
     slos = slos_by_class(given)
     named = next(filter(None, slos), None)
     if by is None and named is not None:
         raise ConfigError("slo", str(slos[named][0]), "say what it is a class of: §by priority, for example")
+    if by is not None:
+        require_of_requests(slos)
     return tuple(slo for several in slos.values() for slo in several)
 
 
@@ -89,6 +104,19 @@ def bounds_by_class(slos: Sequence[SLO], workload: Workload, by: str) -> tuple[S
     grouped = grouped_by_class(slos)
     require_classes(grouped, names, by)
     return tuple(msgspec.structs.replace(slo, of=name) for name in names for slo in bounds_of(name, grouped))
+
+
+class ClassBounds(NamedTuple):
+    """What classes of requests a report is about, and their bounds."""
+
+    by: str
+    """The column that says of which class a request is."""
+    slos: tuple[SLO, ...]
+
+    def classes_of(self, rows: ReplayRows, seconds: float | None) -> Classes:
+        """The classes of a replay of the workload or of a part of it, in a run of so many seconds."""
+        column, bounds = column_called(self.by, rows.requests), grouped_by_class(self.slos)
+        return classes_of(rows.requests, rows.waits, column, slos=bounds, seconds=seconds, partial=True)
 
 
 def grouped_by_class(slos: Sequence[SLO]) -> Mapping[str, Sequence[SLO]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +15,11 @@ import msgspec
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.spec import ReplaySpec, open_trace
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import Classes, bounded_classes
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.summary import EnginePart, joined_report
+from tokenyard.explain.report.summary import EnginePart, advised, joined_report
 from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.questions.by_class import ClassBounds, grouped_by_class
 from tokenyard.questions.scenario import (
     OnProgress,
 )
@@ -47,6 +50,8 @@ class Watching(NamedTuple):
     """The replay ends at so many seconds."""
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None
     """The user's own."""
+    classes: ClassBounds | None = None
+    """Bounds of classes, which the advice is about, too; needs ``rows``."""
 
 
 class Recordings:
@@ -118,10 +123,19 @@ class Recordings:
             writer.flush()
         return bool(self._writers) and self.problem is None
 
-    def report(self, uses: Sequence[RankUse] = (), seconds: float | None = None) -> Report:
+    def report(
+        self, uses: Sequence[RankUse] = (), seconds: float | None = None, classes: Classes | None = None
+    ) -> Report:
         """The report; of several engines together, with the share of each by its use, in a run of so many
-        seconds.
+        seconds. ``classes``: those whose bounds the advice is about, too.
         """
+        report = self._joined(uses, seconds)
+        if classes is None or self.watching.classes is None:
+            return report
+        bounded = bounded_classes(classes, grouped_by_class(self.watching.classes.slos))
+        return advised(report, self._builders, bounded)
+
+    def _joined(self, uses: Sequence[RankUse], seconds: float | None) -> Report:
         sources = [str(each.config.steps_path) if each.is_whole else None for each in self._writers]
         named = zip_longest(self._builders, sources)
         reports = [builder.report(source=source) for builder, source in named]
@@ -195,12 +209,26 @@ class Engines:
         self._result = replace(result, rows=self._recordings.rows)
         return self._result
 
+    @cached_property
+    def classes(self) -> Classes | None:
+        """The classes whose bounds are judged, once the replay is over; None if none are."""
+        result, bounds = self._result, self._recordings.watching.classes
+        if result is None or result.rows is None or bounds is None:
+            return None
+        return bounds.classes_of(result.rows, result.seconds)
+
+    def judged(self) -> Report:
+        """The report, whose goodput is that of the classes if their bounds are judged."""
+        report, classes = self.report(), self.classes
+        goodput = None if classes is None else classes.goodput()
+        return report if goodput is None else msgspec.structs.replace(report, goodput=goodput)
+
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
         result = self._result
         if result is None:
             return self._recordings.report()
-        report = self._recordings.report(result.ranks, result.seconds)
+        report = self._recordings.report(result.ranks, result.seconds, self.classes)
         if result.ended_by is not EndedBy.WORKLOAD:
             report = msgspec.structs.replace(report, header=msgspec.structs.replace(report.header, partial=None))
         if result.clients is not None:

@@ -30,7 +30,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
-from tokenyard.questions.by_class import require_column
+from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -378,6 +378,12 @@ def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
     return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
+def _class_bounds(scenario: Scenario) -> ClassBounds | None:
+    """The bounds of classes that a scenario asks for; None without any."""
+    slos = read_bounds(scenario.slo, scenario.by)
+    return ClassBounds(scenario.by, slos) if scenario.by is not None and slos else None
+
+
 def ask(
     scenario: Scenario,
     *,
@@ -399,6 +405,8 @@ def ask(
     if on_read is not None:
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused
+    classes = _class_bounds(scenario) if advice else None
+    watching = (watching or Watching())._replace(classes=classes)
     with ExitStack() as stack:
         engines = Engines(spec, stack, turn_orders(spec.workload), on_overwritten, watching)
         try:
@@ -412,15 +420,19 @@ def ask(
     def tried(other: ReplaySpec, of: Scenario, what: str) -> Report:
         """The report of a replay that is not the one asked for."""
         same_policy = other.scheduler.policy == spec.scheduler.policy
-        beside = Engines((chosen if same_policy else chosen._replace(policy=None)).on(other))
+        beside = Engines(
+            (chosen if same_policy else chosen._replace(policy=None)).on(other),
+            watching=Watching(rows=classes is not None, classes=classes),
+        )
         with bars(len(other.workload), f"trying {what}") as on_progress:
             beside.replay(skip_refused=of.arrivals.skip_refused, on_progress=on_progress)
-        return beside.report()
+        return beside.judged()
 
     report = msgspec.structs.replace(engines.report(), advice=[]) if not advice else engines.report()
     if advice:
         try:
-            report = with_trials(scenario, spec, report, tried, most_steps=most_steps)
+            judged = with_trials(scenario, spec, engines.judged(), tried, most_steps=most_steps)
+            report = msgspec.structs.replace(judged, goodput=report.goodput)
         except KeyboardInterrupt:
             say(_INTERRUPTED)
             report = msgspec.structs.replace(report, advice=[])

@@ -22,7 +22,7 @@ from tokenyard.explain.advice.symptoms import StepLoad, StepTimes, Symptoms, mis
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import SLO, Bounded
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
 ABOUT = (
@@ -75,6 +75,7 @@ WORST: dict[str, Any] = {"worst": {"running": 24, "held": 63, "used_blocks": 900
 
 TOKEN: dict[str, Any] = {"token_bound_ms": 25.0, "token_time_ms": 31.0}
 FIRST: dict[str, Any] = {"first_bound_ms": 300.0, "first_time_ms": 900.0}
+WHOLE: dict[str, Any] = {"whole_bound_ms": 5000.0, "whole_time_ms": 6200.0}
 SLOW: dict[str, Any] = TOKEN | {"decode_token_ms": 26.0, "batch_in_bound": 40.9}
 BESIDE: dict[str, Any] = TOKEN | {"batch_in_bound": 120.0, "tokens_in_bound": 210.7}
 
@@ -155,7 +156,9 @@ def test_make_vectors() -> None:
     worst: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
     memory = {"settings": {"gpu_memory_utilization": 0.92}}
     named |= {"memory names a value": held("kv_blocks", **kv(), **worst) | memory}
-    named |= {"a bound on the whole time": SLOW | {"whole_bound_ms": 5000.0, "whole_time_ms": 6200.0}}
+    named |= {"a bound on the whole time": SLOW | WHOLE}
+    named |= {"a bound of a class": SLOW | {"token_class": "interactive"}}
+    named |= {"a bound on the whole time of a class": SLOW | WHOLE | {"token_class": "batch", "whole_class": "batch"}}
     named |= {"seats, and tokens come late": CASES["seats"][0] | SLOW}
     named |= {f"{name} fires": pair[0] for name, pair in CASES.items()}
     named |= {f"{name} does not fire": pair[1] for name, pair in CASES.items()}
@@ -345,14 +348,43 @@ def test_a_bound_on_the_whole_time_stands_for_its_larger_part() -> None:
         "e2e": LatencyFigures(mean=4000.0, p90=8000.0),
     }
     whole = SLO("e2e", "p90", 4000.0)
-    assert missed_bounds([whole], latencies) == {
+    assert missed_bounds([Bounded([whole], latencies)]) == {
         "whole_time_ms": 8000.0,
         "whole_bound_ms": 4000.0,
         "token_time_ms": 30.0,
         "token_bound_ms": 15.0,
     }
-    assert missed_bounds([whole, SLO("tpot", None, 29.0)], latencies) == {"token_time_ms": 30.0, "token_bound_ms": 29.0}
-    assert missed_bounds([SLO("ttft", "p90", 900.0), SLO("queue", "p90", 1.0)], latencies) == {}
+    assert missed_bounds([Bounded([whole, SLO("tpot", None, 29.0)], latencies)]) == {
+        "token_time_ms": 30.0,
+        "token_bound_ms": 29.0,
+    }
+    assert missed_bounds([Bounded([SLO("ttft", "p90", 900.0), SLO("queue", "p90", 1.0)], latencies)]) == {}
+
+
+def test_the_class_whose_bound_is_missed_by_the_largest_factor_is_named() -> None:
+    quick, slow = ({"tpot": LatencyFigures(p90=each)} for each in (30.0, 60.0))
+    bounded = [
+        Bounded([SLO("tpot", "p90", 29.0)], quick),
+        Bounded([SLO("tpot", "p90", 20.0)], quick, "interactive"),
+        Bounded([SLO("tpot", None, 50.0)], slow, "batch"),
+    ]
+    missed = {"token_time_ms": 30.0, "token_bound_ms": 20.0, "token_class": "interactive"}
+    assert missed_bounds(bounded) == missed
+    assert missed_bounds([bounded[0], bounded[2]]) == {
+        "token_time_ms": 60.0,
+        "token_bound_ms": 50.0,
+        "token_class": "batch",
+    }
+    assert missed_bounds(bounded[:1]) == {"token_time_ms": 30.0, "token_bound_ms": 29.0}
+
+
+def test_advice_names_the_class() -> None:
+    (told,) = advice(SLOW | WHOLE | {"token_class": "batch", "whole_class": "batch"})
+    assert told["evidence"].startswith(
+        "A request of class batch may take 5,000.0 ms and takes 6,200.0 ms. To mend that:"
+        " A token of class batch may take 25.0 ms and takes 31.0 ms. Steps"
+    )
+    assert advice(SLOW)[0]["evidence"].startswith("A token may take 25.0 ms and takes 31.0 ms. Steps")
 
 
 CHAT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="h100", max_model_len=16384)
@@ -432,7 +464,7 @@ def test_every_name_in_the_rules_stands_for_something() -> None:
     book = rule_book()
     given = {reason: held(reason, **kv(), **WORST)["reasons"][reason] for rule in book.rules for reason in rule.reasons}
     settings = dict.fromkeys((name for names in book.symptoms.settings.values() for name in names), 1)
-    late = BESIDE | FIRST | {"whole_bound_ms": 5000.0, "whole_time_ms": 6200.0}
+    late = BESIDE | FIRST | WHOLE | dict.fromkeys(("token_class", "first_class", "whole_class"), "interactive")
     known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "adapters": 1, "guessed": True} | late)
     values = [ratio for pair in book.ratios.values() for ratio in pair]
     named = [each for lists in book.conditions.values() for conditions in lists for each in conditions]
@@ -443,7 +475,8 @@ def test_every_name_in_the_rules_stands_for_something() -> None:
         if rule.target is not None:
             times = rule.target.times
             values += [rule.target.value, rule.target.at_most or "steps", times if isinstance(times, str) else "steps"]
-        sentences = [*rule.did, *rule.evidence, *rule.then, *book.frame.before, *book.frame.after, *book.frame.whole]
+        frame = [part for name in book.frame.__struct_fields__ for part in getattr(book.frame, name)]
+        sentences = [*rule.did, *rule.evidence, *rule.then, *frame]
         texts = [part if isinstance(part, str) else part.text for part in sentences]
         values += [name for text in texts for name in re.findall(r"\{([\w.]+):", text)]
         names = [each.removeprefix("not ") for each in rule.when if isinstance(each, str)]

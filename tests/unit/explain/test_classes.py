@@ -83,7 +83,7 @@ def test_bounds_are_of_one_class_or_of_all_others(found: ty.RunResult) -> None:
 @pytest.mark.parametrize("by", ["priority", "prompt_tokens"])
 def test_a_trace_has_the_classes_of_its_run(tmp_path: Path, by: str) -> None:
     made = ty.run(workload(), DEPLOYMENT, policy="priority", trace=tmp_path / "trace")
-    of_trace = report_by(tmp_path / "trace", by, slo="ttft_p95=1s", seconds=made.result.seconds).as_table()
+    of_trace = report_by(tmp_path / "trace", by, slo="ttft_p95=1s")[1].as_table()
     of_run = made.by(by, slo="ttft_p95=1s").as_table()
     assert of_trace.columns == of_run.columns
     for name in of_run.columns:
@@ -100,7 +100,7 @@ def test_a_class_is_called_as_the_log_calls_it(tmp_path: Path) -> None:
     lines = [f"{at},500,20,{'search' if at % 3 else 'nightly'}" for at in range(9)]
     log.write_text("\n".join(["timestamp,prompt_tokens,completion_tokens,team", *lines]))
     made = ty.run(str(log), DEPLOYMENT, trace=tmp_path / "trace")
-    for found in (made.by("team"), made.by("user"), report_by(tmp_path / "trace", "user")):
+    for found in (made.by("team"), made.by("user"), report_by(tmp_path / "trace", "user")[1]):
         assert {each.name: each.requests for each in found.classes} == {"search": 6, "nightly": 3}
 
 
@@ -288,3 +288,46 @@ def test_bounds_of_a_class_say_of_which_column() -> None:
         ty.plan(workload(), DEPLOYMENT, slo="gold:ttft_p95=1s", by="tier")
     with pytest.raises(ConfigError):
         ty.plan(workload(), DEPLOYMENT, by="tear")
+
+
+FAST_ENOUGH = ("run", "--model=Qwen/Qwen3-8B", "--gpu=l40s", "--max-model-len=8192")
+
+
+def test_a_missed_bound_of_a_class_is_advised_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a run, which replays the change and judges it by the class's own figure, and by the report on its trace."""
+    rows = ["arrival_time,prompt_tokens,completion_tokens,priority,tier"]
+    rows += [
+        f"{i / 2},{1500 if i % 3 == 0 else 200},40,{int(i % 3 == 0)},{'batch' if i % 3 == 0 else 'interactive'}"
+        for i in range(12)
+    ]
+    log, trace = tmp_path / "log.csv", tmp_path / "trace"
+    log.write_text("\n".join(rows) + "\n")
+    run = [FAST_ENOUGH[0], str(log), *FAST_ENOUGH[1:], "--by=tier", f"--trace={trace}", "--json"]
+    assert main([*run, "--slo=interactive:tpot_p90=20ms"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["goodput"] is None, "no bound is of all requests"
+    (advice,) = printed["advice"]
+    assert (advice["rule"], advice["setting"], advice["trial"]["then"]) == ("slow-steps", "tensor_parallel_size", 2)
+    assert advice["evidence"].startswith("A token of class interactive may take 20.0 ms and takes ")
+    effects = {each["figure"]: each for each in advice["trial"]["effects"]}
+    (interactive,) = (each for each in printed["classes"] if each["name"] == "interactive")
+    assert effects["interactive:tpot_ms.p90"]["before"] == interactive["tpot_ms"]["p90"]
+
+    assert main(["report", str(trace), "--by=priority", "--slo=0:tpot_p90=20ms"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert words.startswith("0:tpot_p90 is missed")
+    assert "The GPU is too slow for this load: raise tensor_parallel_size to 2 (now 1)." in words
+    assert "A token of class 0 may take 20.0 ms" in words
+    assert main(["report", str(trace), "--by=priority", "--slo=0:tpot_p90=2s"]) == 0
+    assert "What to change" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_classes_have_no_time_between_two_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    trace = tmp_path / "trace"
+    ty.run(workload(), DEPLOYMENT, trace=trace, rows=False)
+    asked = ["run", "chat", *FAST_ENOUGH[1:], "--limit=3"] if command == "run" else ["report", str(trace)]
+    assert main([*asked, "--by=priority", "--slo=itl_p99=50ms"]) == 2
+    assert "classes have no inter-token latency: bound tpot" in " ".join(capsys.readouterr().err.split())

@@ -49,8 +49,8 @@ export interface Rule {
   then: Sentence;
   target?: Target;
   lost_share?: string;
-  /** About a bound that is missed: its advice comes first. */
-  of_bound: boolean;
+  /** About a bound that is missed, on the time per token or to the first one: its advice comes first. */
+  of_bound?: string;
 }
 
 export interface RuleBook {
@@ -60,6 +60,6 @@ export interface RuleBook {
   engine: readonly string[];
   /** Any of the lists, all that is in it. */
   conditions: Record<string, readonly (readonly Condition[])[]>;
-  frame: { before: Sentence; after: Sentence; whole: Sentence };
+  frame: { before: Sentence; after: Sentence; whole: Sentence; token: Sentence; first: Sentence };
   rules: readonly Rule[];
 }

@@ -36,9 +36,11 @@ export class RuleReader {
 
   evidence(): string {
     const { did, evidence, then } = this.rule;
-    const { before, after, whole } = this.book.frame;
+    const { before, after, whole, token, first } = this.book.frame;
     const shown = did.length > 0 ? [...before, ...did, ...after] : evidence;
-    return this.text([...(this.rule.of_bound ? whole : []), ...shown, ...then]);
+    const bound =
+      this.rule.of_bound === undefined ? [] : [...whole, ...(this.rule.of_bound === "token" ? token : first)];
+    return this.text([...bound, ...shown, ...then]);
   }
 
   /** Request-seconds; null if that is not what it costs. */
@@ -130,11 +132,21 @@ export class RuleReader {
   private say(part: string): string {
     let known = true;
     const said = part.replace(/\{([\w.]+):(\w+)\}/g, (_, name: string, format: string) => {
-      const number = this.number(name);
-      known &&= number !== null;
-      return number === null ? "" : FORMATS[format](number);
+      const shown = this.shown(name, format);
+      known &&= shown !== null;
+      return shown ?? "";
     });
     return known ? said : "";
+  }
+
+  /** A number or a name, as text; null if it is missing. */
+  private shown(name: string, format: string): string | null {
+    if (format === "name") {
+      const text = this.value(name);
+      return typeof text === "string" ? text : null;
+    }
+    const number = this.number(name);
+    return number === null ? null : FORMATS[format](number);
   }
 }
 

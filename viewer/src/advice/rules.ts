@@ -44,7 +44,7 @@ export function isOfVllm({ rule }: Pick<Finding, "rule">): boolean {
 
 /** It is about a bound that is missed. */
 export function isOfBound({ rule }: Pick<Finding, "rule">): boolean {
-  return RULE_BOOK.rules.find(({ name }) => name === rule)?.of_bound ?? false;
+  return RULE_BOOK.rules.find(({ name }) => name === rule)?.of_bound !== undefined;
 }
 
 /** The run of which the symptoms are a part, and what is advised for it. */

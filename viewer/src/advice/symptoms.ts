@@ -96,6 +96,10 @@ export interface Symptoms {
   firstTimeMs: number | null;
   wholeBoundMs: number | null;
   wholeTimeMs: number | null;
+  /** The classes of requests that these bounds are of; null: all. */
+  tokenClass: string | null;
+  firstClass: string | null;
+  wholeClass: string | null;
   ttftMs: number | null;
   prefillMs: number | null;
   unseenMs: number | null;
@@ -113,6 +117,8 @@ export function settingOf(symptoms: Symptoms, setting: string): unknown {
 }
 
 const GATHERED = RULE_BOOK.symptoms;
+/** The page's bounds are of all requests. */
+const OF_ALL = { tokenClass: null, firstClass: null, wholeClass: null };
 
 /** The symptoms of the range that `found` covers. */
 export async function symptomsOf(
@@ -138,6 +144,7 @@ export async function symptomsOf(
     ...counter.result(found),
     ...counter.times.symptoms(missed.tokenBoundMs, tokenBudget),
     ...missed,
+    ...OF_ALL,
     ttftMs: ttft && 1e3 * ttft,
     prefillMs: ttft === null || queue === null ? null : 1e3 * ttft - 1e3 * queue,
     unseenMs: unseenSeconds && here.requests ? (1e3 * unseenSeconds) / here.requests : null,

@@ -397,7 +397,28 @@ export const RULE_BOOK: RuleBook = {
       "."
     ],
     "whole": [
-      "A request may take {whole_bound_ms:tenth} ms and takes {whole_time_ms:tenth} ms. To mend that: "
+      {
+        "text": "A request",
+        "when": [
+          {
+            "value": "whole_bound_ms",
+            "above": 0.0
+          }
+        ]
+      },
+      " of class {whole_class:name}",
+      " may take {whole_bound_ms:tenth} ms",
+      " and takes {whole_time_ms:tenth} ms. To mend that: "
+    ],
+    "token": [
+      "A token",
+      " of class {token_class:name}",
+      " may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms."
+    ],
+    "first": [
+      "The first token",
+      " of class {first_class:name}",
+      " may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms."
     ]
   },
   "rules": [
@@ -416,7 +437,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
         " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average and {peak_running:count} at most",
         "; by the line through their durations they stay within the bound with up to {batch_in_bound:floor} requests, which are a first value to try."
       ],
@@ -425,7 +445,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "batch_in_bound",
         "times": 1.0
       },
-      "of_bound": true
+      "of_bound": "token"
     },
     {
       "name": "slow-steps",
@@ -443,7 +463,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
         " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average.",
         {
           "text": " With fewer requests in a step the others would wait longer than they may.",
@@ -472,7 +491,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "setting.tensor_parallel_size",
         "times": 2.0
       },
-      "of_bound": true
+      "of_bound": "token"
     },
     {
       "name": "prefill-in-steps",
@@ -490,7 +509,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
         " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
         ": {prefill_share:percent} of the time of running requests.",
         " By these durations a step stays within the bound with up to {tokens_in_bound:floor} tokens."
@@ -500,7 +518,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "tokens_in_bound",
         "times": 1.0
       },
-      "of_bound": true
+      "of_bound": "token"
     },
     {
       "name": "prefill-in-pieces",
@@ -518,7 +536,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
         " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
         ": {prefill_share:percent} of the time of running requests.",
         " By these durations a step stays within the bound with up to {tokens_in_bound:floor} tokens, which are a first value to try."
@@ -528,7 +545,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "tokens_in_bound",
         "times": 1.0
       },
-      "of_bound": true
+      "of_bound": "token"
     },
     {
       "name": "prefill-apart",
@@ -546,7 +563,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "A token may take {token_bound_ms:tenth} ms and takes {token_time_ms:tenth} ms.",
         " {prefill_steps:count} of {steps:count} steps carried prefill beside running requests and took {prefill_token_ms:tenth} ms for a token, against {decode_token_ms:tenth} ms without",
         ": {prefill_share:percent} of the time of running requests.",
         " Smaller steps would not do: with its share of prefill a token takes {mean_token_ms:tenth} ms on average",
@@ -559,7 +575,7 @@ export const RULE_BOOK: RuleBook = {
         "."
       ],
       "then": [],
-      "of_bound": true
+      "of_bound": "token"
     },
     {
       "name": "small-chunks",
@@ -577,7 +593,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
         " Of {ttft_ms:tenth} ms on average, {prefill_ms:tenth} ms lie between the first step of a request and its first token.",
         " Steps with prefill are {prefill_budget_use:percent} full and take {prefill_token_ms:tenth} ms for a token, those without {decode_token_ms:tenth} ms.",
         " Twice as many tokens are a first value to try."
@@ -587,7 +602,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "token_budget",
         "times": 2.0
       },
-      "of_bound": true
+      "of_bound": "first"
     },
     {
       "name": "slow-prefill",
@@ -605,7 +620,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
         " Of {ttft_ms:tenth} ms on average, {prefill_ms:tenth} ms lie between the first step of a request and its first token.",
         {
           "text": " Twice as many GPUs are a first value to try.",
@@ -622,7 +636,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "setting.tensor_parallel_size",
         "times": 2.0
       },
-      "of_bound": true
+      "of_bound": "first"
     },
     {
       "name": "step-in-flight",
@@ -647,7 +661,6 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        "The first token may take {first_bound_ms:tenth} ms and takes {first_time_ms:tenth} ms.",
         " Of {ttft_ms:tenth} ms on average, requests waited {unseen_ms:tenth} ms for the step that ran when they came.",
         {
           "text": " Half of max_num_batched_tokens is a first value to try.",
@@ -664,7 +677,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "token_budget",
         "times": 0.5
       },
-      "of_bound": true
+      "of_bound": "first"
     },
     {
       "name": "seats",
@@ -707,8 +720,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "reason.worst.demand",
         "at_most": "reason.worst.fits",
         "times": 1.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "seats-and-memory",
@@ -759,8 +771,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "reason.worst.demand",
         "times": 1.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "token-budget",
@@ -799,8 +810,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "token_budget",
         "times": 2.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "compute",
@@ -839,8 +849,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "setting.tensor_parallel_size",
         "times": 2.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "whole-prompts",
@@ -861,8 +870,7 @@ export const RULE_BOOK: RuleBook = {
         "stopped at a prompt longer than what was left of the budget"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "memory",
@@ -894,8 +902,7 @@ export const RULE_BOOK: RuleBook = {
         "times": 1.0,
         "above": "reason.worst.total_blocks",
         "words": "what gives {} KV blocks"
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "blocks",
@@ -927,8 +934,7 @@ export const RULE_BOOK: RuleBook = {
         "value": "reason.worst.needed_blocks",
         "at_most": "setting.memory_num_gpu_blocks",
         "times": 1.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "kv-bytes",
@@ -959,8 +965,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "setting.kv_cache_memory_bytes",
         "times": "reason.worst.shortage"
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "order",
@@ -993,8 +998,7 @@ export const RULE_BOOK: RuleBook = {
         ": it needed {reason.kv.smallest_need:count} blocks where the head needed {reason.kv.needed:count}."
       ],
       "then": [],
-      "lost_share": "reason.fits_share",
-      "of_bound": false
+      "lost_share": "reason.fits_share"
     },
     {
       "name": "full-sequence",
@@ -1018,8 +1022,7 @@ export const RULE_BOOK: RuleBook = {
         " and {preemptions:count} preemptions"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "watermark",
@@ -1040,8 +1043,7 @@ export const RULE_BOOK: RuleBook = {
         "kept blocks free for the watermark alone"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "preemptions",
@@ -1076,8 +1078,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "peak_running",
         "times": 0.75
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "long-prefills",
@@ -1129,8 +1130,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "token_budget",
         "times": 0.25
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "no-prefix-cache",
@@ -1153,8 +1153,7 @@ export const RULE_BOOK: RuleBook = {
       "evidence": [
         "{requests:count} requests are turns of {jobs:count} jobs, and each computes its whole prompt again, because prefix caching is off."
       ],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "evicted-turns",
@@ -1186,8 +1185,7 @@ export const RULE_BOOK: RuleBook = {
         "{requests:count} requests are turns of {jobs:count} jobs, but only {local_hit_rate:percent} of their prompt tokens were still cached",
         "; KV was {peak_kv_use:percent} full at its peak, so turns are evicted before the next one comes."
       ],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "lora-slots",
@@ -1222,8 +1220,7 @@ export const RULE_BOOK: RuleBook = {
       "target": {
         "value": "adapters",
         "times": 1.0
-      },
-      "of_bound": false
+      }
     },
     {
       "name": "encoder-budget",
@@ -1244,8 +1241,7 @@ export const RULE_BOOK: RuleBook = {
         "spent the encoder's budget"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "remote-kv",
@@ -1266,8 +1262,7 @@ export const RULE_BOOK: RuleBook = {
         "passed over requests whose KV was on its way"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     },
     {
       "name": "grammars",
@@ -1288,8 +1283,7 @@ export const RULE_BOOK: RuleBook = {
         "passed over requests whose grammar was being compiled"
       ],
       "evidence": [],
-      "then": [],
-      "of_bound": false
+      "then": []
     }
   ]
 };

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cache
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -124,11 +124,13 @@ Sentence = list[str | ConditionalText]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes around the deed of a rule, and before what shows that a bound is missed."""
+    """What goes around the deed of a rule, and before what shows that a bound is missed: which one that is."""
 
     before: Sentence
     after: Sentence
     whole: Sentence
+    token: Sentence
+    first: Sentence
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,8 +169,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     then: Sentence = []
     target: Target | None = None
     lost_share: str | None = None
-    of_bound: bool = False
-    """The rule is about a bound that is missed: its advice comes first."""
+    of_bound: Literal["token", "first"] | None = None
+    """The rule is about a bound that is missed, on the time per token or to the first one: its advice comes first."""
 
 
 class SymptomRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,7 +228,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_bound(self) -> bool:
         """Whether it is about a bound that is missed."""
-        return any(rule.name == self.rule and rule.of_bound for rule in rule_book().rules)
+        return any(rule.name == self.rule and rule.of_bound is not None for rule in rule_book().rules)
 
 
 _DIRECTIONS = {
@@ -256,13 +258,14 @@ def rule_book() -> RuleBook:
 # The viewer reads the same rules with ``viewer/src/advice/ruleReader.ts``.
 
 _NUMBER = re.compile(r"\{([\w.]+):(\w+)\}")
-_FORMATS = {
+_FORMATS: dict[str, Callable[[Any], str]] = {
     "count": lambda value: f"{value:,.0f}",
     "floor": lambda value: f"{floor(value):,}",
     "setting": lambda value: f"{value:.0f}",
     "tenth": lambda value: f"{value:,.1f}",
     "percent": lambda value: f"{100 * value:,.0f} %",
     "duration": duration,
+    "name": str,
 }
 
 
@@ -284,8 +287,8 @@ class RuleReader:
         sentence = rule.evidence
         if rule.did:
             sentence = [*self._book.frame.before, *rule.did, *self._book.frame.after]
-        if rule.of_bound:
-            sentence = [*self._book.frame.whole, *sentence]
+        if rule.of_bound is not None:
+            sentence = [*self._book.frame.whole, *getattr(self._book.frame, rule.of_bound), *sentence]
         return Advice(
             rule=rule.name,
             symptom=rule.symptom,
@@ -373,13 +376,17 @@ class RuleReader:
     # ---- sentences
 
     def _text(self, sentence: Sentence) -> str:
-        said = ""
+        words = ""
         for part in sentence:
             text, when = (part, ()) if isinstance(part, str) else (part.text, part.when)
-            numbers = {match[0]: self._number(match[1]) for match in _NUMBER.finditer(text)}
-            if None not in numbers.values() and self._all(when):
-                said += _NUMBER.sub(lambda match: _FORMATS[match[2]](numbers[match[0]]), text)  # noqa: B023 - used at once
-        return said
+            values = {match[0]: self._shown(match[1], match[2]) for match in _NUMBER.finditer(text)}
+            if None not in values.values() and self._all(when):
+                words += _NUMBER.sub(lambda match: _FORMATS[match[2]](values[match[0]]), text)  # noqa: B023 - used at once
+        return words
+
+    def _shown(self, name: str, form: str) -> Any:
+        """A number, or a name."""
+        return self.value(name) if form == "name" else self._number(name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -398,4 +405,4 @@ def advise(symptoms: Symptoms, book: RuleBook | None = None) -> list[Advice]:
 
 def _place(pair: tuple[Rule, Advice]) -> tuple[bool, bool, float]:
     rule, advice = pair
-    return not rule.vllm, not rule.of_bound, -(advice.lost_s or 0.0)
+    return not rule.vllm, rule.of_bound is None, -(advice.lost_s or 0.0)

@@ -13,9 +13,8 @@ import msgspec
 
 from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.held_back import STEP_REASONS, Classification
-from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import Bounded
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, held_by_reason, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason
@@ -79,12 +78,16 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     """The bound on the time per token that is missed by the largest factor; None where none is missed."""
     token_time_ms: float | None = None
     """The time that this bound is on."""
+    token_class: str | None = None
+    """The class of requests that the bound is of; None: all."""
     first_bound_ms: float | None = None
     """The same for the time to the first token."""
     first_time_ms: float | None = None
+    first_class: str | None = None
     whole_bound_ms: float | None = None
     """The bound on the whole time of a request that these stand for; None where they are bounds of their own."""
     whole_time_ms: float | None = None
+    whole_class: str | None = None
     ttft_ms: float | None = None
     """Mean time to the first token."""
     prefill_ms: float | None = None
@@ -406,31 +409,49 @@ _OF_EACH_REQUEST = "p90"
 """What a bound on every request is held against: it is missed where more than one request in ten misses it."""
 
 
-def missed_bounds(slos: Iterable[SLO], latencies: Mapping[str, LatencyFigures]) -> dict[str, float]:
+class _Missed(NamedTuple):
+    """A bound that is missed."""
+
+    time_ms: float
+    bound_ms: float
+    bounded: Bounded
+
+
+def missed_bounds(bounded: Iterable[Bounded]) -> dict[str, Any]:
     """The bounds that are missed by the largest factor, by the names of :class:`Symptoms`.
 
     Where only a bound on the whole time of a request is missed, the larger part of that time has to become shorter by
     the same factor: the time per token, or the time to the first one. A bound on the time in the queue has the reasons
     for waiting to explain it.
     """
-    worst: dict[str, tuple[float, float]] = {}
-    for slo in slos:
-        value, on = getattr(latencies[slo.figure], slo.statistic or _OF_EACH_REQUEST), _BOUND_ON.get(slo.figure)
-        if value is None or on is None or value <= slo.bound_ms:
-            continue
-        if on not in worst or value * worst[on][1] > worst[on][0] * slo.bound_ms:
-            worst[on] = value, slo.bound_ms
+    worst: dict[str, _Missed] = {}
+    for each in bounded:
+        for slo in each.slos:
+            on = _BOUND_ON.get(slo.figure)
+            value = getattr(each.latencies[slo.figure], slo.statistic or _OF_EACH_REQUEST)
+            if value is None or on is None or value <= slo.bound_ms:
+                continue
+            if on not in worst or value * worst[on].bound_ms > worst[on].time_ms * slo.bound_ms:
+                worst[on] = _Missed(value, slo.bound_ms, each)
     if "whole" in worst and len(worst) == 1:
-        value, bound = worst["whole"]
-        first, whole, token = latencies["ttft"].mean, latencies["e2e"].mean, latencies["tpot"].p90
-        if first is not None and whole is not None:
-            is_first = token is None or first > whole / 2
-            time = first if token is None or is_first else token
-            worst["first" if is_first else "token"] = time, time * bound / value
+        worst |= _larger_part(worst["whole"])
     else:
         worst.pop("whole", None)
-    named = {on: (f"{on}_time_ms", f"{on}_bound_ms") for on in worst}
-    return {name: number for on, pair in worst.items() for name, number in zip(named[on], pair, strict=True)}
+    found: dict[str, Any] = {}
+    for on, missed in worst.items():
+        found |= {f"{on}_time_ms": missed.time_ms, f"{on}_bound_ms": missed.bound_ms}
+        found |= {} if missed.bounded.of is None else {f"{on}_class": missed.bounded.of}
+    return found
+
+
+def _larger_part(whole: _Missed) -> dict[str, _Missed]:
+    """The part of the whole time of a request that has to become shorter; none where it is not known."""
+    latencies = whole.bounded.latencies
+    first, mean, token = latencies["ttft"].mean, latencies["e2e"].mean, latencies["tpot"].p90
+    if first is None or mean is None:
+        return {}
+    on, time = ("first", first) if token is None or first > mean / 2 else ("token", token)
+    return {on: _Missed(time, time * whole.bound_ms / whole.time_ms, whole.bounded)}
 
 
 def _settings(start: TraceStart | None) -> dict[str, Any]:

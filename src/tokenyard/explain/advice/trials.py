@@ -331,11 +331,12 @@ def _missed(report: Report) -> list[str]:
 
 def _objective(rule: str, trial: Trial) -> str:
     """The figure that a trial has to lower: of a rule about a missed bound the one that is missed, where it is another
-    than is always shown.
+    than is always shown, or of a class.
     """
     usual = objective_of(rule)
     of_rule = ("tpot_ms.", "itl_ms.") if usual.startswith("tpot_ms.") else ("ttft_ms.",)
-    missed = [each.figure for each in trial.effects if each.figure not in FIGURES and each.figure.startswith(of_rule)]
+    others = [each.figure for each in trial.effects if each.figure not in FIGURES]
+    missed = [each for each in others if each.rpartition(":")[2].startswith(of_rule)]
     return missed[0] if missed and rule in _AS_ADVISED else usual
 
 
@@ -349,6 +350,9 @@ def _change(trial: Trial, figure: str) -> float:
 
 
 def _figure(report: Report, path: str) -> float | None:
+    if ":" in path:
+        of_classes = [] if report.goodput is None else report.goodput.objectives
+        return next((each.value_ms for each in of_classes if each.figure == path), None)
     section, name = path.split(".")
     value = getattr(getattr(report, section), name)
     return None if value is None else float(value)

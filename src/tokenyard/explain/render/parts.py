@@ -259,7 +259,7 @@ def _what(advice: Advice) -> str:
 def _effects(trial: Trial) -> str:
     """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
     said = [
-        f"{_EFFECTS.get(each.figure) or figure_label(each.figure)} {100 * each.change:+.0f} %"
+        f"{_EFFECTS.get(each.figure) or plain(figure_label(each.figure))} {100 * each.change:+.0f} %"
         for each in trial.effects
         if abs(each.change) >= _TOO_SMALL
     ]

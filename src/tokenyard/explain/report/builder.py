@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.advice.rules import advise
+from tokenyard.explain.advice.rules import Advice, advise
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
 from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
@@ -22,7 +22,7 @@ from tokenyard.explain.report.report import (
     Throughput,
     header_of,
 )
-from tokenyard.explain.report.slo import SLO, SLO_FIGURES, LatencyCounter
+from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -366,7 +366,11 @@ class ReportBuilder:
             speculation=self._speculation.result(self.start),
             reading=self._reading_gaps(notes),
         )
-        return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
+        return msgspec.structs.replace(report, advice=self.advice(report))
+
+    def advice(self, report: Report, of_classes: Sequence[Bounded] = ()) -> list[Advice]:
+        """What to change, for a report that was made here; ``of_classes``: bounds of classes that count, too."""
+        return advise(self._symptoms_of(report, of_classes))
 
     def _header(self, source: str | None, notes: ReadNotes | None, *, requests: int) -> Header:
         return header_of(
@@ -393,14 +397,14 @@ class ReportBuilder:
             return None
         return self._busy_seconds
 
-    def _symptoms_of(self, report: Report) -> Symptoms:
+    def _symptoms_of(self, report: Report, of_classes: Sequence[Bounded]) -> Symptoms:
         last = self._last
         ttft, queue = report.ttft_ms.mean, report.queue_ms.mean
         latencies = {name: getattr(report, f"{name}_ms") for name in SLO_FIGURES}
         return self._symptoms.result(
             self.start,
             report.recorded_reasons,
-            missed=missed_bounds(self.slos, latencies),
+            missed=missed_bounds([Bounded(self.slos, latencies), *of_classes]),
             ttft_ms=ttft,
             prefill_ms=None if ttft is None or queue is None else ttft - queue,
             unseen_ms=1e3 * report.unseen_s / report.requests if report.unseen_s and report.requests else None,

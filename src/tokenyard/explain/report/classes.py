@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
-from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
+from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Bounded, Goodput, goodput_of, read_slos
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
@@ -167,25 +167,40 @@ def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
         name: tuple(msgspec.structs.replace(slo, of=name) for slo in read_slos([parts]))
         for name, parts in texts.items()
     }
-    for slo in (slo for each in slos.values() for slo in each):
-        if slo.figure == "itl" and set(slos) - {""}:
-            raise ConfigError("slo", str(slo), "classes have no inter-token latency: bound tpot")
+    if set(slos) - {""}:
+        require_of_requests(slos)
     return slos
 
 
+def require_of_requests(slos: ClassSLOs) -> None:
+    """Raise ConfigError for a bound on what classes have not: the time between two tokens."""
+    for slo in (slo for each in slos.values() for slo in each):
+        if slo.figure == "itl":
+            raise ConfigError("slo", str(slo), "classes have no inter-token latency: bound tpot")
+
+
 def classes_of(
-    requests: RowTable, waits: RowTable, by: str, *, slos: ClassSLOs | None = None, seconds: float | None = None
+    requests: RowTable,
+    waits: RowTable,
+    by: str,
+    *,
+    slos: ClassSLOs | None = None,
+    seconds: float | None = None,
+    partial: bool = False,
 ) -> Classes:
     """The rows of a replay, class by class.
 
     ``by`` is a column of ``requests``, or ``user``, which begins a job's id where there is no such column; of numbers
     with many different values, ranges are the classes. ``slos``: bounds by class. ``seconds``: of the run, for goodput
-    per second. Raises ConfigError for a column, or a bound's class, that there is not.
+    per second. ``partial``: these are a part of the requests, which may lack a bound's class. Raises ConfigError for a
+    column, or (not of a part) a bound's class, that there is not.
     """
     slos = slos or {}
+    require_of_requests(slos)
     labels = class_labels(_column(requests, by), by)
     names, counts = np.unique(labels, return_counts=True)
-    require_classes(slos, names.tolist(), by)
+    if not partial:
+        require_classes(slos, names.tolist(), by)
     if len(names) > _MOST_CLASSES:
         raise ConfigError("by", by, f"{len(names):,} classes: choose a column with at most {_MOST_CLASSES:,} values")
     class_of = dict(zip(requests["request_id"].tolist(), labels.tolist(), strict=True))
@@ -221,6 +236,14 @@ def require_classes(slos: ClassSLOs, names: Sequence[str], by: str) -> None:
 def bounds_of(name: str, slos: ClassSLOs) -> list[SLO]:
     """The bounds of a class: its own, or else those that name no class."""
     return [msgspec.structs.replace(slo, of="") for slo in slos.get(name, slos.get("", ()))]
+
+
+def bounded_classes(classes: Classes, slos: ClassSLOs) -> list[Bounded]:
+    """What the bounds of each class are held against."""
+    return [
+        Bounded(bounds_of(each.name, slos), {name: getattr(each, f"{name}_ms") for name in _LATENCIES}, each.name)
+        for each in classes.classes
+    ]
 
 
 def _figures(

@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -65,6 +66,16 @@ class SLO(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}:{self.bound_ms:g}" if self.statistic is None else f"{self.name}={self.bound_ms:g}ms"
+
+
+class Bounded(NamedTuple):
+    """Latencies that bounds are held against: of all requests, or of a class."""
+
+    slos: Sequence[SLO]
+    latencies: Mapping[str, LatencyFigures]
+    """By :data:`SLO_FIGURES`."""
+    of: str | None = None
+    """The class; None: all requests."""
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial
@@ -137,9 +137,25 @@ def summarize(path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = 
     classifier then knows no ``minNeed``. Raises TraceError if there is no trace, no step in it, or traces of
     different runs.
     """
+    return summarized(path, requests=requests, slos=slos)[0]
+
+
+def summarized(
+    path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = ()
+) -> tuple[Report, list[ReportBuilder]]:
+    """The same, with what it is made of: a builder for each engine."""
     traces = find_ranks(path)
     parts = [EnginePart(each.rank or 0, *_summarized(each, slos, requests=requests)) for each in traces]
-    return parts[0].report if len(parts) == 1 else joined_report(parts, source=str(path))
+    report = parts[0].report if len(parts) == 1 else joined_report(parts, source=str(path))
+    return report, [part.builder for part in parts]
+
+
+def advised(report: Report, builders: Sequence[ReportBuilder], of_classes: Sequence[Bounded]) -> Report:
+    """The report on these engines with advice that counts the bounds of classes, too."""
+    if not any(each.slos for each in of_classes):
+        return report
+    whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
+    return msgspec.structs.replace(report, advice=whole.advice(report, of_classes))
 
 
 def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tuple[ReportBuilder, Report]:
