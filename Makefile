@@ -16,7 +16,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 CHECKED := src tests scripts benchmarks conformance docs/reading
-# As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
+# Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
+# one process.
 PARALLEL ?= -n auto --dist worksteal
 # Two browsers, each with the tests of whole files, which share servers and traces. What fails beside others is asked once
 # more alone: a page on a busy machine may be slower than a test expects. Both answers are printed.
