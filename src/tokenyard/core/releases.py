@@ -61,6 +61,9 @@ RELEASES: tuple[Release, ...] = (
             "encoder_lags_behind_head": True,
             "admissions_end_at_junctions": True,
         },
+        facts={
+            "has_bamba": False,
+        },
     ),
     Release(
         "0.25",

@@ -56,7 +56,8 @@ def bound(host: str, port: int | None) -> socket.socket:
 
 def _bound(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # By name: of a protocol 0 asyncio does not know that it is TCP, and lets the kernel wait for more to send with it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         _share(listener, shares=True)
         listener.bind(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import time
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from tests.unit.server.real_server import connected, serving
 
 from tokenyard.web.connections import AddressShare, most_connections
+from tokenyard.web.serve import bound
 
 HALF = b"GET /api/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Ha"
 
@@ -160,6 +162,27 @@ def test_of_what_is_answered_one_client_gets_a_share() -> None:
         return [*statuses, await get("192.0.2.1", "/")]
 
     assert anyio.run(ask) == [503, 200, 200]
+
+
+def test_an_answer_does_not_wait_for_the_receipt_of_its_head() -> None:
+    """Head and body are two pieces: what is sent goes at once, and not when the one before has arrived (Nagle)."""
+
+    async def is_sent_at_once() -> bool:
+        accepted = asyncio.get_running_loop().create_future()
+        with bound("127.0.0.1", 0) as listener:
+            address = listener.getsockname()
+            server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listener)
+            async with server:
+                _, client = await asyncio.open_connection(*address)
+                writer = await accepted
+                connection = writer.get_extra_info("socket")
+                found = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                for each in (client, writer):
+                    each.close()
+                    await each.wait_closed()
+        return bool(found)
+
+    assert asyncio.run(is_sent_at_once())
 
 
 def test_file_handles_are_left_for_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,6 +23,7 @@ from tokenyard.serve.openai.app import make_api, scraped
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.web.connections import BoundedConnection
+from tokenyard.web.serve import bound
 
 __all__ = ["ApiServer", "serving_api", "until"]
 
@@ -101,7 +101,7 @@ def serving_api(
     )
     app = make_api(context, api_keys=api_keys)
     kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    with closing(bound("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, http=kind, log_level="critical", timeout_graceful_shutdown=1, loop="asyncio")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
