@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ from tokenyard.models.mixers import (  # noqa: E402
 from tokenyard.models.named import MODELS  # noqa: E402
 from tokenyard.models.reading.read import model_from_config  # noqa: E402
 from tokenyard.models.reading.table import ROWS  # noqa: E402
+from tokenyard.models.reading.versions import (  # noqa: E402
+    dropped_before,
+    versions_looked_into,
+    versions_with_classes,
+)
 from tokenyard.models.spec import ModelSpec  # noqa: E402
 
 PAGE = REPO / "docs" / "models.md"
@@ -178,6 +183,18 @@ Those that are not read:
 
 {removed}
 
+## Versions of vLLM that have a class
+
+A `--vllm-version` without a class for the model is refused with the versions that have one: by transformers' code,
+which vLLM may fall back to, a model's memory and time are others. `scripts/record_architectures.py` has read the
+registries of {all_versions} versions; {differ} architectures are not in all:
+
+| architectures | vLLM |
+| --- | --- |
+{by_version}
+
+{gone} are of before.
+
 ## Not read, and why
 
 | architecture | kind | why |
@@ -206,6 +223,7 @@ def page() -> str:
         exact="\n".join(map(_exact, exact)),
         **_images(),
         **_items(),
+        **_by_version(),
         public="\n".join(_public()),
         unread="\n".join(_unread()),
         removed=", ".join(f"`{name}`" for name in sorted(named)) + ": compared with recordings of vLLM 0.22.",
@@ -280,6 +298,27 @@ def _items() -> dict[str, str]:
         "item_total": f"{sum(same):,} of {len(same):,} prompts are taken or refused by both",
         "item_errors": f" It could not be asked about {', '.join(errors)}." if errors else "",
     }
+
+
+def _by_version() -> dict[str, str]:
+    """Which versions have which architectures, of those that not all have."""
+    read, groups = versions_looked_into(), dict[tuple[str, ...], list[str]]()
+    for name, versions in versions_with_classes().items():
+        groups.setdefault(tuple(versions), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {_span(versions, read)} |" for versions, names in sorted(groups.items())]
+    return {
+        "all_versions": str(len(read)),
+        "differ": str(sum(map(len, groups.values()))),
+        "by_version": "\n".join(rows),
+        "gone": ", ".join(f"`{name}` (until {last})" for name, last in dropped_before().items()),
+    }
+
+
+def _span(versions: tuple[str, ...], read: Sequence[str]) -> str:
+    if len(versions) != read.index(versions[-1]) - read.index(versions[0]) + 1:
+        return ", ".join(versions)
+    first, last = versions[0], versions[-1]
+    return f"since {first}" if last == read[-1] else f"until {last}" if first == read[0] else f"{first} to {last}"
 
 
 def _timed() -> list[str]:

@@ -113,11 +113,11 @@ def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> N
     names = {each.name for each in fields(ReleaseFacts)}
     assert {name for release in RELEASES for name in release.facts} == names
     assert version_that_brought("kept_states_wait_again") == "0.33", "0.32 turned it on, 0.33 off again"
-    assert version_that_brought("has_bamba") == "0.24"
+    assert version_that_brought("has_bitsandbytes") == "0.28"
     assert release_facts("0.22.1") == ReleaseFacts()
     assert not release_facts("0.27").largest_budget_on_160_gib
     assert release_facts("0.28.0").largest_budget_on_160_gib
-    assert versions_with("has_bamba") == ("0.22", "0.23")
+    assert versions_with("has_bitsandbytes") == ("0.22", "0.23", "0.24", "0.25", "0.26", "0.27")
 
 
 def test_what_a_profile_does_not_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,6 @@ class ReleaseFacts:
     media_device_is_checked: bool = False
     """Images are read on the GPU of an engine that encodes alone, and of no other."""
     has_bitsandbytes: bool = True
-    has_bamba: bool = True
     gpt_neox_takes_adapters: bool = False
     starcoder2_takes_adapters: bool = False
     kv_dtype_follows_model: bool = False

@@ -61,9 +61,6 @@ RELEASES: tuple[Release, ...] = (
             "encoder_lags_behind_head": True,
             "admissions_end_at_junctions": True,
         },
-        facts={
-            "has_bamba": False,
-        },
     ),
     Release(
         "0.25",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import gcd
 
 from tokenyard.core.config import SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts, versions_with
+from tokenyard.core.releases import VERSIONS
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.formats import NO_FLOAT16
 from tokenyard.models.layers import MoE
 from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
+from tokenyard.models.reading.versions import versions_instead
 from tokenyard.models.spec import ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -71,8 +73,6 @@ def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
         raise NoStartError(f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out")
 
 
-_GONE = {"BambaForCausalLM": "has_bamba"}
-"""Architectures that vLLM once had by itself, and the fact that it does."""
 _NO_ADAPTERS = frozenset(
     [
         "AriaForConditionalGeneration",
@@ -181,16 +181,23 @@ def check_model(model: ModelSpec, version: str) -> None:
 
     ConfigError for a model that it leaves to transformers, and a replay does not know how.
     """
-    facts, fact = release_facts(version), _GONE.get(model.architecture)
-    if fact is not None and not getattr(facts, fact):
-        last = versions_with(fact)[-1]
-        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose §vllm_version {last}"
-        raise ConfigError("model", model.name, fix)
+    facts, have = release_facts(version), versions_instead(model.architecture, version)
+    if have:
+        lacks = f"has no class for {model.architecture} ({model.name}), and running it by transformers' code is not"
+        raise ConfigError("vllm_version", version, f"{lacks} modelled: choose {_choice(have)}")
     if not facts.has_bitsandbytes and model.quantization == "bitsandbytes":
         last = versions_with("has_bitsandbytes")[-1]
         raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8")
     if model.dtype == "float16" and model.model_type in NO_FLOAT16:
         raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
+
+
+def _choice(versions: Sequence[str]) -> str:
+    """Versions as a sentence offers them: from the first to the last where none between is missing."""
+    first, last = VERSIONS.index(versions[0]), VERSIONS.index(versions[-1])
+    if len(versions) > 2 and len(versions) == last - first + 1:
+        return f"one from {versions[0]} to {versions[-1]}"
+    return " or ".join(versions)
 
 
 def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:

@@ -29,6 +29,7 @@ from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, 
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import POOLING, ROWS
+from tokenyard.models.reading.versions import dropped_before
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -237,8 +238,8 @@ def _reading(
     if not names:
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), str(names[0]))
-    if architecture in _GONE:
-        fix = f"is an architecture that vLLM {_GONE[architecture]} was the last to have a class for"
+    if (last := dropped_before().get(architecture)) is not None:
+        fix = f"is an architecture that vLLM {last} was the last to have a class for"
         raise outer.error("architectures", f"{fix}: running it by transformers' code is not modelled")
     if architecture not in ROWS and not _is_decoder(raw):
         near = near_names(architecture, ROWS, n=3)
@@ -283,12 +284,6 @@ _OF_ALL = (
     "colbert_dim",
 )
 """What counts of the file around it."""
-
-_GONE = {
-    "DonutForConditionalGeneration": "0.10.2", "MllamaForConditionalGeneration": "0.10.2", "MotifForCausalLM": "0.10.2",
-    "Phi3SmallForCausalLM": "0.9.2", "Phi4FlashForCausalLM": "0.10.2", "Phi4MultimodalForCausalLM": "0.12.0",
-}  # fmt: skip
-"""Architectures of which vLLM's registry says which version was the last to have them, before the first one here."""
 
 _ORDINARY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 

@@ -1,0 +1,46 @@
+"""Which versions of vLLM have a class for an architecture, where not all of them have.
+
+``scripts/record_architectures.py`` has read their registries: ``versions.json``. An architecture without a class may
+run by the code of ``transformers``, whose memory and time are others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def _recorded() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("versions.json").read_text())
+    return content
+
+
+def versions_with_classes() -> Mapping[str, list[str]]:
+    """By architecture, the versions that have a class of their own for it, of those that not all have, oldest first."""
+    found: dict[str, list[str]] = _recorded()["versions"]
+    return found
+
+
+def versions_looked_into() -> Sequence[str]:
+    """The versions whose registries were read, oldest first."""
+    found: list[str] = _recorded()["looked_into"]
+    return found
+
+
+def versions_instead(architecture: str, version: str) -> Sequence[str]:
+    """The versions that have a class for an architecture, where ``version`` has none; nothing where it has, or where
+    all have. A version whose registry was not read is as the newest that was.
+    """
+    read = versions_looked_into()
+    have = versions_with_classes().get(architecture, read)
+    return () if (version if version in read else read[-1]) in have else have
+
+
+def dropped_before() -> Mapping[str, str]:
+    """The architectures that were dropped before the first version here, and the last version that had each."""
+    found: dict[str, str] = _recorded()["gone"]
+    return found
