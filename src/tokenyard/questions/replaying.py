@@ -69,6 +69,7 @@ class Recordings:
 
         ``on_overwritten`` is called with the directory of a trace that was there.
         """
+        self.setup = setup
         engines = engines_of(setup)
         self.watching = watching or Watching()
         self._builders = [ReportBuilder(setup.slos) for _ in engines]
@@ -169,18 +170,11 @@ def _rank_of(setup: ReplaySpec, rank: int) -> ReplaySpec:
 
 
 class Engines:
-    """The engines of one replay. With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
+    """The engines of one replay, and what records them."""
 
-    def __init__(
-        self,
-        setup: ReplaySpec,
-        stack: ExitStack | None = None,
-        turns: Mapping[str, TurnOrder] | None = None,
-        on_overwritten: Callable[[Path], None] | None = None,
-        watching: Watching | None = None,
-    ) -> None:
-        self._setup = setup
-        self._recordings = Recordings(setup, stack, turns, on_overwritten, watching)
+    def __init__(self, recordings: Recordings) -> None:
+        self._setup = recordings.setup
+        self._recordings = recordings
         self._result: ReplayResult | None = None
 
     @property

@@ -31,7 +31,7 @@ from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
-from tokenyard.questions.replaying import Engines, Watching
+from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
     OnProgress,
@@ -408,7 +408,7 @@ def ask(
     classes = _class_bounds(scenario) if advice else None
     watching = (watching or Watching())._replace(classes=classes)
     with ExitStack() as stack:
-        engines = Engines(spec, stack, turn_orders(spec.workload), on_overwritten, watching)
+        engines = Engines(Recordings(spec, stack, turn_orders(spec.workload), on_overwritten, watching))
         try:
             with bars(len(spec.workload), "") as on_progress:
                 result = engines.replay(skip_refused=skip_refused, on_progress=on_progress)
@@ -420,10 +420,8 @@ def ask(
     def tried(other: ReplaySpec, of: Scenario, what: str) -> Report:
         """The report of a replay that is not the one asked for."""
         same_policy = other.scheduler.policy == spec.scheduler.policy
-        beside = Engines(
-            (chosen if same_policy else chosen._replace(policy=None)).on(other),
-            watching=Watching(rows=classes is not None, classes=classes),
-        )
+        changed_spec = (chosen if same_policy else chosen._replace(policy=None)).on(other)
+        beside = Engines(Recordings(changed_spec, watching=Watching(rows=classes is not None, classes=classes)))
         with bars(len(other.workload), f"trying {what}") as on_progress:
             beside.replay(skip_refused=of.arrivals.skip_refused, on_progress=on_progress)
         return beside.judged()

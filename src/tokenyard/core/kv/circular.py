@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
+from tokenyard.core.kv.groups import Need, OwnBlocksManager, Reachable
 from tokenyard.core.request import BlockHash
 
 __all__ = ["CircularBufferManager"]
 
-_UNBOUNDED = 1 << 62
-"""Positions that the one block has a place for."""
 
-
-class CircularBufferManager(SingleTypeManager):
+class CircularBufferManager(OwnBlocksManager):
     """One block per request, taken with its first tokens and given back with all others."""
 
     __slots__ = ()
@@ -38,10 +35,6 @@ class CircularBufferManager(SingleTypeManager):
     def num_missing(self, slot: int, num_tokens: int) -> int:
         """One, until it has its block."""
         return self._missing(slot)
-
-    def capacity(self, slot: int) -> int:
-        """No number of tokens needs a second block."""
-        return _UNBOUNDED
 
     def open(self, slot: int, hits: Sequence[int], total_computed: int) -> None:
         """Begin with nothing, whatever other groups have found."""
@@ -62,14 +55,3 @@ class CircularBufferManager(SingleTypeManager):
         reachable: Sequence[Reachable | None] = (),
     ) -> None:
         """Nothing: its content is of no use to another request."""
-
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
-        raise AssertionError("circular buffers are not looked up")

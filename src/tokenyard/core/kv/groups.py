@@ -17,6 +17,7 @@ __all__ = [
     "CrossAttentionManager",
     "FullAttentionManager",
     "Need",
+    "OwnBlocksManager",
     "Reachable",
     "Retention",
     "SingleTypeManager",
@@ -163,7 +164,7 @@ class SingleTypeManager:
         ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
         is a multiple of ``alignment`` tokens.
         """
-        raise NotImplementedError  # every kind of group has its own way
+        raise AssertionError(f"groups of {self.spec_kind} are not looked up")
 
     def publishable(
         self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
@@ -256,7 +257,7 @@ class SingleTypeManager:
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
-        count = max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
+        count = SingleTypeManager.num_missing(self, slot, num_tokens)  # without a type's blocks for drafts
         self.grow_run([slot], [count], self.pool.take(count))
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
@@ -387,37 +388,30 @@ class FullAttentionManager(SingleTypeManager):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Cross attention: decoder layers of an encoder-decoder model read the KV of an encoder's output.
-#
-# The blocks for the encoder's tokens are taken once, when the request is admitted; they are its own, never hashed and
-# never shared, and no decoder token adds to them.
+# Blocks that are taken once, with a request's first tokens: they are its own, never hashed and never shared, and no
+# later token needs another.
 
 _UNBOUNDED = 1 << 62
-"""Decoder positions that fit: they need no place here."""
+"""Positions that fit: none needs a further block."""
 
 
-class CrossAttentionManager(SingleTypeManager):
-    """As many blocks as the encoder's tokens fill."""
+class OwnBlocksManager(SingleTypeManager):
+    """What such groups share; none of them is looked up for hits."""
+
+    __slots__ = ()
+
+    def capacity(self, slot: int) -> int:
+        return _UNBOUNDED
+
+
+class CrossAttentionManager(OwnBlocksManager):
+    """As many blocks as the tokens of an encoder fill, whose output the decoder layers read."""
 
     __slots__ = ()
     spec_kind = "cross_attention"
 
     def extent(self, num_tokens: int, main: int, encoder: int) -> int:
         return encoder
-
-    def capacity(self, slot: int) -> int:
-        return _UNBOUNDED
-
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
-        raise AssertionError("encoder-decoder models have no prefix cache")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, PANGU, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5
-from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT
+from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT, WHISPER_NAMES
 from tokenyard.models.reading.towers import Tower
 
 GPT_BIG_CODE = varied(
@@ -49,10 +49,7 @@ ULTRAVOX = ArchitectureRow(
             replicated="3 * h * mels + 3 * h * h + 4 * h + positions * h"
             " + h * stack * (1 + wide) + wide // 2 * text + (wide // 2 if middle else text)",
             tokens="positions // stack",
-            names={
-                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
-                "positions": "max_source_positions=1500",
-            },
+            names=WHISPER_NAMES,
             outer={"stack": "stack_factor=8", "wide": "hidden_size", "middle": "projector_ln_mid"},
         ),
     ),
@@ -139,10 +136,6 @@ DEEPSEEK41 = varied(
     ),
 )  # fmt: skip
 
-_WHISPER_NAMES = {
-    "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
-    "positions": "max_source_positions=1500",
-}  # fmt: skip
 FUN_AUDIO = varied(
     QWEN3,
     towers=(
@@ -154,7 +147,7 @@ FUN_AUDIO = varied(
             " + codebook_size * out"
             " + 2 * out * out",
             tokens="positions // 2",
-            names={**_WHISPER_NAMES, "out": "output_dim"},
+            names={**WHISPER_NAMES, "out": "output_dim"},
         ),
     ),
 )
@@ -170,7 +163,7 @@ MOSS_AUDIO = varied(
             shared="(1 + layers) * (2 * h * wide + wide * text)",
             replicated="9 * inner + 18 * inner * inner + 3 * inner + h * inner * mels // 8 + 3 * h",
             tokens="positions // 4",
-            names={**_WHISPER_NAMES, "inner": "downsample_hidden_size=480"},
+            names={**WHISPER_NAMES, "inner": "downsample_hidden_size=480"},
             outer={"wide": "adapter_hidden_size=8192", "layers": "deepstack_num_inject_layers=3"},
         ),
     ),

@@ -15,6 +15,7 @@ from tokenyard.models.reading.rows_towers import (
     INTERN_VL_CHAT,
     LLAVA_ONEVISION,
     MISTRAL3,
+    OLDER_WHISPER_NAMES,
     QWEN2_5_VL,
     QWEN3_5_VL,
     QWEN3_VL,
@@ -96,10 +97,7 @@ MINICPM_O = varied(
             section="audio_config",
             replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + text * h + text * text + 4 * h",
             tokens="positions // 4",
-            names={
-                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=80",
-                "positions": "max_source_positions=1500",
-            },
+            names=OLDER_WHISPER_NAMES,
         ),
     ),
 )  # fmt: skip
@@ -221,10 +219,7 @@ MOSS_TRANSCRIBE = varied(
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + positions * h + joined * text + text * text + 4 * h + 4 * text",
             tokens="positions // 4",
-            names={
-                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=80",
-                "positions": "max_source_positions=1500",
-            },
+            names=OLDER_WHISPER_NAMES,
             outer={"joined": "adaptor_input_dim"},
         ),
     ),

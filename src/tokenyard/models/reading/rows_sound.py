@@ -8,7 +8,14 @@ from tokenyard.models.reading.pieces import Dense, Grouped
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import LLAMA, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import QWEN3_MOE
-from tokenyard.models.reading.rows_towers import INNER_TIES, QWEN2_5_VL, QWEN3_VL_TOWER, VIT
+from tokenyard.models.reading.rows_towers import (
+    INNER_TIES,
+    OLDER_WHISPER_NAMES,
+    QWEN2_5_VL,
+    QWEN3_VL_TOWER,
+    VIT,
+    WHISPER_NAMES,
+)
 from tokenyard.models.reading.towers import Tower
 
 WHISPER_ATTENTION = Grouped(kv_heads="heads", head_dim="hidden // heads", extra="4 * hidden")
@@ -35,10 +42,7 @@ WHISPER = ArchitectureRow(
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + 2 * h + positions * h + 2 * h",
             tokens="positions",
-            names={
-                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=80",
-                "positions": "max_source_positions=1500",
-            },
+            names=OLDER_WHISPER_NAMES,
         ),
     ),
 )  # fmt: skip
@@ -78,13 +82,7 @@ QWEN2_AUDIO = varied(
             block=0,
             replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
             tokens="positions // 2",
-            names={
-                "h": "d_model",
-                "w": "encoder_ffn_dim",
-                "n": "encoder_layers",
-                "mels": "num_mel_bins=128",
-                "positions": "max_source_positions=1500",
-            },
+            names=WHISPER_NAMES,
         ),
     ),
 )
@@ -94,10 +92,7 @@ _OMNI_AUDIO = Tower(
     section="audio_config",
     replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
     tokens="positions // 2",
-    names={
-        "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
-        "positions": "max_source_positions=1500",
-    },
+    names=WHISPER_NAMES,
 )  # fmt: skip
 QWEN2_5_OMNI = varied(
     QWEN2,

@@ -38,6 +38,13 @@ from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 from tokenyard.models.reading.towers import Tower
 
 VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
+WHISPER_NAMES = {
+    "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+    "positions": "max_source_positions=1500",
+}  # fmt: skip
+"""Fields of an encoder that is Whisper's, by the names in a tower's expressions."""
+OLDER_WHISPER_NAMES = WHISPER_NAMES | {"mels": "num_mel_bins=80"}
+"""The same where a file that does not say has 80 mel bins."""
 GEMMA3_VISION = varied(
     GEMMA3,
     images_attend_both_ways=True,
