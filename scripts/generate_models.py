@@ -19,11 +19,13 @@ sys.path.insert(0, str(REPO))
 
 from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
 
-from planner.items import prompts  # noqa: E402 - of scripts
+from planner.items import prompts  # noqa: E402
+from planner.largest import compared  # noqa: E402 - of scripts
 from tokenyard.errors import ConfigError  # noqa: E402
+from tokenyard.models.images.largest import LARGEST  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
-from tokenyard.models.images.videos import FAMILIES, LARGEST, video_rule  # noqa: E402
+from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
 from tokenyard.models.inputs import known_items  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
@@ -51,6 +53,7 @@ RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 DRAFTS = RECORDED.with_name("drafts.json.gz")
 PUBLIC = RECORDED.with_name("public_configs.json")
 IMAGES = RECORDED.with_name("image_tokens.json.gz")
+VIDEOS = RECORDED.with_name("largest_videos.json.gz")
 ITEMS = RECORDED.with_name("items.json.gz")
 _TEXT = """# Models
 
@@ -124,7 +127,13 @@ checkpoint's own code knows (MiniCPM-V up to 4.5, MiniCPM-o, Phi-3-vision, HunYu
 
 Where videos may come in, vLLM makes an encoder's budget and cache as large as the largest it plans for, and so does a
 replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
-`--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}.
+`--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}
+(`scripts/record_image_tokens.py`, and `scripts/record_largest_videos.py` where a frame has embeddings of its own).
+`preprocessor_config.json`, `processor_config.json` and `video_preprocessor_config.json` beside a `config.json` count;
+what they leave out is as the processor's class has it. Molmo 2's frames are planned for only where such a file says how
+many there are: classes and checkpoints differ. Of the others that read videos the largest picture is taken; for what
+vLLM plans a checkpoint's own processor and tokenizer would have to be there (GLM-4V: frames by its sampling, times in
+words), or it was not asked: {unplanned}.
 
 Time and memory of an encoder's work are estimated ([step times](latency.md#calibrated)) where its row of the table says
 how many patches become an embedding and which of them see each other: {timed}.
@@ -264,14 +273,19 @@ def _images() -> dict[str, str]:
     ]
     planned = [
         max(LARGEST[name].num_tokens(image, length, has_images=bool(has_images)), image) == max(video, image)
-        for name in LARGEST
-        for case in found["families"][name]
-        for length, has_images, image, video in case["planned"]
+        for name, cases in found["families"].items()
+        for case in cases
+        for length, has_images, image, video in case.get("planned", ())
+    ]
+    by_frame = json.loads(gzip.decompress(VIDEOS.read_bytes()))["families"]
+    planned += [
+        ours == theirs for name, cases in by_frame.items() for case in cases for ours, theirs in compared(name, case)
     ]
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
         "timed": ", ".join(f"`{name}`" for name in _timed()),
         "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),
+        "unplanned": ", ".join(f"`{name}`" for name in _unplanned()),
         "planned_total": f"{sum(planned):,} of {len(planned):,} contexts and limits come to vLLM's number",
         "video_total": f"{sum(videos):,} of {len(videos):,} drawn videos are counted, or refused, as by vLLM",
         "images": "\n".join(rows),
@@ -279,6 +293,12 @@ def _images() -> dict[str, str]:
         "image_total": f"{equal:,} of {asked:,} sizes, of {len(rows)} families, come to the same number",
         "image_largest": str(largest),
     }
+
+
+def _unplanned() -> list[str]:
+    """Architectures that are read, see videos and have no largest one here."""
+    shown = [name for name, most in known_items().items() if most.get("video", 0) != 0]
+    return sorted(name for name in shown if name in ROWS and ROWS[name].towers and name not in LARGEST)
 
 
 def _items() -> dict[str, str]:

@@ -25,8 +25,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from tokenyard.models.gpus import GPUS
+from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.images.videos import FAMILIES as VIDEO_FAMILIES
-from tokenyard.models.images.videos import LARGEST
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,
@@ -174,7 +174,7 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
 }
 """Kind of rule -> fields that are drawn for it; the edge of a tile is given."""
 
-_PUBLISHED: dict[str, dict[str, Any]] = {
+PUBLISHED: dict[str, dict[str, Any]] = {
     "Gemma4ForConditionalGeneration": {"vision_config.default_output_length": 280},
     "Gemma4UnifiedForConditionalGeneration": {"vision_config.num_soft_tokens": 280},
     "KimiK25ForConditionalGeneration": {"vision_config.patch_size": 14, "vision_config.merge_kernel_size": [2, 2]},
@@ -192,7 +192,7 @@ def _path(module: str) -> str:
     return module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
 
 
-class _Asked:
+class Asked:
     """A processing class of vLLM's beside a configuration, with what stands in for the processor's file."""
 
     def __init__(self, name: str, config: Any, processor: Mapping[str, Any]) -> None:
@@ -212,16 +212,18 @@ class _Asked:
         )
         self.processor: Any = MagicMock()
         self.config = config
+        self.image = 0
+        """Embeddings of the largest image, for questions that come after."""
         self.planned: Callable[[], int] | None = None
         """What it says of the image with the most, where it says that by itself."""
-        self._made_by, self._context = made_by, context
+        self._made_by, self.context = made_by, context
         self._named = name != "DotsOCRForCausalLM"
         """That one asks for the name of the configuration's class."""
 
     @cached_property
     def info(self) -> Any:
         """The processing class; Kimi K2.5's reads a file when it is made, and is not needed."""
-        info = self._made_by(self._context)
+        info = self._made_by(self.context)
         if not self._named:
             info.get_hf_config = lambda: self.config
         info._merge_and_resolve_mm_processor_kwargs = lambda _: {}  # noqa: SLF001
@@ -238,7 +240,7 @@ class _Asked:
             return None
 
 
-def _by_size(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _by_size(asked: Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
     image_processor = SimpleNamespace(size=processor.get("size", processor))
     asked.processor = SimpleNamespace(image_processor=image_processor)
     return lambda wide, high: int(
@@ -248,29 +250,29 @@ def _by_size(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int]
     )
 
 
-def _without_arguments(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _without_arguments(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda *_: int(asked.info.get_num_image_tokens())
 
 
-def _with_its_ends(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _with_its_ends(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     vision = asked.config.vision_config
     asked.config.vision_config = {name: getattr(vision, name) for name in ("image_size", "patch_size")}
     return lambda *_: int(asked.info.get_num_image_feature_tokens())
 
 
-def _plain(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _plain(asked: Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
     asked.processor = SimpleNamespace(image_processor=SimpleNamespace(**processor))
     return lambda wide, high: int(asked.info.get_num_image_tokens(image_width=wide, image_height=high))
 
 
-def _own_processor(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _own_processor(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     processor = asked.info.get_hf_processor()
     return lambda wide, high: int(
         asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor)
     )
 
 
-def _one_more_argument(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _one_more_argument(asked: Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
     image_processor = SimpleNamespace(size=processor["size"])
     return lambda wide, high: int(
         asked.info.get_num_image_tokens(image_width=wide, image_height=high, image_processor=image_processor)
@@ -278,7 +280,7 @@ def _one_more_argument(asked: _Asked, processor: Mapping[str, Any]) -> Callable[
 
 
 def _of_transformers(module: str, class_name: str, tokens: str) -> Callable[..., Callable[[int, int], int]]:
-    def asking(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    def asking(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
         made_by = getattr(import_module(f"transformers.models.{module}"), class_name)
         length = _TOKENS_OF_A_TILE[tokens](asked.config)
         processor = SimpleNamespace(image_processor=made_by(**settings), **{tokens: length})
@@ -298,7 +300,7 @@ _TOKENS_OF_A_TILE: dict[str, Callable[[Any], int]] = {
 }
 
 
-def _llama(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _llama(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     """What Mllama4MultiModalProcessor does between the processor's answer and the placeholders."""
     import torch
     from transformers.image_utils import SizeDict
@@ -317,7 +319,7 @@ def _llama(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], i
     return count
 
 
-def _cohere(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _cohere(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     from transformers.models.cohere2_vision.image_processing_cohere2_vision import Cohere2VisionImageProcessor as Theirs
 
     tiles = SimpleNamespace(**{"min_patches": 1, "max_patches": 12, "crop_to_patches": True, **settings})
@@ -331,11 +333,11 @@ def _cohere(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], 
     )
 
 
-def _gemma4(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _gemma4(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda wide, high: int(asked.info._compute_num_soft_tokens(wide, high))  # noqa: SLF001
 
 
-def _kimi_k25(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _kimi_k25(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     """vLLM's own copy of what the checkpoint's file does."""
     from vllm.transformers_utils.processors.kimi_k25_vision_fused import navit_resize_image
 
@@ -348,7 +350,7 @@ def _kimi_k25(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int]
     )  # fmt: skip
 
 
-def _phi(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _phi(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     from vllm.transformers_utils.processors.internvl import find_closest_aspect_ratio
 
     # Its checkpoint's file has this function as InternVL's has it.
@@ -363,7 +365,7 @@ def _phi(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int
     )
 
 
-def _vl2(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _vl2(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     from vllm.transformers_utils.processors.deepseek_vl2 import DeepseekVLV2Processor
 
     config = asked.config
@@ -375,7 +377,7 @@ def _vl2(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda wide, high: int(asked.info.get_num_image_tokens(image_width=wide, image_height=high))
 
 
-def _molmo(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _molmo(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     """Only its patches are embeddings: four tokens stand at the ends, and one at the end of every row."""
     fields = SimpleNamespace(**settings)
     asked.processor = SimpleNamespace(image_processor=fields)
@@ -389,7 +391,7 @@ def _molmo(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], i
     return count
 
 
-def _molmo2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _molmo2(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     rows = ("image_use_col_tokens", "use_single_crop_col_tokens")
     fields = SimpleNamespace(**{name: value for name, value in settings.items() if name not in rows})
     processor = SimpleNamespace(image_processor=fields, **{name: settings.get(name) for name in rows})
@@ -399,7 +401,7 @@ def _molmo2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], 
     )
 
 
-def _step3(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _step3(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     """Only patches are embeddings; the budget has the tokens around them as well."""
     processor = asked.info.get_image_processor()
     asked.planned = lambda: int(asked.info.get_mm_max_tokens_per_item(1, {"image": 1})["image"])
@@ -411,7 +413,7 @@ def _step3(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return count
 
 
-def _lfm2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _lfm2(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     import torch
     from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor as Theirs
 
@@ -436,7 +438,7 @@ def _lfm2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], in
     return count
 
 
-def _ovis25(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _ovis25(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     """What its processor does to an image, without the pixels; all that stands in the prompt is an embedding."""
     from vllm.transformers_utils.processors import ovis2_5
 
@@ -461,13 +463,13 @@ def _ovis25(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return count
 
 
-def _nemotron(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _nemotron(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     module: Any = import_module("vllm.model_executor.models.nemotron_vl")
     module.cached_image_processor_from_config = lambda *_, **__: SimpleNamespace(**settings)
     return _own_processor(asked, settings)
 
 
-def _minicpm46(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _minicpm46(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
     from vllm.multimodal.parse import ImageSize
 
@@ -480,7 +482,7 @@ def _minicpm46(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int
     return count
 
 
-def _nano(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _nano(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     from vllm.transformers_utils.processors.nano_nemotron_vl import BaseNanoNemotronVLProcessor as Theirs
 
     made = type("Processor", (Theirs,), dict.fromkeys(Theirs.__abstractmethods__))
@@ -493,7 +495,7 @@ def _nano(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     )
 
 
-def _minimax(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _minimax(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     from vllm.transformers_utils.processors.minimax_m3 import MiniMaxM3VLImageProcessor as Theirs
 
     names = (
@@ -523,7 +525,7 @@ class _Picture:
         return _Picture(box[2] - box[0], box[3] - box[1])
 
 
-def _ovis(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _ovis(asked: Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
     """What its processor does to an image; all that stands in the prompt is an embedding."""
     import torch
     from vllm.transformers_utils.processors.ovis import OvisProcessor as Theirs
@@ -549,14 +551,14 @@ def _ovis(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], in
     return lambda wide, high: len(Theirs.preprocess_image(processor, _Picture(wide, high), **limits)[1])
 
 
-def _named_count(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+def _named_count(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda *_: int(asked.info.get_max_tokens_per_item(1, {"image": 1})["image"])
 
 
 def _of_config(field: str) -> Callable[..., Callable[[int, int], int]]:
     """Where vLLM takes the processor's number, which the processor takes of this field for any image."""
 
-    def asking(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    def asking(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
         processor = SimpleNamespace(image_seq_length=getattr(asked.config, field), image_processor=MagicMock())
         asked.info.get_num_crops = lambda **_: 0
         return lambda wide, high: int(
@@ -693,7 +695,7 @@ def _videos(name: str, number: int, config: Any) -> dict[str, Any]:
     """Widths, heights and frames with the embeddings that vLLM counts, None where it refuses the video."""
     least, most = VIDEO_LIMITS[number % len(VIDEO_LIMITS)]
     size = {"shortest_edge": least, "longest_edge": most}
-    asked = _Asked(name, config, {})
+    asked = Asked(name, config, {})
     # Its kind is looked at, and its size is read; transformers makes none where there is no torchvision.
     kind: Any = type("VideoProcessor", (), {"size": size})
     module: Any = import_module("vllm.model_executor.models.qwen3_vl")
@@ -713,10 +715,12 @@ def _videos(name: str, number: int, config: Any) -> dict[str, Any]:
     return {"processor": {"size": size}, "videos": found}
 
 
+BY_IMAGE = tuple(name for name, rule in LARGEST.items() if not rule.by_frame and not name.startswith("Gemma4"))
+"""Families whose largest video is asked for here; record_largest_videos.py asks the others."""
 LENGTHS = (2048, 4096, 20_000, 32_768, 131_072, 262_144)
 
 
-def _planned(asked: _Asked) -> list[list[int]]:
+def _planned(asked: Asked) -> list[list[int]]:
     """Longest context, whether images are allowed, and the largest image and video that an encoder is planned for."""
     kind: Any = type(
         "VideoProcessor", (), {"size": {"shortest_edge": 4096, "longest_edge": 25_165_824}, "temporal_patch_size": 2}
@@ -767,7 +771,8 @@ def main() -> int:
     return 0
 
 
-def _set(raw: dict[str, Any], fields: Mapping[str, Any]) -> None:
+def set_fields(raw: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    """Put fields into a configuration by their path, ``section.field``."""
     for path, value in fields.items():
         *sections, field = path.split(".")
         section = raw
@@ -781,15 +786,15 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
 
     rule, asking, processor = FAMILIES[name]
     raw, settings = deepcopy(dict(default)), deepcopy(processor)
-    _set(raw, _PUBLISHED.get(name, {}))
+    set_fields(raw, PUBLISHED.get(name, {}))
     edge = (raw.get("vision_config") or {}).get("image_size")
     tile = edge if isinstance(edge, int) else 448
     if number:
         drawn, others = CHANGES.get(rule, _none)(Random(f"{name} {number} fields"), tile)
         settings |= others
-        _set(raw, drawn)
+        set_fields(raw, drawn)
     config = config_class(name)(**{key: deepcopy(value) for key, value in raw.items() if key != "architectures"})
-    asked = _Asked(name, config, settings)
+    asked = Asked(name, config, settings)
     count = asking(asked, settings)
     found: list[list[int | None]] = []
     for wide, high in images(name, number, tile):
@@ -804,7 +809,7 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
         "processor": settings,
         "images": found,
         "largest": asked.largest(count),
-        **({"planned": _planned(asked)} if name in LARGEST else {}),
+        **({"planned": _planned(asked)} if name in BY_IMAGE else {}),
     }
 
 

@@ -12,7 +12,7 @@ from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.layer_caches import LayerCache
-from tokenyard.models.images.videos import LARGEST
+from tokenyard.models.images.largest import LARGEST
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency

@@ -16,7 +16,7 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
-from tokenyard.models.images.videos import LARGEST
+from tokenyard.models.images.largest import LARGEST, Frames
 from tokenyard.models.inputs import picture_kind
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.encoders import timed_encoder
@@ -156,7 +156,8 @@ def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: in
     largest = {pictures: image} if allowed[pictures] else {}
     video = LARGEST.get(model.architecture)
     if video is not None and allowed["video"]:
-        largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]))
+        frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames) for each in seeing)
+        largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]), frames=frames)
     return {kind: tokens for kind, tokens in largest.items() if tokens}
 
 

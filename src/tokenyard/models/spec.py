@@ -33,6 +33,10 @@ class EncoderSpec:
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     planned_tokens_per_item: int = 0
     """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
+    planned_tokens_per_frame: int = 0
+    """Embeddings of a frame of the video that it takes for the largest, where they are not a picture's."""
+    planned_frames: int = 0
+    """Frames that such a video has at most; 0: as many as the context has room for."""
     kept_parameters: int = 0
     """Those of them that are loaded even where nothing may come in: what joins a tower to the decoder (Bee)."""
     hidden_size: int = 0
@@ -57,6 +61,8 @@ class EncoderSpec:
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
+        require_int("planned_tokens_per_frame", self.planned_tokens_per_frame, 0)
+        require_int("planned_frames", self.planned_frames, 0)
         require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
         require_int("num_layers", self.num_layers, 0, MAX_COUNT)
         require_int("vectors_per_embedding", self.vectors_per_embedding, 1, MAX_COUNT)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tokenyard.core.config import require_int
-from tokenyard.errors import ConfigError
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.rules import MAX_EDGE
-from tokenyard.models.images.table import image_rule
+from tokenyard.models.images.table import image_rule, object_beside
 
 
 def image_tokens(model: str, width: int, height: int) -> int:
@@ -26,17 +22,3 @@ def image_tokens(model: str, width: int, height: int) -> int:
     found = config_called(model)
     where, config = found.where, found.raw
     return image_rule(config, object_beside(Path(where), "preprocessor_config.json")).num_tokens(width, height)
-
-
-def object_beside(file: Path, name: str) -> Mapping[str, Any]:
-    """What a file of this name beside a ``config.json`` holds; nothing where there is none."""
-    beside = file.with_name(name)
-    if not file.is_file() or not beside.is_file():
-        return {}
-    try:
-        found = json.loads(beside.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError("model", str(beside), f"cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError("model", str(beside), "give an object, as a checkpoint has there")
-    return found

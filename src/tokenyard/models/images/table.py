@@ -7,10 +7,11 @@ reads it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -42,7 +43,6 @@ from tokenyard.models.images.rules import (
     UnpaddedTiles,
 )
 from tokenyard.models.reading.parts import class_defaults
-from tokenyard.models.spec import EncoderSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The files' fields.
@@ -97,6 +97,20 @@ class ImageFields:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 40:
             raise ConfigError(name, value, "give a whole number above 0: tokens of an image follow from it")
         return value
+
+
+def object_beside(file: Path, name: str) -> Mapping[str, Any]:
+    """What a file of this name beside a ``config.json`` holds; nothing where there is none."""
+    beside = file.with_name(name)
+    if not file.is_file() or not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError("model", str(beside), f"cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError("model", str(beside), "give an object, as a checkpoint has there")
+    return found
 
 
 Maker = Callable[[ImageFields], ImageRule]
@@ -540,19 +554,3 @@ def image_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = 
     if architecture not in RULES:
         raise ConfigError("model", architecture, "no rule is known for its images: give their tokens instead")
     return RULES[architecture](ImageFields(config, processor or {}))
-
-
-def with_images(
-    encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any]
-) -> tuple[EncoderSpec, ...]:
-    """The encoders, of which the first that sees has the largest image by the rule; as they are where none is known."""
-    seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
-    if seeing is None or architecture not in RULES:
-        return encoders
-    try:
-        rule = RULES[architecture](ImageFields(raw, {}))
-        most, planned = rule.bound, rule.planned
-    except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
-        return encoders
-    of_rule = replace(encoders[seeing], max_tokens_per_item=most, planned_tokens_per_item=planned)
-    return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])

@@ -14,9 +14,8 @@ from typing import Any
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.hub_names import config_called
-from tokenyard.models.images.asking import object_beside
 from tokenyard.models.images.rules import MAX_EDGE, BoundedArea
-from tokenyard.models.images.table import ImageFields
+from tokenyard.models.images.table import ImageFields, object_beside
 from tokenyard.quick_dataclass import dataclass
 
 MAX_FRAMES = 1 << 20
@@ -82,51 +81,3 @@ def video_tokens(model: str, width: int, height: int, frames: int) -> int:
     where, config = found.where, found.raw
     beside = object_beside(Path(where), "video_preprocessor_config.json")
     return video_rule(config, beside).num_tokens(width, height, frames)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The video that vLLM takes for the largest: where a model reads videos, the encoder's budget and cache are as large as
-# one, unless a line forbids them. A layer of its frames is as large as the largest image.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LargestVideo:
-    """How much of the longest context its frames fill."""
-
-    layers: int = 0
-    """Most layers of embeddings; 0: as many as there is room for."""
-    beside_image: bool = False
-    """Room for an image is left, where the line allows one."""
-    fills: bool = False
-    """It is as long as the context."""
-    tokens: int = 0
-    """It has so many, whatever the image: two frames of the area that a whole video may have."""
-
-    def num_tokens(self, image: int, length: int, *, has_images: bool) -> int:
-        """Its embeddings, beside a largest ``image`` of so many and a longest context of ``length`` tokens."""
-        if self.fills or self.tokens:
-            return self.tokens or length
-        room = length - image if self.beside_image and has_images else length
-        layers = max(room // image, 1) if image else 0
-        return image * (min(layers, self.layers) if self.layers else layers)
-
-
-LARGEST: dict[str, LargestVideo] = {
-    **dict.fromkeys(
-        (
-            "Exaone4_5_ForConditionalGeneration", "OpenPanguVLForConditionalGeneration",
-            "Qwen2VLForConditionalGeneration", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel",
-            "Qwen2_5_VLForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
-        ), LargestVideo(layers=7),
-    ),
-    "Ernie4_5_VLMoeForConditionalGeneration": LargestVideo(beside_image=True),
-    **dict.fromkeys(
-        (
-            "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
-            "NemotronH_Super_Omni_Reasoning_V3",
-        ), LargestVideo(fills=True),
-    ),
-    **dict.fromkeys(_WHOLE, LargestVideo(tokens=25_165_824 // 2 // (32 * 32))),
-}  # fmt: skip
-"""By architecture; vLLM was asked (``scripts/record_image_tokens.py``). Of others that read videos their processors'
-files would have to be there."""

@@ -19,7 +19,7 @@ from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
-from tokenyard.models.images.table import with_images
+from tokenyard.models.images.largest import with_images
 from tokenyard.models.reading.by_matrix import blended
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
@@ -184,7 +184,7 @@ def _read(
             head_weights=head,
             other_parameters=stack.other_parameters,
             embedding_parameters=stack.embedding_parameters,
-            encoders=with_images(_stored(stack.encoders, reading), reading.architecture, raw),
+            encoders=with_images(_stored(stack.encoders, reading), reading.architecture, raw, where),
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,

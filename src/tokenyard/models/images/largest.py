@@ -1,0 +1,219 @@
+"""The largest picture and the largest video that vLLM plans an encoder's budget, cache and memory for.
+
+Where a model reads videos, budget and cache are as large as one, unless a line forbids them. Its frames are as large as
+the largest picture, or have a number of embeddings of their own; how many there are follows from the longest context.
+vLLM was asked: ``scripts/record_image_tokens.py``, ``scripts/record_largest_videos.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenyard.errors import ConfigError
+from tokenyard.models.images.crops import Slices, StretchedArea
+from tokenyard.models.images.rules import ImageRule, NearestTiles
+from tokenyard.models.images.table import RULES, ImageFields, object_beside
+from tokenyard.models.spec import EncoderSpec
+from tokenyard.quick_dataclass import dataclass
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How many frames there are.
+
+
+class Frames(NamedTuple):
+    """Frames of the largest video, where they have a number of embeddings of their own."""
+
+    tokens: int = 0
+    """Embeddings of each; 0: it is a picture's, or the model reads no videos."""
+    most: int = 0
+    """0: as many as there is room for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestVideo:
+    """How much of the longest context its frames fill."""
+
+    layers: int = 0
+    """Most layers of embeddings; 0: as many as there is room for."""
+    beside_image: bool = False
+    """Room for an image is left, where the line allows one."""
+    fills: bool = False
+    """It is as long as the context."""
+    tokens: int = 0
+    """It has so many, whatever the image and the context."""
+    by_frame: bool = False
+    """A frame has a number of its own; where it has none the model reads no videos."""
+    counted: int = 1
+    """Times its embeddings that vLLM counts for a frame, and for an image, when it shares out the context."""
+    behind: int = 0
+    """Embeddings behind the frames, which have to fit the context as well."""
+    ends: int = 0
+    """Embeddings around the frames, which do not."""
+
+    def num_tokens(self, image: int, length: int, *, has_images: bool, frames: Frames | None = None) -> int:
+        """Its embeddings, beside a largest ``image`` of so many and a longest context of ``length`` tokens.
+
+        ``frames``: those that have a number of their own.
+        """
+        if self.fills or self.tokens:
+            return self.tokens or length
+        each, most = frames or Frames() if self.by_frame else (image, self.layers)
+        if not each:
+            return 0
+        of_image = self.counted * each if self.counted > 1 else image
+        room = length - self.behind - (of_image if self.beside_image and has_images else 0)
+        layers = max(room // (self.counted * each), 1)
+        return each * (min(layers, most) if most else layers) + self.behind + self.ends
+
+
+_WHOLE = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+)  # fmt: skip
+_FRAMES_OF_GEMMA = 32
+_A_FRAME_OF_GEMMA = 70 + 2 + 6
+"""Embeddings, and the tokens around them, which vLLM counts."""
+LARGEST: dict[str, LargestVideo] = {
+    **dict.fromkeys(
+        (
+            "Exaone4_5_ForConditionalGeneration", "OpenPanguVLForConditionalGeneration",
+            "Qwen2VLForConditionalGeneration", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel",
+            "Qwen2_5_VLForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+        ), LargestVideo(layers=7),
+    ),
+    "Ernie4_5_VLMoeForConditionalGeneration": LargestVideo(beside_image=True),
+    **dict.fromkeys(
+        (
+            "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
+            "NemotronH_Super_Omni_Reasoning_V3",
+        ), LargestVideo(fills=True),
+    ),
+    **dict.fromkeys(_WHOLE, LargestVideo(tokens=25_165_824 // 2 // (32 * 32))),
+    **dict.fromkeys(
+        ("Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
+        LargestVideo(tokens=_FRAMES_OF_GEMMA * _A_FRAME_OF_GEMMA),
+    ),
+    **dict.fromkeys(
+        ("InternVLChatModel", "InternVLForConditionalGeneration", "InternS1ForConditionalGeneration"),
+        LargestVideo(by_frame=True, beside_image=True),
+    ),
+    "LlavaOnevisionForConditionalGeneration": LargestVideo(by_frame=True, behind=1),
+    **dict.fromkeys(
+        ("MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration"),
+        LargestVideo(by_frame=True, beside_image=True),
+    ),
+    **dict.fromkeys(
+        ("Ovis2_5", "Ovis2_6ForCausalLM", "Ovis2_6_MoeForCausalLM"),
+        LargestVideo(by_frame=True, beside_image=True, counted=4, ends=2),
+    ),
+    "Molmo2ForConditionalGeneration": LargestVideo(by_frame=True),
+}  # fmt: skip
+"""By architecture. Of others that read videos a checkpoint's own processor would have to be there."""
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How large a frame is, where it has a number of its own.
+
+_SHOWS_VIDEOS = ("qwen2", "qwen3", "qwen3_moe", "gpt_oss")
+"""Decoders of InternVL whose tokenizers have a word for them."""
+
+
+_FEW = 16
+"""Frames at most, by vLLM's code for LLaVA-OneVision and MiniCPM-V."""
+
+
+def _tile(_fields: ImageFields, rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+    """A frame is one tile."""
+    return Frames(rule.tokens if isinstance(rule, NearestTiles) else 0)
+
+
+def _tile_if_shown(fields: ImageFields, rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+    decoder = fields.value("llm_config.model_type", fields.value("text_config.model_type"))
+    return _tile(fields, rule, video) if decoder in _SHOWS_VIDEOS else Frames()
+
+
+def _pooled(fields: ImageFields, _rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+    """Of every so many embeddings along an edge, one."""
+    grid = fields.count("vision_config.image_size") // fields.count("vision_config.patch_size")
+    return Frames((-(-grid // fields.count("spatial_pool_stride", 2))) ** 2, _FEW)
+
+
+def _sliced(_fields: ImageFields, rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+    """A frame has as many slices as its processor allows, and is made for that: so many times as high as wide."""
+    if not isinstance(rule, Slices):
+        return Frames()
+    slices = ImageFields({}, video).limit("max_slice_nums", 9)
+    return Frames(replace(rule, most=slices).num_tokens(rule.planned_edge, rule.planned_edge * slices), _FEW)
+
+
+def _stretched(_fields: ImageFields, rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+    return Frames(rule.planned - rule.ends if isinstance(rule, StretchedArea) else 0)
+
+
+def _pooled_whole(_fields: ImageFields, _rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+    """The whole frame, pooled, with its ends; how many frames there may be only the file says."""
+    if "num_frames" not in video:
+        return Frames()
+    fields = ImageFields({}, video)
+    high, wide = fields.given("pooling_size", [3, 3])
+    patch, size = fields.limit("patch_size", 14), (fields.limit("size.height", 378), fields.limit("size.width", 378))
+    rows, columns = -(-(size[0] // patch) // int(high)), -(-(size[1] // patch) // int(wide))
+    ends_rows = bool(fields.given("video_use_col_tokens", False))
+    return Frames(2 + rows * (columns + ends_rows), fields.limit("num_frames", 0))
+
+
+_FRAMES: dict[str, Callable[[ImageFields, ImageRule, Mapping[str, Any]], Frames]] = {
+    "InternVLChatModel": _tile_if_shown,
+    "InternVLForConditionalGeneration": _tile,
+    "InternS1ForConditionalGeneration": _tile,
+    "LlavaOnevisionForConditionalGeneration": _pooled,
+    "MiniCPMV4_6ForConditionalGeneration": _sliced,
+    "MiniCPMV4_7ForConditionalGeneration": _sliced,
+    "Molmo2ForConditionalGeneration": _pooled_whole,
+    "Ovis2_5": _stretched,
+    "Ovis2_6ForCausalLM": _stretched,
+    "Ovis2_6_MoeForCausalLM": _stretched,
+}
+
+
+def frames_of(config: Mapping[str, Any], processor: Mapping[str, Any], video: Mapping[str, Any]) -> Frames:
+    """Frames of the largest video of a ``config.json``, with what the files of its processors hold."""
+    architecture = config["architectures"][0]
+    if architecture not in _FRAMES:
+        return Frames()
+    fields = ImageFields(config, processor)
+    return _FRAMES[architecture](fields, RULES[architecture](fields), video)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an encoder is told of both.
+
+
+def with_images(
+    encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any], where: str
+) -> tuple[EncoderSpec, ...]:
+    """The encoders, of which the first that sees has the largest image by the rule; as they are where none is known.
+
+    Files of processors beside the ``config.json`` at ``where`` count. Raises ConfigError where one cannot be read.
+    """
+    seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
+    if seeing is None or architecture not in RULES:
+        return encoders
+    names = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+    processor, around, video = (object_beside(Path(where), name) for name in names)
+    try:
+        rule = RULES[architecture](ImageFields(raw, processor))
+        most, planned = rule.bound, rule.planned
+        frames = frames_of({**raw, "architectures": [architecture]}, processor, {**around, **video})
+    except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
+        return encoders
+    of_rule = replace(
+        encoders[seeing],
+        max_tokens_per_item=most,
+        planned_tokens_per_item=planned,
+        planned_tokens_per_frame=frames.tokens,
+        planned_frames=frames.most,
+    )
+    return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])

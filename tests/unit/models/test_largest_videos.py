@@ -1,0 +1,79 @@
+"""The largest video that an encoder is planned for is vLLM's, where its frames have embeddings of their own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.planner_answers import recorded
+
+from planner.largest import compared
+from tokenyard.deploy.kv_memory import largest_item
+from tokenyard.errors import ConfigError
+from tokenyard.models.images.largest import LARGEST, with_images
+from tokenyard.models.reading.read import model_from_config, read_model_file
+from tokenyard.models.spec import ModelSpec
+
+FAMILIES = recorded(Path(__file__).with_name("largest_videos.json.gz"))["families"]
+BY_IMAGE = recorded(Path(__file__).with_name("image_tokens.json.gz"))["families"]
+BUILT = recorded(Path(__file__).with_name("registry.json.gz"))["architectures"]
+
+
+def _config(name: str) -> dict[str, object]:
+    (cases,) = (each["cases"] for each in BUILT if each["architecture"] == name)
+    return dict(cases[0]["config"])
+
+
+def _read(name: str) -> ModelSpec:
+    return model_from_config(_config(name), name=name, where="config.json")
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_videos_are_as_large_as_vllms(name: str) -> None:
+    pairs = [pair for case in FAMILIES[name] for pair in compared(name, case)]
+    assert [ours for ours, _ in pairs] == [theirs for _, theirs in pairs]
+    assert len(pairs) >= 60
+
+
+def test_vllm_was_asked_about_every_family() -> None:
+    asked = {name for name, cases in BY_IMAGE.items() if "planned" in cases[0]}
+    assert set(LARGEST) == asked | set(FAMILIES)
+    assert not asked & set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"Molmo2ForConditionalGeneration"}))
+def test_a_model_that_is_read_plans_for_it(name: str) -> None:
+    """As a deployment without a file of a processor does; a line that forbids images leaves the context to videos."""
+    model = replace(_read(name), max_model_len=131_072)
+    image = max(each.planned_tokens_per_item for each in model.encoders)
+    planned = {(length, images): theirs for length, images, theirs in FAMILIES[name][0]["planned"]}
+    assert largest_item(model, None, 131_072) == max(image, planned[131_072, 1])
+    assert largest_item(model, '{"image": 0}', 131_072) == planned[131_072, 0]
+    assert largest_item(model, '{"video": 0}', 131_072) == image
+
+
+def test_a_decoder_without_a_word_for_videos_reads_none() -> None:
+    raw = _config("InternVLChatModel")
+    other = {**raw, "llm_config": {**raw["llm_config"], "model_type": "internlm2"}}  # type: ignore[dict-item]
+    encoders = _read("InternVLChatModel").encoders
+    shown, silent = (with_images(encoders, "InternVLChatModel", each, "config.json") for each in (raw, other))
+    assert [each.planned_tokens_per_frame for each in shown if each.kind == "vision"] == [256]
+    assert [each.planned_tokens_per_frame for each in silent if each.kind == "vision"] == [0]
+
+
+def test_files_of_processors_beside_the_config_count(tmp_path: Path) -> None:
+    """Only Molmo 2's file says how many frames a video has."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(_config("Molmo2ForConditionalGeneration")))
+    without = read_model_file(file)
+    image = max(each.planned_tokens_per_item for each in without.encoders)
+    assert largest_item(without, None, 32_768) == image
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps({"num_frames": 64}))
+    assert largest_item(read_model_file(file), None, 32_768) == 64 * (2 + 9 * 9)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"max_crops": 24}))
+    assert max(each.planned_tokens_per_item for each in read_model_file(file).encoders) > image
+    (tmp_path / "preprocessor_config.json").write_text("[")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_model_file(file)
