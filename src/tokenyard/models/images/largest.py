@@ -71,7 +71,9 @@ class LargestVideo:
 
 _WHOLE = (
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "Cosmos3ForConditionalGeneration",
+    "InternS1ProForConditionalGeneration", "InternS2PreviewForConditionalGeneration",
+    "InternS2MobiusForConditionalGeneration",
 )  # fmt: skip
 _FRAMES_OF_GEMMA = 32
 _A_FRAME_OF_GEMMA = 70 + 2 + 6
