@@ -19,9 +19,10 @@ CHECKED := src tests scripts benchmarks conformance docs/reading
 # Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
 # one process.
 PARALLEL ?= -n auto --dist worksteal
-# Two browsers, each with the tests of whole files, which share servers and traces. What fails beside others is asked once
-# more alone: a page on a busy machine may be slower than a test expects. Both answers are printed.
-BROWSERS ?= -n 2 --dist loadfile
+# Three browsers, each with the tests of whole files, which share servers and traces; two leave a part of two cores idle.
+# What fails beside others is asked once more alone: a page on a busy machine may be slower than a test expects. Both
+# answers are printed.
+BROWSERS ?= -n 3 --dist loadfile
 
 # Whatever the shell says: hundreds of processes that tests start would each compile every module again.
 test check coverage: export PYTHONDONTWRITEBYTECODE :=
