@@ -90,13 +90,14 @@ def test_both_cores_make_the_same_trace(copy: Path) -> None:
     assert traces[0] == traces[1]
 
 
+SUITES = ("parity/test_golden.py", "property/test_scheduler_machine.py", "property/test_leaps.py")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "tests", ["parity/test_golden.py", "property/test_scheduler_machine.py", "property/test_leaps.py"]
-)
-def test_the_compiled_core_passes(copy: Path, tests: str) -> None:
+def test_the_compiled_core_passes(copy: Path) -> None:
     """vLLM's recorded decisions, and random calls with invariants after each, a few where not all are asked for."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(REPO / "tests" / tests)]
+    suites = [str(REPO / "tests" / each) for each in SUITES]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *suites]
     variables = {**os.environ, "PYTHONPATH": str(copy), "TOKENYARD_INTERPRETED": "0"}
     variables["TOKENYARD_EXAMPLES"] = "all" if examples(ALL) == ALL else "few"
     done = subprocess.run(command, cwd=REPO, env=variables, capture_output=True, text=True, check=False)
