@@ -1,4 +1,4 @@
-"""``tokenyard accuracy``: measured points and runs in, what we would have said of them, and how far off it is."""
+"""``tokenyard accuracy``: measured points and runs in, what is predicted for them, and how far off that is."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def execute(flags: WhatIfCommand) -> int:
     with errors().status("reading the trace"):
         run, recorded = read_recorded(flags.trace, GivenDeployment(flags.recorded, flags.recorded_gpu))
     every = chain.from_iterable
-    asked = variants_of(  # mistakes are said before anything is replayed
+    asked = variants_of(  # mistakes raise before anything is replayed
         run,
         recorded,
         changes=list(every(flags.changes)),

@@ -252,7 +252,7 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
 
 
 def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
-    """With what is to be said of GPUs that the text gives and the flags do not use, or need beside them."""
+    """With notes about GPUs that the text gives and the flags do not use, or need beside them."""
     needed = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
     if int(gpus.value) == needed:
         return pasted
@@ -413,7 +413,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def _is_replaced(found: HeaderNote, said: Collection[str]) -> bool:
-    """Whether what a text says beside flags counts no more, since it is among the settings that are ``said``."""
+    """Whether what a text holds beside flags counts no more, since it is among the settings that are ``said``."""
     return found.name.replace("-", "_") in said or (found == NO_GPU and "gpu" in said)
 
 

@@ -127,7 +127,7 @@ def measured_encoder(
 ) -> tuple[EncoderSpec, int] | None:
     """The encoder that vLLM has compute when it measures memory, and how many embeddings at once.
 
-    ``length``: tokens of the longest request. None where nothing is known of it, nothing may come in, or vLLM is told
+    ``length``: tokens of the longest request. None where nothing is known of it, nothing may come in, or vLLM is set
     to leave it out (``--skip-mm-profiling``).
     """
     allowed = flags.hardware.limit_mm_per_prompt

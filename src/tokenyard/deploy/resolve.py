@@ -1,4 +1,4 @@
-"""What nothing said, resolved: the model, limits by GPU and version, the size of the pool."""
+"""Settings that were not given, resolved: the model, limits by GPU and version, the size of the pool."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was not said, settled: limits by GPU and version, the length of the model, the size of the pool.
+# Settings that were not given, resolved: limits by GPU and version, the length of the model, the size of the pool.
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""

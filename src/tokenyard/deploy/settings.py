@@ -65,7 +65,7 @@ class Marker:
 OFF_UNLESS_NAMED = Marker("OFF_UNLESS_NAMED")
 """A switch that a command line turns on by its name; there is no ``--no-`` form."""
 NO_SETTING = Marker("NO_SETTING")
-"""A field that keeps what was said, and that is never given by itself."""
+"""A field that keeps what the user gave, and that is never given by itself."""
 
 Switch = Annotated[bool, OFF_UNLESS_NAMED]
 """Off unless named."""
@@ -310,7 +310,7 @@ class TraceSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSettings:
-    """Everything that the user says of a deployment; what is not said is a default, or settled later."""
+    """Every setting of a deployment that the user may give; the others have defaults, or are resolved later."""
 
     launch: LaunchSettings = field(default_factory=LaunchSettings)
     hardware: HardwareSettings = field(default_factory=HardwareSettings)

@@ -158,7 +158,7 @@ class ResolvedDeployment:
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
-        """What was not said, and what was taken for it."""
+        """Settings that were not given, and the values that were taken for them."""
         return tuple(self.header.assumed)
 
     @property
@@ -188,7 +188,7 @@ class ReplaySpec:
     start: TraceStart
     """The trace's first record."""
     settled: ResolvedSettings
-    """Settings, with what was not said settled."""
+    """Settings, with those that were not given resolved."""
     router: RouterMaker
     """The one that the settings name."""
     deployment: Header
@@ -422,7 +422,7 @@ def _kv_transfer(flags: TransferSettings, settled: ResolvedSettings) -> KVTransf
 def _check_transfer(
     kv_transfer: KVTransfer, flags: TransferSettings, cache: CacheConfig, latency: LatencyModel
 ) -> None:
-    """Whatever is wrong with it shall be said before the workload is read."""
+    """Raise ConfigError for a transfer that cannot be made, before the workload is read."""
     try:
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:

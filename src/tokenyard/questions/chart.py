@@ -49,7 +49,7 @@ class Chart:
         self._parts.append(_text(_WIDTH - _RIGHT + 28, y + 4, said))
 
     def dot(self, x: float, y: float, colour: str, said: str = "") -> None:
-        """Draw one; ``said`` is told where it is pointed at."""
+        """Draw one; ``said`` is its tooltip."""
         at = self._at(x, y)
         told = f"<title>{escape(said)}</title>" if said else ""
         self._parts.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" fill="{colour}">{told}</circle>')

@@ -37,7 +37,7 @@ class Recording:
         self.path = Path(trace)
         """Where its trace is."""
         self.recorded = recorded
-        """What it was recorded on, where the user has said."""
+        """What it was recorded on, where the user gave that."""
         find_ranks(self.path)
 
     def __fspath__(self) -> str:

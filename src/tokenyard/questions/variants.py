@@ -262,7 +262,7 @@ def split_words(run: Scenario, settings: Settings, shape: Shape) -> tuple[list[s
 # ---------------------------------------------------------------------------------------------------------------------
 # Variants of a recorded run: settings by name, a line of ``vllm serve``, another GPU.
 #
-# What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is said by
+# What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is decided by
 # :mod:`tokenyard.questions.recorded.variants`.
 
 _NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_target", "latency")
@@ -374,7 +374,7 @@ def _of_a_deployment() -> frozenset[str]:
 
 
 def _words(name: str, value: Setting) -> list[str]:
-    """By which ``vllm serve`` is told."""
+    """The flag of ``vllm serve`` that sets it."""
     if name in _NO_FLAGS:
         return []
     return flag_words(name, (hub_id(str(value)) or value) if name == "model" else value)

@@ -100,7 +100,7 @@ def variants_of(
 
 
 def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> list[Variant]:
-    """The variants of a change, each by its name where that is said."""
+    """The variants of a change, each by its name where one is given."""
     if not isinstance(change, Mapping) or not change or not all(isinstance(each, _NAMED) for each in change.values()):
         return _of(run, recorded, change)
     found = {name: _of(run, recorded, each) for name, each in change.items()}

@@ -444,7 +444,7 @@ class AsyncLLM:
             self._die(_death_by(news.error))
 
     def _die(self, death: EngineDeadError) -> None:
-        """The first death counts; all who waits is told."""
+        """The first failure counts; every caller that waits gets it."""
         self._death = self._death or death
         for generation in self.processor.generations():
             self.processor.fail(generation, _again(self._death))

@@ -86,7 +86,7 @@ class DaemonPool:
 # structured_output=compiler.compile(json={"type": "object", ...}))
 
 MAX_GRAMMAR_BYTES = 64 * 2**10
-"""Longest text of a grammar, unless said otherwise: it is compiled within seconds."""
+"""Longest text of a grammar, by default: it is compiled within seconds."""
 _THREADS = 2
 _TRIED = 16
 """First tokens, about, that a grammar is tried with when it is compiled."""

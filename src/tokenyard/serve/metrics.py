@@ -25,7 +25,7 @@ from tokenyard.serve.recorded_surface import MetricFamily, surface_of
 from tokenyard.trace.facts import held_by_reason
 
 _LONGEST = 131_072
-"""Tokens of the longest request, where it is not said."""
+"""Tokens of the longest request, where that is not given."""
 _MOST_WORDS = 64
 """Series of a policy's own words; what it says beyond them is counted as ``other``."""
 _INFO = "vllm:cache_config_info"

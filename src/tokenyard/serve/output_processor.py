@@ -174,14 +174,14 @@ class Sample:
             self._text, self.stop_reason = found
             self.finish_reason = str(FinishReason.STOP)
 
-    # ---- what others are told
+    # ---- what goes out to callers
 
     def whole(self) -> CompletionOutput:
         """All of it; of an unfinished answer, without what may begin a stop string."""
         return self._output(self._text[: self._num_certain], 0)
 
     def news(self) -> CompletionOutput | None:
-        """What the client was not told yet; None if that is nothing."""
+        """The output that was not sent yet; None if there is none."""
         told, told_tokens = self._num_told_chars, self._num_told_tokens
         certain = self._num_certain if self._held_back else len(self._text)
         ended, self._num_told_tokens = self.finish_reason is not None, len(self._token_ids)
@@ -287,7 +287,7 @@ class Generation:
         self.error: BaseException | None = None
         """Why there are no more outputs, where neither the client nor the parameters ended them."""
         self.told: Callable[[], None] | None = None
-        """Called when there is something that its caller was not told yet; None: no caller waits for it."""
+        """Called when there is an output that its caller has not got yet; None: no caller waits for it."""
         self._kind = params.output_kind
         self.tells_all = params.output_kind is not _AT_END
         """Its caller is notified of what every step brings; else when it has ended."""
@@ -324,7 +324,7 @@ class Generation:
 
     @property
     def is_finished(self) -> bool:
-        """No more outputs follow what can be told now."""
+        """No more outputs follow what can be sent now."""
         if self.error is None:
             for sample in self.samples:  # asked for every token: all() costs thrice as much
                 if sample.finish_reason is None:
@@ -396,7 +396,7 @@ class Changes(NamedTuple):
     generations: list[Generation]
     """Those whose callers are to be notified, once for each of its samples."""
     to_abort: list[str]
-    """Requests that have ended by a stop string: the scheduler has to be told."""
+    """Requests that have ended by a stop string: the scheduler has to abort them."""
 
 
 class OutputProcessor:

@@ -65,7 +65,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
     class GenerationTag(Extension):
-        """``{% generation %}`` marks what a model said, for training; here its content is all that counts."""
+        """``{% generation %}`` marks a model's text, for training; here its content is all that counts."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 

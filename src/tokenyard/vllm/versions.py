@@ -127,7 +127,7 @@ def waits_for_its_round(scheduler: Any, request: Any) -> bool:
 def data_parallel_rank(vllm_config: Any) -> int | None:
     """Number of this engine among those that share the traffic; None if it is the only one, as far as it knows.
 
-    Engines of dense models are told that they are alone, but keep their number: the first of them, 0, cannot tell.
+    Engines of dense models are configured as single engines, but keep their number: the first of them, 0, cannot tell.
     """
     parallel = vllm_config.parallel_config
     rank = int(parallel.data_parallel_index)

@@ -272,7 +272,7 @@ class Session:
 
     @property
     def text(self) -> Text:
-        """All that was said so far, the last answer included: the prefix of a session that goes on from here."""
+        """All tokens so far, the last answer included: the prefix of a session that goes on from here."""
         return self._text
 
     def turn(
@@ -288,7 +288,7 @@ class Session:
     ) -> str:
         """Ask once more; returns the id of the request.
 
-        Its prompt is all that was said so far, the last answer included, and ``user``: so many new tokens, a text, or
+        Its prompt is all tokens so far, the last answer included, and ``user``: so many new tokens, a text, or
         token ids. It arrives ``think`` seconds after the answer before has ended; the first turn has no answer before
         it, and arrives when the session begins. ``output``: tokens of the answer; ``tool``: what this turn will call.
         Numbers of tokens are rounded, and at least 1.

@@ -103,7 +103,7 @@ _SLOW = 1.0
 
 
 def doubt_of_seconds(moments: Sequence[float]) -> str | None:
-    """A sentence if ``moments``, read as seconds because nothing said otherwise, may be milliseconds; else None."""
+    """A sentence if ``moments``, read as seconds for want of a unit, may be milliseconds; else None."""
     if len(moments) < 2 or max(moments) >= LEAST_UNIX:
         return None
     span = max(moments) - min(moments)

@@ -41,7 +41,7 @@ def pauses_in(workload: Workload) -> list[Pause]:
 
 
 def remarks_on_pauses(workload: Workload) -> list[Remark]:
-    """That there are pauses, and how much of the time they take; nothing if there are none, or that is said already."""
+    """That there are pauses, and how much of the time they take; nothing if there are none, or where it is noted."""
     pauses = pauses_in(workload)
     if not pauses or any(each.code == "pauses" for each in workload.remarks):
         return []

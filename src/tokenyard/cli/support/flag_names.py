@@ -71,7 +71,7 @@ class Flag(NamedTuple):
 
 @cache
 def flags_of(command: type[Any]) -> tuple[Flag, ...]:
-    """All that can be said to a command, what stands without a flag (WORKLOAD, TRACE) included."""
+    """All arguments of a command, those without a flag (WORKLOAD, TRACE) included."""
     return tuple(_flags_of(command, None))
 
 

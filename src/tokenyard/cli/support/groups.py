@@ -90,7 +90,7 @@ def _default(field: Field[Any]) -> Any:
 
 @cache
 def _texts(kind: type) -> dict[str, str]:
-    """What is said of each setting: below its field, or below that of the configuration that it is like."""
+    """The description of each setting: below its field, or below that of the configuration that it is like."""
     texts = field_docs(kind)
     for name, hint in get_type_hints(kind, include_extras=True).items():
         for said in _said(hint):

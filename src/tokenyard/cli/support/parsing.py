@@ -128,7 +128,7 @@ def _written_out(command: type, words: list[str]) -> Iterator[str]:
 
 
 def _parsed(arguments: list[str]) -> Command:
-    """What was typed; what is said of a mistake holds no value of a flag that may have been a secret one."""
+    """What was typed; the message about a mistake holds no value of a flag that may have been a secret one."""
     plain = read_plainly(arguments)
     if plain is not None:
         return plain

@@ -242,7 +242,7 @@ class Expander:
         return []
 
     def notes(self) -> tuple[HeaderNote, ...]:
-        """What is to be said of the variables that were used."""
+        """Notes about the variables that were used."""
         return tuple(HeaderNote(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
 
     def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
@@ -342,7 +342,7 @@ def _written_out(command: list[Word]) -> set[str]:
 
 
 def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
-    """What is to be said of the words that stand below the comment that ends a command."""
+    """Notes about the words that stand below the comment that ends a command."""
     flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
     what = ", ".join(flags) or "what stands below it"
     return HeaderNote("comment", f"line {line}", f"a shell ends the command there: not read: {what}")

@@ -1,4 +1,4 @@
-"""The kinds of text that say how vLLM is started. Each is told by what stands in it, and read by one function."""
+"""The kinds of text that say how vLLM is started. Each is recognised by its content, and read by one function."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 class _TextKind(NamedTuple):
-    """A kind that is told by the text itself."""
+    """A kind that is recognised by the text itself."""
 
     name: str
     is_one: Callable[[str], bool]

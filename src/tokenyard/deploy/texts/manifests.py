@@ -165,7 +165,7 @@ def is_compose(document: Any) -> bool:
 
 
 def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[HeaderNote, ...]]:
-    """A service with the defaults of its variables, and what is to be said of them."""
+    """A service with the defaults of its variables, and notes about them."""
     names: dict[str, str] = {}
     written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
     why = "their defaults in the file are taken: what .env or the shell sets is not read"
@@ -330,7 +330,7 @@ class _Around:
 
 
 def containers_started(document: Any) -> list[ContainerCommand]:
-    """What the containers in a document start, those that have nothing to do with vLLM aside. Raises ConfigError."""
+    """What the containers of vLLM in a document start; others are passed over. Raises ConfigError."""
     around = _Around(is_compose=is_compose(document))
     found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
     return [each for each in found if each is not None]

@@ -243,7 +243,7 @@ class GivenFlags:
     logged_kv_tokens: int | None = None
     """"GPU KV cache size" of a start-up log, in tokens."""
     logged: frozenset[str] = frozenset()
-    """Settings that a start-up log told, and that hold for the deployment that wrote it alone."""
+    """Settings that a start-up log holds, and that are those of the deployment that wrote it alone."""
 
     def of(self, effect: FlagEffect) -> list[GivenFlag]:
         """The flags of one class, in their order."""
@@ -251,7 +251,7 @@ class GivenFlags:
 
     @property
     def not_modelled(self) -> list[GivenFlag]:
-        """Flags that change something which a replay does not know; those with a value that changes nothing aside."""
+        """Flags that change something which a replay does not know, without those whose value changes nothing."""
         return [each for each in self.of(FlagEffect.NOT_MODELLED) if not each.changes_nothing]
 
     @property

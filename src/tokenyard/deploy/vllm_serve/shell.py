@@ -1,4 +1,4 @@
-"""Commands of a shell: the words of each, as far as they can be told without running anything.
+"""Commands of a shell: the words of each, as far as they are known without running anything.
 
 A text is read once, from left to right. No more than :data:`MOST_CHARACTERS` of it are read, nor of what variables
 make of it.

@@ -37,9 +37,9 @@ class AskedSpeculation(NamedTuple):
 
     config: SpeculativeConfig
     method: str | None
-    """As it was called; None if no flag said."""
+    """As the flag named it; None without a flag."""
     draft_model: str | None
-    """As it was called; None if no flag said."""
+    """As the flag named it; None without a flag."""
     ignored: tuple[str, ...]
     """Fields that change time or which drafts are right, and are not modelled."""
 

@@ -1,4 +1,4 @@
-"""Measured points and runs in, what would have been said of them, and how far off it is."""
+"""Measured points and runs in, what is predicted for them, and how far off that is."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.known_error import SentLoad
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What we would have said of measured points: a closed loop on the deployment, with the calibrated step times.
+# What is predicted for measured points: a closed loop on the deployment, with the calibrated step times.
 #
 #     TTFT = client and front end (a constant, and so much per prompt token)  +  waiting and computing, from the replay
 #     TPOT = from the replay

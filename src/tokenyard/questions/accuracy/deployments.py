@@ -84,7 +84,7 @@ def _experts(
     head_norms: bool = False,
     full_norms: bool = False,
 ) -> ModelSpec:
-    """``experts``: all, per token, width of one; ``weights`` are theirs and, unless said otherwise, attention's.
+    """``experts``: all, per token, width of one; ``weights`` are theirs and, unless given, attention's.
 
     With ``window`` every other layer has it, the first one too.
     """
@@ -292,7 +292,7 @@ def _llama_70b(precision: str, gpu: str, measured: str, version: str, input_toke
 
 def _again(precision: str, gpu: str, measured: str, version: str, input_tokens: int) -> Recipe:
     """One campaign of vLLM 0.12 on H200, whose prompts repeat: 128 users and 4,000 tokens on one GPU would else compute
-    more than the data sheet allows. Its client (genai-perf, aiperf) makes a hundred prompts unless told otherwise, all
+    more than the data sheet allows. Its client (genai-perf, aiperf) makes a hundred prompts by default, all
     of one length, and every user warms up with one.
     """
     if (gpu, version) != ("h200", "0.12.0"):

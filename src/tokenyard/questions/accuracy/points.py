@@ -121,7 +121,7 @@ def kv_tokens(
     max_num_batched_tokens: int,
     max_num_seqs: int,
 ) -> float:
-    """Tokens that one data-parallel rank has room for, layers with a window aside. Raises ConfigError if none."""
+    """Tokens that one data-parallel rank has room for, by its layers without a window. Raises ConfigError if none."""
     spread = parallel.expert or parallel.data > 1
     weights = spec.weight_bytes(
         parallel.tensor,
@@ -312,7 +312,7 @@ class Engine:
 
 
 def read_bench_result(path: Path, engine: Engine) -> Point:
-    """The point. Raises WorkloadError for a file that is none, ConfigError for what is not told."""
+    """The point. Raises WorkloadError for a file that is none, ConfigError for what it lacks."""
     found = json_object(path)
     missing = [name for name in _NEEDED if not isinstance(found.get(name), int | float)]
     if missing:

@@ -29,7 +29,7 @@ OF_CLASSES = ("ttft_ms.p50", "ttft_ms.p95", "tpot_ms.p95", "e2e_ms.p95")
 
 
 def change_of(before: float | None, after: float | None) -> float | None:
-    """``after`` against ``before``, as a share of it; None if that cannot be said."""
+    """``after`` against ``before``, as a share of it; None if that cannot be computed."""
     if before is None or after is None:
         return None
     if before == 0:

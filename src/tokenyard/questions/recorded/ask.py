@@ -207,8 +207,8 @@ class Driven(NamedTuple):
 def drive(run: RecordedRun) -> Driven:
     """Decide every step of the run anew.
 
-    An answer that ended by itself ends where it did, which the scheduler is not told before. Aborts and drafts are not
-    driven.
+    An answer that ended by itself ends where it did, which the scheduler does not know before. Aborts and drafts are
+    not driven.
     """
     alike = StepComparison(TraceReader(run.source, requests=False))
     moment = 0.0

@@ -126,7 +126,7 @@ def _check(runs: Sequence[int], most: int) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests of a trace, as a workload: arrivals, lengths, shared prefixes, turns, aborts.
 #
-# What a trace does not tell is counted and said: requests that were there before it, or had not ended when it did.
+# What a trace does not hold is counted and noted: requests that were there before it, or had not ended when it did.
 
 _ABORTED = "abort"
 _ENDED_BY_ITSELF = "stop"
@@ -136,7 +136,7 @@ _SOONER = 1e-6
 
 
 class _Known:
-    """What the trace has said of one request so far."""
+    """What the records read so far hold of one request."""
 
     __slots__ = ("answers", "arrived", "finished", "is_guessed", "prompt")
 
@@ -154,7 +154,7 @@ class RecordedRequests:
     """Takes the steps of a trace in order, and makes the workload."""
 
     def __init__(self, name: str, block_size: int | None, max_model_len: int, *, knows_turns: bool) -> None:
-        """``knows_turns``: the host has said of every turn what it follows, as a replay does."""
+        """``knows_turns``: the records name for every turn the one before it, as those of a replay do."""
         self._name = name
         self._block_size = block_size
         self._blocks = RecordedBlocks(block_size) if block_size else None
@@ -231,7 +231,7 @@ class RecordedRequests:
             first, count = record.prompt_hash_runs[-2:]
             last = first + count - 1
             if known.answers is not None and self._ends.get(last) == known.answers:
-                self._ends[last] = record.req_id  # what was said since fills no block: the next turn goes on from here
+                self._ends[last] = record.req_id  # the tokens since fill no block: the next turn goes on from here
             self._ends.setdefault(last, record.req_id)
 
     def _answered(self, runs: Sequence[int], length: int) -> tuple[str | None, bool]:
@@ -458,4 +458,4 @@ _GAPS = {
         "a cache was reset {:,} times, which is not repeated",
     ),
 }
-"""What a trace may lack, or hold that a replay does not repeat -> what is said of one, and of several."""
+"""What a trace may lack, or hold that a replay does not repeat -> the note for one request, and for several."""

@@ -340,7 +340,7 @@ class RecordedRun:
 def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> RecordedRun:
     """Read a trace. Raises TraceError if it cannot be read, or does not tell what a replay needs.
 
-    ``on_step`` is told the number of steps read so far.
+    ``on_step`` is called with the number of steps read so far.
     """
     files = find_trace(path)
     reader = TraceReader(files)

@@ -216,7 +216,7 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
 
 
 def flag_words(name: str, value: object) -> list[str]:
-    """The words by which ``vllm serve`` is told a setting."""
+    """The words of a flag of ``vllm serve`` that sets it."""
     flag = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
@@ -234,7 +234,7 @@ def flag_words(name: str, value: object) -> list[str]:
 
 _GIB = float(1 << 30)
 _NOT_SAID = ("num_gpu_blocks", "groups", "profile")
-"""Settings whose change is said otherwise, or follows from others that are said."""
+"""Settings whose change is described otherwise, or follows from others that are described."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ class PlannedDeployment:
     bytes_per_block: int
     """On the GPU with the most layers."""
     counts_blocks: bool
-    """The user said how many blocks there are, or how many bytes they have."""
+    """The user gave the number of KV blocks, or their bytes."""
     latency: LatencyModel
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None
@@ -375,7 +375,7 @@ def _range(known: KnownError) -> str:
 
 
 def _blocks(run: RecordedRun, before: PlannedDeployment, after: PlannedDeployment) -> tuple[int, str | None]:
-    """How many there are, and what is to be said of it. Raises NoStartError if there are none."""
+    """How many blocks there are, and the notes about it. Raises NoStartError if there are none."""
     planned, recorded = after.cache.num_gpu_blocks, run.cache.num_gpu_blocks
     if after.counts_blocks:
         return planned, None if planned == recorded else f"{planned:,} KV blocks instead of {recorded:,}, as given"

@@ -192,7 +192,7 @@ def figures_of(report: Report) -> dict[str, float | None]:
 # What a sweep or a plan has come to so far, on disk: rows as they come; a sweep has a table of all of them at the
 # end.
 #
-#     DIR/lock             held while a process works here: a second one is told who does
+#     DIR/lock             held while a process works here: a second one gets an error that names it
 #     DIR/sweep.json       what is swept or planned: another sweep does not go on here
 #     DIR/finished.jsonl   a line per finished variant; a last line that was cut off by a crash is written again
 #     DIR/sweep.parquet    all rows, in the order of the variants, once all are there

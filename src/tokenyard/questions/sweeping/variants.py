@@ -40,7 +40,7 @@ Converter = Callable[[str, Any], tuple[str, Setting]]
 _MOST_BYTES = 64 << 20
 _MOST_VARIANTS = 1_000_000
 _MOST_PROBLEMS = 20
-"""That are said of one grid or file."""
+"""Most problems that are listed for one grid or file."""
 _FORMATS = "*.json (a list of objects), *.toml ([[variant]] tables) or *.csv (a header of names)"
 
 
@@ -211,9 +211,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _WORTH_PROCESSES = 4.0
-"""Seconds of work that are left from which processes are started, where it is not said how many."""
+"""Seconds of work left from which on processes are started, where their number is not given."""
 _MOST_UNASKED = 16
-"""Processes, where it is not said how many."""
+"""Processes, where their number is not given."""
 
 
 class Workers(Generic[T, R]):

@@ -43,22 +43,22 @@ def spoken_words(tokenizer: TextTokenizer) -> Int64s:
 
 
 class Answer(NamedTuple):
-    """What is said to one request."""
+    """The answer to one request."""
 
     seed: int
     """Seed of the words."""
     end: int | None
     """Output tokens before the token that ends it; None: it goes on until a limit ends it."""
     script: Int64s | None = None
-    """Tokens that are said in the place of words."""
+    """Tokens that an answer has in the place of words."""
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt: Int64s | None = None
-    """The prompt's tokens after the first, where log-probabilities of them are told."""
+    """The prompt's tokens after the first, where log-probabilities of them are sent."""
 
 
 class MadeUpText:
-    """A text that is said word for word, where vLLM would have a grammar; it stands for one there."""
+    """A text that is answered word for word, where vLLM would have a grammar; it stands for one there."""
 
     problem: str | None = None
     is_ready = True
@@ -130,14 +130,14 @@ class AnswerMaker:
         echo: bool = False,
         seed: int = 0,
     ) -> None:
-        """``lengths``: those of other answers, to draw from. ``echo``: prompts without messages are said again."""
+        """``lengths``: those of other answers, to draw from. ``echo``: prompts without messages are repeated."""
         self._tokenizer, self._eos = tokenizer, eos_token_id
         self._lengths, self._echo = lengths, echo
         self._chance = random.Random(seed)
         self._seed, self._number = seed, 0
 
     def answer(self, request: Request, params: GenerationParams) -> Answer:
-        """What is said to ``request``, which has been given none of it yet."""
+        """The answer to ``request``, of which nothing has been sent yet."""
         form = request.structured_output
         text = form.text if isinstance(form, MadeUpText) else None
         if text is not None:
@@ -175,7 +175,7 @@ class AnswerMaker:
 
 _NEVER = np.int64(2**62)
 _LIKELY = -0.1
-"""Log-probability of the token that is said; those of others follow."""
+"""Log-probability of the token of the answer; those of others follow."""
 _HIDDEN = 64
 """Numbers of a made-up vector where the model's size is not known."""
 
@@ -212,9 +212,9 @@ class SpokenModel(SimulatedModel):
         self._starts = np.zeros(0, np.int64)
         """Per slot: the position of the first token of the answer."""
         self._scripts: dict[int, Int64s] = {}
-        """Slot -> tokens that are said in the place of words."""
+        """Slot -> tokens that the answer has in the place of words."""
         self._told: dict[str, Answer] = {}
-        """Requests of which log-probabilities are told."""
+        """Requests whose log-probabilities are sent."""
         self._pooled: dict[str, int] = {}
         """Requests that want a vector -> its seed."""
 
@@ -287,7 +287,7 @@ class SpokenModel(SimulatedModel):
 
 
 def _told(tokens: Int64s, most: int, words: Int64s) -> TokenLogprobs:
-    """Made-up log-probabilities: the token that is said is the likeliest, words follow."""
+    """Made-up log-probabilities: the token of the answer is the likeliest, words follow."""
     most = min(max(most, 0), len(words))
     ids = np.empty((len(tokens), 1 + most), np.int64)
     ids[:, 0] = tokens

@@ -94,7 +94,7 @@ class EmulatedApplication:
         http, told = Request(scope, receive), scope["tokenyard.told"]
         try:
             response = await self._endpoint(scope)(http)
-            # Of what is sent in one piece nothing is left to be said when it has begun.
+            # Nothing is left to send of an answer in one piece when it has begun.
             await response(scope, receive, send)
         except asyncio.CancelledError:
             if not told.has_begun:
@@ -131,7 +131,7 @@ class _Told:
     def __init__(self, send: Send, heads: Sequence[tuple[bytes, bytes]], clock: WallClock) -> None:
         self._send, self._heads, self._clock = send, heads, clock
         self.has_begun = False
-        """The client is being told: no other answer can be given."""
+        """The answer is being sent: no other answer can be given."""
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send."""

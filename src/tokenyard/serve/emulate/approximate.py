@@ -18,7 +18,7 @@ _MOST_KNOWN = 1 << 20
 
 
 class RolesTemplate(ChatTemplate):
-    """Messages as most models see them: a role, then what was said. It needs no template engine."""
+    """Messages as most models see them: a role, then the content. It needs no template engine."""
 
     def __init__(self) -> None:
         """Nothing is configured."""

@@ -130,7 +130,7 @@ class Forms:
         }
 
     def formed(self, kind: str, answer: AnswerWriter, request: GenerationRequest) -> AnswerWriter:
-        """An answer of a kind (``chat``, ``completion``) that is told in this form."""
+        """An answer of a kind (``chat``, ``completion``) that is sent in this form."""
         return FormedAnswer(self, kind, answer, request)
 
     def usage(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -203,21 +203,21 @@ class FormedAnswer(AnswerWriter):
         """A chunk with the usage is the last one, and has what the last one has."""
         self._tells_ids = bool(request.return_token_ids)
         self._reads_calls = bool(getattr(request, "tools", None)) and getattr(request, "tool_choice", None) != "none"
-        """A piece of a call may have no text: it is not told."""
+        """A piece of a call may have no text: it is not sent."""
         self._is_named = not isinstance(getattr(request, "tool_choice", None), str | None)
-        """The client has said which tool is to be called."""
+        """The client has named the tool that is to be called."""
         self._prompt: Sequence[int] = ()
-        """Ids of the prompt whose answer is being told."""
+        """Ids of the prompt whose answer is being sent."""
         self._transfer: Mapping[str, Any] | None = None
-        """Where the KV of the prompt is, of the piece that is being told."""
+        """Where the KV of the prompt is, of the piece that is being sent."""
         self._told = set[int]()
-        """Answers whose prompts have been told."""
+        """Answers whose prompts have been sent."""
         options = request.stream_options
         counts = options is not None and options.continuous_usage_stats
         self._is_plain = not (self._tells_ids or self._reads_calls or counts)
         """Pieces between the first and the last of an answer differ by their texts alone."""
         self._begun = set[tuple[int, int]]()
-        """Answers whose first pieces have been told, by prompt and index."""
+        """Answers whose first pieces have been sent, by prompt and index."""
         self._around: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         """What stands before and after the text of a piece of an answer."""
 
@@ -260,7 +260,7 @@ class FormedAnswer(AnswerWriter):
         return events
 
     def _learn(self, answer: tuple[int, int], chunk: dict[str, Any]) -> None:
-        """What stands around the text of ``chunk``, which has been told and is not needed any more."""
+        """What stands around the text of ``chunk``, which has been sent and is not needed any more."""
         (choice,) = chunk["choices"]
         if self._kind == "chat":
             choice["delta"]["content"] = _MARK
@@ -353,7 +353,7 @@ class FormedAnswer(AnswerWriter):
             chunk["usage"] = form(chunk["usage"], self._kind)
 
     def _prompt_of(self, index: int) -> Sequence[int] | None:
-        """The ids of the prompt before an answer, told once."""
+        """The ids of the prompt before an answer, sent once."""
         if not self._tells_ids or index in self._told:
             return None
         self._told.add(index)

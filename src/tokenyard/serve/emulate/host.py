@@ -49,12 +49,12 @@ _MOST_QUEUED = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulateSettings:
-    """What an emulation is told beside its deployment."""
+    """Settings of an emulation beside its deployment."""
 
     speed: float = 1.0
     """Emulated seconds in a second."""
     answers: str = "words"
-    """``words``, or ``echo``: what a client said last is said again."""
+    """``words``, or ``echo``: the last message of a client is repeated."""
     lengths: str | None = None
     """A workload, by name or file, whose answers' lengths are drawn from; None: a spread around 180 tokens."""
     seed: int = 0
@@ -96,7 +96,7 @@ class EmulatedModel:
 
 
 class EmulatedLLM(AsyncLLM):
-    """``AsyncLLM`` on live engines, which are told what to say."""
+    """``AsyncLLM`` on live engines, which get the tokens of the answers."""
 
     def __init__(
         self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, sources: frozenset[str], **options: Any

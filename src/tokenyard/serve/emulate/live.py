@@ -14,9 +14,9 @@ a request delays no token as long as it is less than a step. The clock stands wh
 is done late delays no other, as long as the machine keeps up at all.
 
 An engine that is alone has its steps worked out a little before they end: what they bring hangs on nothing that may
-come meanwhile, since requests and clients that leave are heard when the next step begins. It is told at its moment:
+come meanwhile, since requests and clients that leave are heard when the next step begins. It is sent at its moment:
 
-    step begins ... [worked out] . . . its end: told -> what came meanwhile -> next step begins
+    step begins ... [worked out] . . . its end: sent -> what came meanwhile -> next step begins
                      as long before as that takes
 """
 
@@ -109,7 +109,7 @@ class Lateness:
 
 
 class NewsOfSteps(StepObserver):
-    """Keeps what steps bring until it is told."""
+    """Keeps the outputs of steps until they are sent."""
 
     def __init__(self) -> None:
         self.kept: list[EngineOutputs] = []
@@ -164,7 +164,7 @@ class LiveEngines:
         self.groups, self.clock, self.wall = groups, clock, wall
         self.lateness = Lateness()
         self.on_event: list[Callable[[], None]] = []
-        """Called after events, when what they brought has been told."""
+        """Called after events, when their outputs have been sent."""
         self.hold_until = -inf
         """The wall's monotonic second before which nothing happens: a hang."""
         self._news = news
@@ -181,7 +181,7 @@ class LiveEngines:
         self._is_alone = len(groups) == len(groups[0].ranks) == 1 and groups[0].replicas is None
         self._ahead = _Ahead()
         self._worked_out: Event | None = None
-        """The end of a step that is worked out and not told."""
+        """The end of a step whose outputs are known and not sent."""
         for number, group in enumerate(groups):
             group.on_refused = lambda error, _, n=number: self._refused.append((n, error))  # type: ignore[misc]
             group.on_aborted = lambda _: None
@@ -189,7 +189,7 @@ class LiveEngines:
     # ---- for those who submit
 
     def taker(self, group: int, take: Callable[[StepNews], None]) -> None:
-        """``take`` is told what the engines of a group bring."""
+        """``take`` is called with the outputs of a group's engines."""
         self._takers[group] = take
 
     def start(self) -> None:
@@ -213,7 +213,7 @@ class LiveEngines:
         if received is not None and received < moment:
             first = nextafter(max(self._decided, self._squeezed), inf)
             if received < first:
-                self._squeezed = first  # no two of them are at one moment: their order is told by it
+                self._squeezed = first  # no two of them are at one moment, which gives their order
             moment = min(moment, max(received, first))
         for request in requests:
             request.arrival_time, request.arrives_when_added = moment, False
@@ -352,7 +352,7 @@ class GroupStepper:
         self._engines.abort(self._group, request_ids)
 
     def taken(self) -> None:
-        """News are taken in where they are told."""
+        """Outputs are taken in where they are sent."""
 
     def stop(self) -> None:
         """The engines are stopped by who has made them."""

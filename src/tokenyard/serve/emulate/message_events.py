@@ -73,7 +73,7 @@ class MessagesAnswer(AnswerWriter):
         self._has_begun = False
         self._index = 0
         self._open: str | None = None
-        """Kind of the block that is being told."""
+        """Kind of the block that is being sent."""
         self._ids: dict[int, str] = {}
         """Number of a call -> its id."""
         self._arguments: list[str] = []

@@ -70,7 +70,7 @@ class Block(msgspec.Struct, kw_only=True):
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """What one of them said."""
+    """The content of one message."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
@@ -177,7 +177,7 @@ class Messages:
             _check(request)
         except ApiError as error:
             one_of_two = _TEXT_OR_BLOCKS.match(error.param or "")
-            if one_of_two is not None:  # that it is no text is what is told first
+            if one_of_two is not None:  # that it is no text is the first problem that is reported
                 error.param = one_of_two[0]
             raise
         http.state.prompt_field = "messages"

@@ -1,4 +1,4 @@
-"""Paths that hosts and tools of operators ask for beside vLLM's own: SageMaker's, and what there is to be told."""
+"""Paths that hosts and tools of operators ask for beside vLLM's own: SageMaker's, and their answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Operators:
             raise ApiError(400, f"the body is no JSON: {error}", code=NO_JSON) from None
         name, adapters = fields.get("name") if isinstance(fields, dict) else None, self._front.model.adapters
         if not isinstance(name, str) or not name or not fields.get("src"):
-            raise ApiError(415, "name and src have to be given")  # told as 400, of no field
+            raise ApiError(415, "name and src have to be given")  # answered with 400, without a field
         if self._emulation.resolved.scheduler.max_loras < 1:
             raise ApiError(500, "the server was started without --enable-lora")
         if name in adapters:

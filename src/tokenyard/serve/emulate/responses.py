@@ -187,7 +187,7 @@ class _Answer(AnswerWriter):
         return {"type": "error", **vllm_error(error)}
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
-        """What has been said, and that it is all."""
+        """The whole text of the answer, and that it has ended."""
         text, status = self._text, self._status(self._reason)
         item = self._item(text, status)
         response = self._record(text, self._reason, self._last, self._num_tokens)

@@ -158,7 +158,7 @@ def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: 
 
 
 class _Tools:
-    """What is said to a chat before any model would think: a call of a tool, or what the client said last."""
+    """The answer to a chat that no model makes: a call of a tool, or the client's last message."""
 
     def __init__(self, front: Front, *, enabled: bool, parser: str | None, echo: bool) -> None:
         self._front, self._enabled, self._echo = front, enabled, echo

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# API keys: who has none of them is told nothing but whether the server is well.
+# API keys: a client without one gets nothing but the server's health.
 
 _OPEN = frozenset(("/health",))
 

@@ -76,7 +76,7 @@ class ServerContext:
     formed: Callable[[str, Any, Any], Any] = lambda _, answer, request: answer
     """Gives an answer of a kind (``chat``, ``completion``) to a request another form."""
     script: Callable[[Any], Any] = lambda _: None
-    """What is to be said to a chat, where that is known before; for servers without a model."""
+    """The answer to a chat, where that is known before; for servers without a model."""
     check: Callable[[Any], None] = lambda _: None
     """Raises ApiError for a chat that servers of this kind refuse."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
@@ -182,7 +182,7 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def turn_of(request: GenerationRequest) -> Turn:
-    """To which agent's job it belongs, said directly or in ``vllm_xargs``. Raises ApiError."""
+    """To which agent's job it belongs, given directly or in ``vllm_xargs``. Raises ApiError."""
     named = dict(request.vllm_xargs or {})
     unknown = named.keys() - set(_OF_A_TURN)
     if unknown:

@@ -100,7 +100,7 @@ def build_server(core: EngineCore, names: Sequence[str], front: FrontSettings, *
 
 
 def _grammars(llm: AsyncLLM, source: GrammarSource) -> GrammarCompiler | None:
-    """None without the library, a tokenizer or an end-of-sequence token: requests for a grammar are told."""
+    """None without the library, a tokenizer or an end-of-sequence token: requests for a grammar get an error."""
     if llm.tokenizer is None:
         return None
     try:
@@ -118,7 +118,7 @@ def unix_clock() -> Callable[[], float]:
 def watch(
     core: EngineCore, metrics: StepObserver, writer: TraceWriter, *, policy: str, model: str, engine: Mapping[str, Any]
 ) -> None:
-    """Have the metrics, and a trace if the writer wants one, told what the scheduler does.
+    """Attach the metrics, and a trace if the writer wants one, to the scheduler as observers.
 
     ``policy`` is as the user named it; ``engine`` are the settings that the trace's header tells.
     """

@@ -90,7 +90,7 @@ def timed_out(seconds: float) -> ApiError:
 
 
 def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:
-    """``error`` as a client is told; ``prompt_field`` is what it calls its prompt."""
+    """``error`` as a client gets it; ``prompt_field`` is what it calls its prompt."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RefusedError):

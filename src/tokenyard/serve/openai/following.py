@@ -1,4 +1,4 @@
-"""From the engine to the client of one request: what its answers bring is told where it comes, in the event loop."""
+"""From the engine to the client of one request: its outputs are sent where they come, in the event loop."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Following:
         self._error: BaseException | None = None
 
     async def until_ended(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Ask, and return when all answers have ended. Raises what goes wrong with them, or as they are told.
+        """Ask, and return when all answers have ended. Raises what goes wrong with them, or as they are sent.
 
         ``begin`` makes what is sent once all have been asked for.
         """
@@ -98,7 +98,7 @@ class Following:
             self._news.tell()
 
     def failed(self, error: BaseException) -> None:
-        """One of them cannot go on, or cannot be told."""
+        """One of them cannot go on, or cannot be sent."""
         self._error, self.is_held = error, True
         self._news.tell()
 

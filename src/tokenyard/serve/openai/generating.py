@@ -168,14 +168,14 @@ def asked_of(
 
 
 class AnswerWriter:
-    """How the pieces of an answer are told."""
+    """How the pieces of an answer are sent."""
 
     last_event = b"data: [DONE]\n\n"
     """What ends a stream."""
 
     def __init__(self, usage: Usage | None = None) -> None:
         self.usage = usage or Usage()
-        """Tokens of the pieces that have been told."""
+        """Tokens of the pieces that have been sent."""
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""

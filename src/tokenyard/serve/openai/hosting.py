@@ -78,7 +78,7 @@ def trace_of(asked: TraceConfig, stack: ExitStack, say: Callable[[str], None]) -
     """The writer of the trace; without a path it writes none.
 
     A server is started again and again, also by others: the trace of an earlier start is left where it is, and the
-    new one goes beside it, which ``say`` is told.
+    new one goes beside it, which ``say`` is called with.
     """
     config = _unused(asked)
     if config.path != asked.path:

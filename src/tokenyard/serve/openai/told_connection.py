@@ -14,7 +14,7 @@ class ToldConnection(HttpToolsProtocol):
     """As soon as a head is there, its request is notified when that was."""
 
     _open: Sequence[CycleConnection] = ()
-    """What requests were told that have no whole answer."""
+    """What the application knows its open requests' connections by: those whose answers have not ended."""
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""

@@ -28,9 +28,9 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     num_replicas: int = 2
     """Engines, each with its own memory."""
     num_cpus: float = 1.0
-    """Processors that Ray sets aside for each."""
+    """Processors that Ray reserves for each."""
     num_gpus: float = 0.0
-    """GPUs that Ray sets aside for each."""
+    """GPUs that Ray reserves for each."""
     engine: dict[str, Any] = {}
     """Settings of each engine, by the names of ``load_engine``, which are vLLM's flags."""
     front: FrontSettings = FrontSettings()
@@ -149,7 +149,7 @@ class _Exchange:
 async def answered(app: ASGIApp, request: ProxiedRequest) -> AsyncGenerator[Head | bytes, None]:
     """The head of the application's answer, then its body as it comes; what came together is one piece.
 
-    A caller that closes it early has left: the application is told, and waited for. Raises what it raises.
+    A caller that closes it early has left: the application gets the disconnect, and ends. Raises what it raises.
     """
     exchange = _Exchange(request)
     task = asyncio.ensure_future(app(exchange.scope, exchange.receive, exchange.send))

@@ -142,7 +142,7 @@ class Balance:
         return names[self._router.choose(self._clock(), request, seen)]
 
     def sent(self, request: Request, name: str) -> None:
-        """It goes to that replica; what was said of it before counts no more."""
+        """It goes to that replica; an earlier call for it counts no more."""
         seen = self._seen(name)
         before = self._running.get(request.request_id)
         if before != name:

@@ -212,7 +212,7 @@ class BlockBatch:
 #     write   keys and values of the step's tokens go to their blocks
 #     read    bucket by bucket: gather the rows' blocks, attend (torch's scaled_dot_product_attention)
 #
-# Every attention module knows its layer; what a step reads and writes is told to the model's :class:`PagedAttention`.
+# Every attention module knows its layer; what a step reads and writes is set on the model's :class:`PagedAttention`.
 
 _OWNER = "tokenyard_attention"
 """Attribute of an attention module that holds its model's PagedAttention."""

@@ -1,7 +1,7 @@
 """What the runner keeps of every slot of the request table: its tokens, its drafts, how its tokens are drawn.
 
 Everything else about a row comes with the step. Tokens are kept here because the runner knows them first: a step may be
-begun while the scheduler has not been told those of the step before.
+begun while the scheduler has not got those of the step before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sampling:
     pooled: Any = None
     """The vector so far."""
     told_prompt: bool = False
-    """They have been told."""
+    """Whether the log-probabilities of the whole prompt have been returned."""
 
 
 def _seed_of(request_id: str, engine_seed: int, params: SamplingParams) -> int:

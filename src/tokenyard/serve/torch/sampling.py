@@ -202,7 +202,7 @@ def token_logprobs(logits: Any, tokens: IntArray | Int32Array, num_likeliest: in
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Log-probabilities of prompts, gathered chunk by chunk and told when the prompt is complete.
+# Log-probabilities of prompts, gathered chunk by chunk and returned when the prompt is complete.
 
 
 class PromptScores:

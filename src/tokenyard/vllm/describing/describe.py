@@ -3,7 +3,7 @@
 vLLM builds the model on torch's ``meta`` device, as one GPU holds it and as the first of two do: what halves is shared
 out, what does not is held by each. Attention and states say what they keep; matrices with three dimensions are experts;
 the rest of a layer is what every token goes through. The description is then asked for blocks and weights, and what
-differs from vLLM's own planner is said.
+differs from vLLM's own planner is noted.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def pretend_installed() -> None:
 
 def pretend_torchvision() -> None:
     """What reads images and sound is there. Call it before vLLM's models are imported."""
-    import_module("transformers.utils.import_utils")  # looks what is installed, and is told the truth
+    import_module("transformers.utils.import_utils")  # looks what is installed, and gets the true answer
     COMPILED.extend(("torchvision", "torchaudio"))
     torch: Any = import_module("torch")
     sound: Any = import_module("torchaudio.functional")

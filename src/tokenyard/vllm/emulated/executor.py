@@ -42,7 +42,7 @@ class _Known:
 
 
 class _Step(Future[Any]):
-    """What is known at once, and told at its moment."""
+    """Outputs that are known at once, and returned at their moment."""
 
     def __init__(self, output: Any, ends_at: float) -> None:
         super().__init__()

@@ -113,7 +113,7 @@ def sync_tokens(ours: FastRequest, num_tokens: int) -> None:
 
 
 def refresh_session(ours: FastRequest) -> None:
-    """Make vLLM's request of a streaming-input session what ours has become: what was said is prompt now."""
+    """Make vLLM's request of a streaming-input session what ours has become: its output is prompt now."""
     theirs, prompt = ours.theirs, ours.prompt_token_ids
     if theirs.num_prompt_tokens == len(prompt):
         return

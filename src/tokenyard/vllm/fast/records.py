@@ -165,7 +165,7 @@ class FirstOutput:
         return bool(self._held)
 
     def note_blocks(self, kv: KVCacheManager) -> None:
-        """The step that has just been decided brings it: an end gives the blocks back before the client is told."""
+        """The step that has just been decided brings it: an end frees the blocks before the output is sent."""
         self._held = kv.get_block_ids(self.request)
         self._num_preemptions = self.request.num_preemptions
 
@@ -214,7 +214,7 @@ def num_cached(kv: KVCacheManager, held: Blocks) -> int:
 
 
 class OutputTranslation:
-    """Knows what its requests want to be told beside tokens."""
+    """Knows what its requests' outputs hold beside tokens."""
 
     def __init__(self, kv: KVCacheManager, monotonic: Callable[[float], float], *, include_finished_set: bool) -> None:
         """``kv`` knows what of a request is in the prefix cache, ``monotonic`` what vLLM's clock reads at a time."""
@@ -260,7 +260,7 @@ class OutputTranslation:
         for row in range(plan.num_running, len(plan.req_ids)):
             request = cast("FastRequest", step.requests[row])
             if request.theirs.prefill_stats is None:
-                continue  # told already
+                continue  # sent already
             if request.request_id not in self._silent or self._later_hits_count:
                 self._silent[request.request_id] = FirstOutput(request, int(plan.num_computed[row]))
 

@@ -191,7 +191,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
 
     @property
     def last_refusal(self) -> str | None:
-        """Why the request that was refused last can never be served; None once clients were told."""
+        """Why the request that was refused last can never be served; None once clients got that error."""
         return str(self._refused[-1][1]) if self._refused else None
 
     @property

@@ -40,7 +40,7 @@ class LostTime:
         self._counted: dict[str, list[float]] = {}
         """Reason -> seconds and requests that the counters do not show yet: these take locks, and longer than a sum."""
         self._shown = 0.0
-        """When the counters were last told."""
+        """When the counters were last updated."""
 
     def step_decided(self, ts: float, outcome: AdmissionOutcome | None) -> None:
         """A step began at ``ts``: whom the one before it held back has lost the time until now."""

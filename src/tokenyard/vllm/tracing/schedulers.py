@@ -80,7 +80,7 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
         return outputs
 
     def make_stats(self, *args: Any, **options: Any) -> Any:
-        # A scheduler is not told that a worker has failed; but then the engine asks for these, to log them, and is
+        # A scheduler is not notified that a worker has failed; but then the engine asks for these, to log them, and is
         # killed before it would call shutdown().
         if self._tracer is not None and not self._takes_in:
             self._tracer.flush()

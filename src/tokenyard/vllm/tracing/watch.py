@@ -59,7 +59,7 @@ class Watch:
         failed: Callable[[Exception], None],
         no_encoder_output: Callable[[Any], None],
     ) -> None:
-        """``no_encoder_output`` is told which request is left out because an encoder's output has not come."""
+        """``no_encoder_output`` gets the request that is left out because an encoder's output has not come."""
         self._manager = manager = scheduler.kv_cache_manager
         self._pool = manager.block_pool
         self._coordinator = manager.coordinator

@@ -87,7 +87,7 @@ class _RequestInLog:
 
 
 class _Log:
-    """What a log has said so far."""
+    """What the lines of a log hold so far."""
 
     def __init__(self, reading: LogReading) -> None:
         self.reading = reading

@@ -25,7 +25,7 @@ from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_un
 from tokenyard.workload.record import Remark
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What services call the fields of a request: the names that are known without being told, and kinds of logs.
+# What services call the fields of a request: the names that are known by default, and kinds of logs.
 
 KNOWN: Mapping[str, Any] = tomllib.loads(packaged("tokenyard.workload.logs", "names.toml").decode())
 """What ``names.toml`` says."""
@@ -108,14 +108,14 @@ class LoggedRequest(NamedTuple):
     output_tokens: int
     """Tokens; 0 counts as 1."""
     cached_tokens: int = 0
-    """Prompt tokens that the service's prefix cache held, as it said itself."""
+    """Prompt tokens that the service's prefix cache held, by its own count."""
     duration: float | None = None
-    """Seconds from arrival to completion; None: not said."""
+    """Seconds from arrival to completion; None: not in the log."""
     request_id: str | None = None
     group: str | None = None
     """Whose prompts begin alike; None: those of the session, or the user, or all."""
     lora_name: str | None = None
-    """LoRA adapter that was asked for; None: not said, so the base model."""
+    """LoRA adapter that was asked for; None: not in the log, so the base model."""
     says_unit: bool = False
     """Whether the unit of its time is known: the name of the column says it."""
     session: str | None = None
@@ -123,13 +123,13 @@ class LoggedRequest(NamedTuple):
     """User or tenant."""
     priority: int = 0
     model: str | None = None
-    """What the model is called that was asked; None: not said."""
+    """What the model is called that was asked; None: not in the log."""
     total_tokens: int | None = None
     """Prompt and output, if the log counts them too."""
     span: str | None = None
     """Names it among the spans of a trace."""
     tier: str | None = None
-    """Which kind of traffic it is: interactive, batch; None: not said."""
+    """Which kind of traffic it is: interactive, batch; None: not in the log."""
     reasoning_tokens: int = 0
     """Tokens of reasoning, most often counted as output too."""
 
@@ -158,7 +158,7 @@ class LogOptions:
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Our field -> the log's column (or dotted key), where the names are not known."""
     time_unit: TimeUnit | None = None
-    """Unit of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
+    """Unit of times that are numbers; None: by the column's name or their size (Unix time), else seconds."""
     stamped: Stamp = Stamp.ARRIVAL
     """What the log's times are."""
     prefixes: Prefixes = Prefixes.SESSIONS

@@ -161,7 +161,7 @@ class Clock:
         return None
 
     def moment(self, value: object, name: str = "") -> float:
-        """A time in seconds; the unit of a number is what was said, or what the column's ``name`` says, or its size.
+        """A time in seconds; a number has the unit that was given, or that of the ``name``, or that of its size.
 
         A time without an offset is UTC. ValueError with the value and the fix if it is no time.
         """
@@ -210,7 +210,7 @@ class Clock:
         return value * _SECONDS[unit]
 
     def _compact(self, text: str, name: str) -> float | None:
-        """A date and a time as one number; None if it is another number, or if its unit is said."""
+        """A date and a time as one number; None if it is another number, or if its unit is given."""
         found = _COMPACT.fullmatch(text)
         if found is None or self.unit is not None or unit_in_name(name) is not None:
             return None

@@ -273,7 +273,7 @@ def arrivals_of(
 
 
 def _with_times(logged: Sequence[LoggedRequest]) -> list[LoggedRequest]:
-    """The requests that say a time. Among Unix times 0 is none: a service writes it that was told no time."""
+    """The requests that say a time. Among Unix times 0 is none: a service writes it where it has no time."""
     timed = [each for each in logged if each.moment is not None]
     is_unix = max((each.moment or 0.0 for each in timed), default=0.0) >= LEAST_UNIX
     return [each for each in timed if each.moment] if is_unix else timed
@@ -412,7 +412,7 @@ _SHOWN: tuple[str, ...] = (
     "lora_name",
 )
 _SHOWN += ("session", "user", "priority", "tier")
-"""Fields that are told where they were found, in this order."""
+"""Fields that are listed where they were found, in this order."""
 
 
 class LogRead(NamedTuple):

@@ -47,7 +47,7 @@ def read_ollama(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
 
 
 def records_in(source: Source, reading: LogReading) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects that requests are told from: of a document the list that says lengths, freed of its collector's."""
+    """The objects that requests are read from: of a document the list that says lengths, freed of its collector's."""
     if source.is_json_lines:
         for number, record in source.records(reading.bad):
             lines = [record] if RecordView(record).has_a_length else best_list(record) or [record]
@@ -99,7 +99,7 @@ def header_of(line: bytes) -> tuple[str, list[str]]:
 
 
 def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
-    """CSV with a header; what stands between cells (a comma, a semicolon, a tab, a bar) is told by it."""
+    """CSV with a header; what stands between cells (a comma, a semicolon, a tab, a bar) follows from it."""
     at = source.first_number
     try:
         mark, names = header_of(source.first)

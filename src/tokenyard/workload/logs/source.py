@@ -111,7 +111,7 @@ class Source:
             raise WorkloadError(self.path, self.first_number, describe_bad_json(error)) from None
 
     def records(self, unreadable: Unreadable) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """``(line, or place in the list, object)``; what is no object is told to ``unreadable``."""
+        """``(line, or place in the list, object)``; what is no object goes to ``unreadable``."""
         for number, value in self._values(unreadable):
             if isinstance(value, Mapping):
                 yield number, value
@@ -139,7 +139,7 @@ class Source:
             yield from ((number, each) for each in value) if isinstance(value, list) else [(number, value)]
 
     def first_records(self) -> list[Mapping[str, Any]]:
-        """The first objects of the file, by which its kind is told."""
+        """The first objects of the file, by which its kind is recognised."""
         some: list[Mapping[str, Any]] = []
         for _, record in self.records(lambda _number, _problem: None):
             some.append(record)

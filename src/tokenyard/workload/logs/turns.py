@@ -29,7 +29,7 @@ _ROUNDED = 1.0
 
 
 class LoggedTurn(NamedTuple):
-    """One request within what is said."""
+    """One request within a conversation."""
 
     first: int
     """Number of the request that began the conversation: its own, if it goes on none."""

@@ -20,7 +20,7 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import MAX_SECONDS
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is wrong with a line of JSON, said as all messages here are: the field, its value, and what to give instead.
+# What is wrong with a line of JSON, worded as all messages here are: the field, its value, and what to give instead.
 #
 # msgspec says where a record does not fit and what it met there; the type at that place says what would have fitted.
 

@@ -10,7 +10,7 @@
     block_size        tokens per hash id
     hash_scope        within which ids are equal: a name, or the seed itself (default: all ids of one block_size)
     tail_seed         stream of what the ids leave out (default: from seed and request_id)
-    arrival_time      seconds since the start (default 0; not with ``after``), or in the unit that the reader is told
+    arrival_time      seconds since the start (default 0; not with ``after``), or in the unit that the reader is given
     after             request_id of an earlier line, or a list of them: arrives when all of them have ended ...
     gap               ... plus so many seconds (default 0) ...
     spacing           ... and not earlier than so many seconds after the last of them arrived (default 0)

@@ -16,7 +16,7 @@ from tokenyard.serve.generation import CompletionOutput
 # The seam: a parser takes in text as it comes, and gives out content and calls, each as soon as it is certain.
 #
 # What is not a call stays content, to the letter; only the white space beside calls is dropped. So a stream says what
-# the whole answer says, and nothing that the model said is lost.
+# the whole answer says, and no text of the model is lost.
 
 
 class ToolCall(NamedTuple):
@@ -43,7 +43,7 @@ class ToolCallParser(ABC):
 
     @abstractmethod
     def add(self, text: str) -> Parsed:
-        """Take in what the model has said next."""
+        """Take in the model's next text."""
 
     @abstractmethod
     def end(self) -> Parsed:
