@@ -10,7 +10,7 @@ from tokenyard.models.images.table import image_rule
 
 
 def compared(name: str, case: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Of every context, with images and without, the embeddings that ``tokenyard`` plans for and those of vLLM."""
+    """For every context, with images and without, the embeddings that ``tokenyard`` plans for and those of vLLM."""
     image = image_rule(case["config"], case["processor"]).planned
     frames = frames_of(case["config"], case["processor"], case["video"])
     return [

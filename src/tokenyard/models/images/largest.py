@@ -137,7 +137,7 @@ def _tile_if_shown(fields: ImageFields, rule: ImageRule, video: Mapping[str, Any
 
 
 def _pooled(fields: ImageFields, _rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
-    """Of every so many embeddings along an edge, one."""
+    """One embedding is kept of every so many along an edge."""
     grid = fields.count("vision_config.image_size") // fields.count("vision_config.patch_size")
     return Frames((-(-grid // fields.count("spatial_pool_stride", 2))) ** 2, _FEW)
 
