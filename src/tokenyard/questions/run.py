@@ -22,7 +22,6 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
 from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
-from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
@@ -280,7 +279,7 @@ class RunResult(Printable):
         return str(self.report)
 
     def _repr_html_(self) -> str:
-        return report_html(self.report)
+        return self.report._repr_html_()
 
 
 def run(

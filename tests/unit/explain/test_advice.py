@@ -17,7 +17,8 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard as ty
-from tokenyard.explain.advice.rules import RuleReader, ValueCondition, advise, rule_book
+from tokenyard.explain.advice.rule_reader import RuleReader, advise
+from tokenyard.explain.advice.rules import ValueCondition, rule_book
 from tokenyard.explain.advice.symptoms import StepLoad, StepTimes, Symptoms, missed_bounds
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.explain.test_advice import CASES, symptoms
 from tests.unit.explain.test_summary import run
 
-from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial, advise
+from tokenyard.explain.advice.rule_reader import advise
+from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
 from tokenyard.explain.advice.trials import best_of, changes_for, objective_of, trial_of, worth_their_cost
 from tokenyard.explain.render.parts import advice_of
 from tokenyard.explain.report.figures import LatencyFigures

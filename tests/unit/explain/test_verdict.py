@@ -9,7 +9,6 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.cli.main import main
-from tokenyard.explain.report.verdict import verdict_of
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
 
@@ -42,7 +41,7 @@ def test_a_change_that_ends_answers_later_says_so() -> None:
     ]
     trial = msgspec.structs.replace(advice.trial, effects=effects)
     changed = msgspec.structs.replace(found, advice=[msgspec.structs.replace(advice, trial=trial)])
-    assert verdict_of(changed).sentence.endswith(", but answers end later (E2E mean +2 %) (replayed).")
+    assert changed.verdict.sentence.endswith(", but answers end later (E2E mean +2 %) (replayed).")
     assert "answers end later" not in found.verdict.sentence
 
 

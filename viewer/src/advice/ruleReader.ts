@@ -1,4 +1,4 @@
-/** One rule read against the symptoms of one run: as src/tokenyard/explain/advice/rules.py reads it. */
+/** One rule read against the symptoms of one run: as src/tokenyard/explain/advice/rule_reader.py reads it. */
 
 import { count, duration, fixed } from "../format";
 import type { Comparison, Condition, Rule, RuleBook, Sentence } from "./rule";

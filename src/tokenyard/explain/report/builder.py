@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.advice.rules import Advice, advise
+from tokenyard.explain.advice.rule_reader import advise
+from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
 from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
-from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.html import HtmlTable, tables_html
 from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
@@ -21,7 +21,7 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
-from tokenyard.units import percent
+from tokenyard.units import count, duration, milliseconds, percent
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients saw who hang up after a time and ask again.
@@ -132,8 +132,8 @@ class SpeculationCounter:
         self._tokens += drafts.num_draft_tokens
         new, known = drafts.num_accepted_tokens_per_pos, self._accepted
         known += [0] * (len(new) - len(known))
-        for position, count in enumerate(new):
-            known[position] += count
+        for position, times in enumerate(new):
+            known[position] += times
 
     def join(self, other: SpeculationCounter) -> None:
         """The steps of another engine, too."""
@@ -331,6 +331,11 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
+_LATENCIES = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+"""Latency -> how a notebook heads its row."""
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+
+
 class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
 
@@ -427,7 +432,14 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """The conclusion of the report, in one sentence and as fields."""
-        return verdict_of(self)
+        mean = self.e2e_ms.mean
+        return verdict_of(
+            self.recorded_reasons,
+            self.goodput,
+            self.advice,
+            ended=self.requests_finished or 0,
+            seconds=None if mean is None else mean / 1e3 * (self.requests_finished or 0),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``--json`` prints it, with its ``verdict``."""
@@ -440,8 +452,39 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def as_table(self) -> RowTable:
         """One row per latency: ``latency`` (queue, ttft, tpot, itl, e2e), and its statistics in milliseconds."""
-        names = ("queue", "ttft", "tpot", "itl", "e2e")
-        return table_from("latencies", [{"latency": name, **asdict(getattr(self, f"{name}_ms"))} for name in names])
+        return table_from(
+            "latencies", [{"latency": name, **asdict(getattr(self, f"{name}_ms"))} for name in _LATENCIES]
+        )
 
     def _repr_html_(self) -> str:
-        return report_html(self)
+        """Latencies, what held requests back, and the figures beside them."""
+        header = self.header
+        gpu = "" if header.gpu_inferred or header.gpu == "unknown" else header.gpu
+        names = filter(None, (header.policy, header.model, gpu))
+        title = ", ".join([*names, f"{self.steps:,} steps", duration(self.duration_s)])
+        return tables_html(title, [self._latency_table(), self._reason_table(), self._figure_table()])
+
+    def _latency_table(self) -> HtmlTable:
+        rows = []
+        for name, words in _LATENCIES.items():
+            figures = getattr(self, f"{name}_ms")
+            rows.append((words, *(milliseconds(getattr(figures, each)) for each in _STATISTICS)))
+        return HtmlTable("Latency", ("", *_STATISTICS), rows)
+
+    def _reason_table(self) -> HtmlTable:
+        rows = [
+            (name, count(each.steps), count(each.requests), duration(each.seconds))
+            for name, each in self.recorded_reasons.items()
+        ]
+        head = ("recorded reason", "steps", "requests, by step", "time lost")
+        return HtmlTable("What held requests back", head, rows, "No request was held back in any step.")
+
+    def _figure_table(self) -> HtmlTable:
+        rows = [
+            ("requests finished", f"{count(self.requests_finished)} of {count(self.requests)}"),
+            ("output tokens per second", count(self.throughput.output_tokens_per_s)),
+            ("prefix hits", percent(self.prefix_hit_rate.local)),
+            ("preemptions", count(self.preemptions)),
+            ("peak KV use", percent(self.peak_kv_use)),
+        ]
+        return HtmlTable("Figures", (), rows)

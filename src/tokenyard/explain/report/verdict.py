@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tokenyard.explain.advice.rules import Advice
+from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.slo import Goodput
 from tokenyard.redaction import plain
 from tokenyard.units import duration, figure_label, milliseconds, percent
 from tokenyard.vocabulary import reason_meaning
-
-if TYPE_CHECKING:
-    from tokenyard.explain.advice.rules import Advice
-    from tokenyard.explain.report.report import Report
-
 
 HARDLY = 0.02
 """Share of requests' time below which waiting is not worth a word."""
@@ -54,17 +52,27 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """All of it in words."""
 
 
-def verdict_of(report: Report) -> Verdict:
-    """The verdict of a whole report, with its advice if it has any."""
-    lost = {name: reason.seconds for name, reason in report.recorded_reasons.items()}
+def verdict_of(
+    reasons: Mapping[str, RecordedReason],
+    goodput: Goodput | None,
+    advice: Sequence[Advice],
+    *,
+    ended: int,
+    seconds: float | None,
+) -> Verdict:
+    """The verdict of a run in which so many requests ended, with its advice if it has any.
+
+    ``reasons`` are those that held requests back; ``seconds`` the time from arrival to end of all requests together,
+    None where that is not known.
+    """
+    lost = {name: reason.seconds for name, reason in reasons.items()}
     total = sum(lost.values())
     worst = max(lost, key=lost.__getitem__) if total else None
-    time = None if report.e2e_ms.mean is None else report.e2e_ms.mean / 1e3 * (report.requests_finished or 0)
-    share = min(total / time, 1.0) if time else None
-    missed = [] if report.goodput is None else [each for each in report.goodput.objectives if each.met is False]
+    share = min(total / seconds, 1.0) if seconds else None
+    missed = [] if goodput is None else [each for each in goodput.objectives if each.met is False]
     is_idle = not total or (share is not None and share < HARDLY)
-    code = "missed" if missed else "empty" if not report.requests_finished else "idle" if is_idle else "held_back"
-    lever = None if code in ("idle", "empty") else _lever(report)
+    code = "missed" if missed else "empty" if not ended else "idle" if is_idle else "held_back"
+    lever = None if code in ("idle", "empty") else _lever(advice)
     said = [
         f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}." for each in missed
     ]
@@ -73,12 +81,12 @@ def verdict_of(report: Report) -> Verdict:
     elif is_idle:
         said.append("Requests hardly waited for the scheduler.")
     elif worst is not None:
-        words = report.recorded_reasons[worst].words if worst in report.recorded_reasons else None
+        words = reasons[worst].words
         said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
     if lever is not None:
         said.append(_help(lever, [each.figure for each in missed]))
     elif missed:
-        said += [_idea(each) for each in report.advice if each.is_of_bound][:1]
+        said += [_idea(each) for each in advice if each.is_of_bound][:1]
     return Verdict(
         code=code,
         missed=[each.name for each in missed],
@@ -105,11 +113,11 @@ def _idea(advice: Advice) -> str:
     return f"{advice.diagnosis[:1].upper()}{advice.diagnosis[1:]}: {advice.title}."
 
 
-def _lever(report: Report) -> Lever | None:
-    for advice in report.advice:
-        trial = advice.trial
+def _lever(advice: Sequence[Advice]) -> Lever | None:
+    for each in advice:
+        trial = each.trial
         if trial is not None and trial.is_vllm and trial.effects:
-            changes = {each.figure: each.change for each in trial.effects}
+            changes = {effect.figure: effect.change for effect in trial.effects}
             return Lever(flag=trial.flag, cost=str(trial.cost), changes=changes)
     return None
 

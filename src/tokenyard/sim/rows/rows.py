@@ -13,7 +13,6 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, near_names
-from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
@@ -80,7 +79,7 @@ class ReplayRows:
         return f"<ReplayRows: {len(self.requests):,} requests, {len(self.steps):,} steps>"
 
     def _repr_html_(self) -> str:
-        return report_html(self.report)
+        return self.report._repr_html_()
 
     @cached_property
     def report(self) -> Report:
