@@ -257,7 +257,7 @@ def is_gzipped(path: Path) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How deep lists and objects lie in each other, told before anything is decoded: what walks them walks a stack.
+# How deep lists and objects lie in each other, counted before anything is decoded: code that walks them recurses.
 
 _STRUCTURE = b'[]{}"\\'
 _REST = bytes(set(range(256)) - set(_STRUCTURE))

@@ -87,7 +87,7 @@ def run_file(path: Path, field: str, spec: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up there
     try:
         found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script that ends itself has to be told from a run that is done
+    except (Exception, SystemExit) as error:  # exit() in a script is its failure, not ours
         where = f"{path}:{_line(error, path)}"
         raise ConfigError(field, spec, f"{where} fails: {type(error).__name__}: {error}") from error
     return module

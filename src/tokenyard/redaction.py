@@ -158,7 +158,7 @@ def hidden_text(text: str) -> str:
 def hidden_users(text: str) -> str:
     """``text`` without names and passwords in front of hosts, and without what looks like a secret.
 
-    For messages, which name settings that are no secrets: nothing is told by a name.
+    For messages, which name settings that are no secrets: names of settings decide nothing.
     """
     if "@" in text:
         if "://" in text:

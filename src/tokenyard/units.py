@@ -63,7 +63,7 @@ def shorten(text: str, width: int) -> str:
 
 
 _MANY = 9.0
-"""A change above this share is said in times."""
+"""A change above this share is worded as a factor."""
 
 
 def signed(share: float) -> str:

@@ -562,5 +562,5 @@ UNKNOWN_REASON = "A reason that this version does not know."
 
 
 def reason_meaning(reason: str) -> str:
-    """What a recorded reason means; one of a later version is said to be unknown."""
+    """What a recorded reason means; for one of a later version, that it is unknown."""
     return REASONS[Reason(reason)].meaning if reason in REASONS else UNKNOWN_REASON

@@ -1,7 +1,7 @@
 """A disk below CPU memory: a tier of two, as vLLM's ``TieringOffloadingSpec`` has it with a secondary tier of files.
 
     stored in memory     written to the disk beside the next steps; it stays in memory until that is done
-    asked for, on disk   read into memory, at the expense of others; who asks is told to ask again
+    asked for, on disk   read into memory, at the expense of others; the lookup has to be repeated
     the disk is full     what was used longest ago goes (ours: vLLM's own tier of files has no bound)
 
 The GPU sees nothing but memory.

@@ -416,7 +416,7 @@ class CPUTier:
 
 
 def _stored(block_hash: bytes) -> BlockStored:
-    """As vLLM's offloading connector announces it: the hash alone, its tokens were told when the GPU stored it."""
+    """As vLLM's offloading connector announces it: the hash alone, for its tokens came when the GPU stored it."""
     return BlockStored(
         block_hashes=[short_hash(block_hash)],
         parent_block_hash=None,

@@ -206,7 +206,7 @@ class EngineCore:
             raise ConfigError("filling", filling, f"use one of: {', '.join(Filling)}")
         self._filling = Filling(filling)
         self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
-        """Without async scheduling the scheduler is told the drafts of a step after it."""
+        """Without async scheduling the drafts of a step are handed to the scheduler after it."""
         self._running: deque[_Running] = deque()
         """Oldest first."""
         self._begun: SchedulerOutput | None = None

@@ -1,7 +1,7 @@
 """What versions of vLLM differ in beside decisions: defaults, checks at start, the plan of the KV cache, balancing.
 
 Code asks for a fact by name (``release_facts(version).hybrid_models_cache_prefixes``), never for a version. Which
-version changed which fact is told in :mod:`tokenyard.core.releases`. What decides is a switch of
+version changed which fact is stated in :mod:`tokenyard.core.releases`. What decides is a switch of
 :mod:`tokenyard.core.profiles`; which flags there are is recorded, and ``tokenyard.vllm.versions`` looks what an
 installed vLLM has.
 """

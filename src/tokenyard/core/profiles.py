@@ -118,7 +118,7 @@ class DecisionProfile:
     encoder_counts_head: bool = False
     """An item is computed as well where only an EAGLE head would read its first embedding in the step."""
     encoder_tells_lost_only: bool = False
-    """Outputs that were evicted and are computed again since are not told as evicted: workers keep them."""
+    """Encoder outputs that were evicted and computed again since are not reported as freed: workers keep them."""
     encoder_holds_repeated: bool = False
     """A request that shows an image twice keeps it until it has passed both."""
     encoder_takes_repeated: bool = False

@@ -278,7 +278,7 @@ class HeldBack:
         return held
 
     def preempt(self, request_ids: Iterable[str], outcome: AdmissionOutcome | None) -> None:
-        """Requests lost their blocks in this step: they wait, whatever else is said of them."""
+        """Requests lost their blocks in this step: they wait, whatever else the outcome holds."""
         own = {
             each.req_id for each in (outcome.preemptions if outcome else None) or () if each.req_id == each.for_req_id
         }

@@ -44,7 +44,7 @@ def _decodes(request: Request) -> bool:
 
 
 class Orca(Policy):
-    """Whole prompts only, and memory up to ``max_tokens`` is set aside when a request is admitted."""
+    """Whole prompts only, and blocks up to ``max_tokens`` are reserved when a request is admitted."""
 
     reads_tokens = False
     reads_max_tokens = True

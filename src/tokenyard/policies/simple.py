@@ -129,7 +129,7 @@ class Bypass(Policy):
     def step_begins(self, now: float, queues: WaitingQueues) -> None:
         self._now, self._looked = now, 0
         if len(self.blocked) > 4 * self._looks:
-            # Aborted while they were blocked: the policy is not told.
+            # Some were aborted while they were blocked: no hook of a policy is called then.
             self.blocked = {rid: each for rid, each in self.blocked.items() if queues.get(rid) is not None}
 
     def request_admitted(self, now: float, request: Request) -> None:

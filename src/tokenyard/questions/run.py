@@ -302,7 +302,7 @@ def run(
     """Replay a workload on a deployment, on a virtual clock.
 
     ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
-    and ``kv_transfer`` are said as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
+    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
     result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
     so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
     then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for

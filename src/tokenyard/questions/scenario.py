@@ -24,7 +24,7 @@ from tokenyard.workload.load import files_named
 from tokenyard.workload.record import Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who is told how far a question has come, and what is to be said beside its answer.
+# Callbacks: how far a question has come, and warnings beside its answer.
 
 OnProgress = Callable[[Progress], object]
 """Called with the state of a replay, now and then; what returns "stop" ends it."""

@@ -368,7 +368,7 @@ def upgrade(
 ) -> Upgrade:
     """What another version of vLLM changes for a workload on a deployment, whose own version does not count.
 
-    ``workload``, ``progress`` and ``arrivals`` are said as for :func:`tokenyard.run`. Raises TokenyardError.
+    ``workload``, ``progress`` and ``arrivals`` are given as for :func:`tokenyard.run`. Raises TokenyardError.
     """
     scenario = Scenario.of(settings_of(deployment), workload, arrivals=traffic_by_name(arrivals))
     return ask(scenario, older, newer, bars=bars_of(progress))

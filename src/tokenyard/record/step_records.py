@@ -42,7 +42,7 @@ def template_of(record: msgspec.Struct) -> bytes:
 
 
 def filled(template: bytes, *values: int) -> bytes:
-    """``template`` with these numbers where it said ``LATER``."""
+    """``template`` with these numbers in the places of ``LATER``."""
     for value in values:
         template = template.replace(_LATER, b"%d" % value, 1)
     return template

@@ -50,7 +50,7 @@ def check_arguments(workload: object, config: object, cache_config: object, late
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a replay is given to decide and to watch, in whichever way it is said: one rule for all replays.
+# What a replay is given to decide and to watch, in every form that it may have: one rule for all replays.
 #
 #               a name                  a class             an object             a function
 #     policy    registered, FILE.py:C   one per engine      for one engine        makes one per engine

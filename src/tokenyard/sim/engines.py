@@ -205,7 +205,7 @@ class RankUse(NamedTuple):
     busy_seconds: float
     """Time in steps with requests; where ranks step together, waiting for the slowest included."""
     num_requests: int
-    """Sent to it, refused ones aside."""
+    """Requests sent to this engine, without refused ones."""
     num_finished: int
     output_tokens: int
     """Tokens sampled."""
@@ -317,7 +317,7 @@ class Rank:
 
     @property
     def _own_moment(self) -> float | None:
-        """The same, keeping step with others aside."""
+        """The same, without waiting for ranks that step together."""
         wakes_at = self.wakes_at
         return self._clock.now() if wakes_at == -inf else wakes_at
 

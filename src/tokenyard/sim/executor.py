@@ -27,7 +27,7 @@ from tokenyard.workload.tokens import stream_words, tokens_at
 # Speculative decoding in a replay: how many drafts the model accepts, by a rate per position and by dice.
 #
 # The dice of a request are thrown per position of its stream, with a seed: the same run gives the same acceptances,
-# however requests are scheduled. What is said does not depend on them, only how soon.
+# however requests are scheduled. The tokens of an answer do not depend on them, only their times.
 
 Int64s = npt.NDArray[np.int64]
 
@@ -234,7 +234,7 @@ class SilentModel(SimulatedModel):
 EMPTY_STEPS = 3
 """Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
 UNKNOWN_DRAFT = -1
-"""A draft of which only the count is told: what it is decides nothing in a replay."""
+"""A draft token whose id is not known: a replay needs the number of drafts only."""
 
 
 class WorkerTransfers(Protocol):

@@ -61,7 +61,7 @@ class Unfinished:
     """What a replay that ended before its workload has left undone."""
 
     ended_by: EndedBy = EndedBy.WORKLOAD
-    """Why it ended: everything was done, ``until`` was reached, or ``on_progress`` said so."""
+    """Why it ended: everything was done, ``until`` was reached, or ``on_progress`` returned ``"stop"``."""
     unfinished: tuple[str, ...] = ()
     """Requests that had arrived and not ended."""
     num_not_arrived: int = 0

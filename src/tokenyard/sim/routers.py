@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The seam: a router is asked for every request that arrives, and told what the engines tell.
+# The seam: a router chooses an engine for every request that arrives, and gets the statistics that engines report.
 
 
 class EngineState(Protocol):

@@ -194,7 +194,7 @@ class Progress(NamedTuple):
 
 
 OnProgress: TypeAlias = Callable[[Progress], object]
-"""Told how far a replay has come, now and then; whatever returns ``"stop"`` ends it there."""
+"""Called now and then with how far a replay has come; a call that returns ``"stop"`` ends the replay."""
 
 
 class RefusedRequest(NamedTuple):

@@ -230,7 +230,7 @@ class CalibratedLatency:
         return f"<CalibratedLatency: {', '.join(said)}>"
 
     def known_error(self, load: SentLoad | None = None, *, beside: CalibratedLatency | None = None) -> KnownError:
-        """How well these step times are known, under a load as far as that is said.
+        """How well these step times are known, under ``load`` if it is given.
 
         ``beside``: a deployment of which a measurement is at hand, and only the ratio to it is asked about.
         """
@@ -319,7 +319,7 @@ class CalibratedLatency:
             has_pictures = self._encoder is not None and plain._encoder is None
             prompts = _prompts(pictures=has_pictures)
             ttft = _share(prompts, prompts, self, plain)
-            # Whoever decodes beside a picture waits for it as well.
+            # Requests that decode beside a picture wait for its encoder as well.
             tpot = ttft if has_pictures else _share(_decodes(self._drafts), _decodes(plain._drafts), self, plain)
             yield Term(name=name, tpot_share=tpot, ttft_share=ttft)
 

@@ -223,8 +223,8 @@ def scaled(measured: LatencyModel, before: LatencyModel, after: LatencyModel) ->
 
 
 def stretched(modelled: LatencyModel, *, prefill: float, decode: float) -> LatencyModel:
-    """``modelled`` step times, if all of them are as far off as is said: times ``prefill`` of a step in which any
-    prompt is computed, times ``decode`` of one that only decodes.
+    """``modelled`` step times, each multiplied by one of two factors: ``prefill`` for a step in which any
+    prompt is computed, ``decode`` for a step that only decodes.
     """
 
     def change(seconds: float, shape: StepShape) -> float:

@@ -26,7 +26,7 @@ from tokenyard.steptime.formula import generation, has_nvlink
 from tokenyard.steptime.kernels import storage_kind
 
 FEWEST_POINTS = 10
-"""From which a model counts as measured somewhere, and its own error is told, not that of all."""
+"""Measured points from which on a model has an error of its own, in place of that of all models."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm_bfloat16", "gemm_float8", "gemm_float4"),

@@ -184,7 +184,7 @@ class FittedLatency:
 def fit(features: Floats, seconds: Floats) -> FittedLatency:
     """The model that fits measured steps best.
 
-    ``features`` has shape ``[steps, 7]`` (:data:`FEATURES`), ``seconds`` ``[steps]``; how errors count is said at
+    ``features`` has shape ``[steps, 7]`` (:data:`FEATURES`), ``seconds`` ``[steps]``; how errors count is described at
     :func:`~tokenyard.steptime.fitted.coefficients`. Raises ConfigError if there are fewer steps than features
     or a value cannot be.
     """
@@ -345,7 +345,7 @@ def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float
 
 
 class _Contexts:
-    """How many tokens every request has in the cache, as far as the trace has told, and how many there are of it."""
+    """Tokens that each request has in the cache, and tokens that it has in all, as far as the trace was read."""
 
     def __init__(self) -> None:
         self._computed: dict[str, int] = {}

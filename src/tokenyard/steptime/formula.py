@@ -110,7 +110,7 @@ class WorkCounts:
     elementwise_bytes: float
     """Activations per token that pass through memory between the matrix products."""
     kernels: float
-    """Kernels of a step, one after the other, all-reduces aside."""
+    """Kernels of a step, one after the other, without all-reduces."""
     layers: int
     expert_layers: int
     """Layers whose MLP is a choice among experts."""

@@ -56,7 +56,7 @@ def load_latency(
     ``kv_cache_dtype`` and what follows concern the calibrated one alone. ``data_parallel_size`` counts ranks that step
     together, and is 1 where each steps alone; ``has_adapters``: requests name LoRA adapters; ``has_images``: steps
     compute pictures, whose encoder takes time if its sizes are known; ``gpus_per_machine``: 0 is the usual number;
-    ``version`` is vLLM's, by which it is told how well the times are known.
+    ``version`` is vLLM's, on which the known error of the times depends.
 
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """

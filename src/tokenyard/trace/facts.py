@@ -256,7 +256,7 @@ class RepeatedFacts(NamedTuple):
     """
 
     like: StepFacts
-    """The last step before them that was told."""
+    """The last step before them that had a record of its own."""
     first: int
     """Number of the first of them."""
     moments: list[float]

@@ -36,7 +36,7 @@ from tokenyard.trace.schema import (
 # field.
 
 BAD_LINES_KEPT = 20
-"""Bad lines that are told one by one."""
+"""Bad lines that are listed one by one."""
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 Unknown = dict[str, Any]
 """Fields of a line that the schema does not know."""

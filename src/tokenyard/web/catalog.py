@@ -276,7 +276,7 @@ def _is_skipped(folder: str) -> bool:
 
 
 def _is_text(path: str) -> bool:
-    """A name that is no UTF-8 cannot be told to a browser."""
+    """A name that is no UTF-8 cannot be sent to a browser."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -292,7 +292,7 @@ def _preference(path: Path) -> int:
 # What a trace says about itself in its first and last lines, without reading what lies between.
 
 _LINES = 200
-"""A snapshot comes within so many lines, arrivals before the first step aside."""
+"""A snapshot comes within so many lines, not counting arrivals before the first step."""
 LONGEST_LINE = 1 << 20
 """Bytes of a line that are read: the beginning of a longer one is no record."""
 _TAIL = 1 << 20

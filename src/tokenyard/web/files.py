@@ -39,7 +39,7 @@ class OpenFileResponse(FileResponse):
     """A file that is open already, whole or in the parts that are asked for.
 
     It is the file that was allowed, whatever its path leads to by now; where the system has no names for open files
-    (Windows), its path is opened again. No more is sent than the length that was told first: a trace may be written
+    (Windows), its path is opened again. No more is sent than the length in the header: a trace may be written
     meanwhile. Reading ends when the client has gone, and the file is closed in the end.
     """
 
@@ -91,7 +91,7 @@ def serve_file(roots: Roots, request: Request) -> Response:
     path = roots.resolve(request.query_params.get("path"))
     unpacked = request.query_params.get("decode") in ("1", "true")
     if unpacked and path.suffix in (".zst", ".parquet"):
-        arrow()  # what is missing is said before the answer begins
+        arrow()  # a missing extra raises before the answer begins
     file = roots.open(request.query_params.get("path"))
     headers = {"ETag": _tag_of(file), "Cache-Control": "no-cache"}
     if unpacked and path.suffix in (".gz", ".zst", ".parquet"):

@@ -35,7 +35,7 @@ _HOST = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,
 
 
 class Guard:
-    """ASGI middleware. ``bound`` is the address on which the server listens, ``refuse`` how refusals are said."""
+    """ASGI middleware. ``bound`` is the address on which the server listens; ``refuse`` makes a refusal."""
 
     def __init__(
         self, app: ASGIApp, bound: str, refuse: Callable[[RefusedError], Response] = RefusedError.response

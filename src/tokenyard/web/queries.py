@@ -124,7 +124,7 @@ class ExportServer:
         with_requests = request.query_params.get("requests", "1") != "0"
         files = self._roots.trace(request.query_params.get("path"), with_requests=with_requests)
         if form == "perfetto":
-            messages()  # what is missing is said before anything is read
+            messages()  # a missing extra raises before anything is read
         if not self._alone.acquire(blocking=False):
             raise RefusedError(503, "format", form, "another export is being made: ask again in a moment")
         try:

@@ -105,7 +105,7 @@ def serve(
     on_stop: Callable[[], None],
     seconds_to_end: int | None = None,
 ) -> None:
-    """Answer until interrupted or told to end; ``on_stop`` is called at once then.
+    """Answer until interrupted or asked to end; ``on_stop`` is called at once then.
 
     What is being answered has a second to end, or ``seconds_to_end``; a second signal ends it at once. One address may
     then have as many idle connections as all together: a proxy is one. Raises MissingExtraError without uvicorn.

@@ -15,7 +15,7 @@ __all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewB
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A refused allocation, as a value: what was needed, what there was, and which limit said no.
+# A refused allocation, as a value: what was needed, what there was, and which limit refused it.
 
 
 class KVLimit(StrEnum):

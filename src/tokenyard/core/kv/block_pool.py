@@ -446,7 +446,7 @@ class BlockPool:
         """Notified in this order; see :meth:`subscribe`."""
 
     def subscribe(self, listener: PoolListener) -> None:
-        """Have ``listener`` told of all content that is lost from now on."""
+        """Notify ``listener`` of all cached content that is lost from now on."""
         self.listeners += (listener,)
 
     @property
@@ -456,7 +456,7 @@ class BlockPool:
 
     @property
     def usage(self) -> float:
-        """Fraction of the blocks (null block aside) that are held."""
+        """Fraction of the blocks, without the null block, that requests hold."""
         usable = self.num_blocks - 1
         return 1.0 - self.free_queue.size / usable if usable else 0.0
 

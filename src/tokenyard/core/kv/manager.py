@@ -318,7 +318,7 @@ class KVCacheManager:
 
     @property
     def grows_in_steps(self) -> bool:
-        """Whether several steps of decodes can be given room at once, and no observer is told what the cache loses."""
+        """Whether blocks for several decode steps can be allocated at once: no listener is notified of evictions."""
         quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
         return quiet and self._single is not None
 

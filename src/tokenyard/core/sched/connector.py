@@ -1,7 +1,7 @@
 """The seam to KV that lives elsewhere: another engine, CPU memory, shared storage.
 
-The scheduler's half of a connector says how many tokens it can bring, and is told what was allocated; its worker half
-moves the tensors and reports back through :class:`ConnectorOutput`. The life of an asynchronous load:
+The scheduler's half of a connector says how many tokens it can load, and gets the blocks that were allocated; its
+worker half moves the tensors and reports back through :class:`ConnectorOutput`. The life of an asynchronous load:
 
     WAITING -> blocks allocated, WAITING_FOR_REMOTE_KVS -> finished_receiving -> WAITING, computed up to what was loaded
 """

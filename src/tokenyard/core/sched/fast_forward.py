@@ -9,8 +9,8 @@ is freed, no limit moves, and no block that fills holds what the head of the que
 
 The contract of such a leap, which three have a part in. The scheduler says for how many further steps its last decision
 stands if nothing happens but these steps (``num_repeats``, here). The executor lets outputs come and begins steps, so
-many at most, and none once something else may happen (``RunsAhead.run_ahead``): its driver has told it until
-when, as the loop of a replay does. The engine core has the scheduler take both in, between a step that was decided in
+many at most, and none once something else may happen (``RunsAhead.run_ahead``): its driver, the loop of a
+replay, sets that moment. The engine core has the scheduler take both in, between a step that was decided in
 full and the output that is due (``EngineCore.run_ahead``). All is then as if the steps had been taken one by one: plans
 in flight, tokens, blocks, hashes, LRU order, moments, and what observers know (``steps_repeated``).
 """
@@ -70,7 +70,7 @@ class FastForward:
     def count(self, *, tells: bool) -> int:
         """How many further steps would decide what the last one did.
 
-        ``tells``: an observer is told why the queue's head is refused, so that the reason has to stay the same, and
+        ``tells``: an observer is notified why the queue's head is refused, so that the reason has to stay the same, and
         no block may go that the head could use.
         """
         if self._last is None or not self._is_possible:

@@ -174,7 +174,7 @@ class StepObserver:
         """End of ``update_from_output()``."""
 
     def steps_repeated(self, steps: RepeatedSteps) -> None:
-        """Several steps alike were taken in one stroke: none of them is told otherwise.
+        """Several steps alike were taken in one stroke: this call stands for all three methods before, of each of them.
 
         Only where every observer that overrides one of the three methods before also overrides this one.
         """
@@ -220,7 +220,7 @@ class ObserverGate(StepObserver):
 
     @property
     def observers(self) -> Sequence[StepObserver]:
-        """Those that are told, in order."""
+        """Those that are notified, in order."""
         return tuple(self._observers)
 
     @property

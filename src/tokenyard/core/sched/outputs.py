@@ -44,13 +44,13 @@ class RequestEvent(NamedTuple):
 
 
 class RequestEvents(FeatureHook):
-    """Events that no client has been told yet."""
+    """Events that have not been sent to clients yet."""
 
     def __init__(self) -> None:
         self._pending: defaultdict[Request, list[RequestEvent]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """Requests with events that have not been told."""
+        """Requests with events that have not been sent."""
         return len(self._pending)
 
     def record(self, request: Request, kind: EventType, timestamp: float) -> None:
@@ -122,7 +122,7 @@ class RequestAuxOutput(NamedTuple):
     routed_experts: ExpertIds | None = None
     num_nans_in_logits: int = 0
     events: tuple[RequestEvent, ...] = ()
-    """What has happened to it since it was last told."""
+    """The events of the request since its last output."""
     logprobs: TokenLogprobs | None = None
     """Those of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
     prompt_logprobs: TokenLogprobs | None = None
@@ -139,7 +139,7 @@ NO_AUX: Mapping[int, RequestAuxOutput] = MappingProxyType({})
 def with_events(
     requests: Sequence[Request], extras: Mapping[int, RequestAuxOutput], events: RequestEvents
 ) -> Mapping[int, RequestAuxOutput]:
-    """``extras`` and what has happened to the rows' requests since they were last told of."""
+    """``extras`` and the events of the rows' requests since their last outputs."""
     if not len(events):
         return extras
     told = {row: happened for row, request in enumerate(requests) if (happened := events.take(request))}

@@ -291,7 +291,7 @@ class PolicyGate:
         """Where freed blocks go; None: the pool's own rule."""
 
     def bind(self, context: PolicyContext) -> None:
-        """Bind the policy, and see that its base class was told."""
+        """Bind the policy, and check that it called its base class's ``bind``."""
         self._ask("bind", self.policy.bind, context)
         if self.policy.context is not context:
             raise PolicyError(self.policy, "bind", "keeps its context to itself: call super().bind(context) in it")

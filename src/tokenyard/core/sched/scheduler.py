@@ -154,7 +154,7 @@ class Scheduler:
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
-        """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
+        """Notify ``observer`` from now on, in place of the one before; ConfigError if it is none."""
         self.observer = _gate(observer)
         self._fast_forward.forget()
 

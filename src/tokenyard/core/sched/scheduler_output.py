@@ -379,4 +379,4 @@ def _same(ours: SchedulerOutput, given: SchedulerOutput) -> bool:
 
 
 _DECIDED = ("slots", "num_new_tokens", "num_computed", "num_known", "num_prompt")
-"""Columns by which another scheduler's plan is told from a copy of ours."""
+"""Columns that distinguish another scheduler's plan from a copy of ours."""

@@ -308,7 +308,7 @@ class StepPlanner:
             for preempted in self._hooks.request_preempted:
                 for preemption in outcomes.preemptions:
                     preempted(now, self._lifecycle.requests[preemption.request_id])
-            # Admitting into memory that was just taken from someone would thrash.
+            # Admitting into blocks that were just freed by a preemption would thrash.
             outcomes.admission = _not_entered(Reason.PREEMPTED_THIS_STEP, len(waiting), budget.tokens)
             return []
         only_holders = pause_state is PauseState.PAUSED_NEW and waiting.num_going_on > 0

@@ -170,9 +170,7 @@ class SymptomCounter:
         self._note_load(step)
 
     def steps_repeated(self, steps: RepeatedFacts, *, lasted: int) -> None:
-        """Steps were decided like the last one, none of them told by its guess; ``lasted``: microseconds from the
-        first to the last.
-        """
+        """Steps were decided like the last one; ``lasted``: microseconds from the first to the last."""
         facts, count = steps.like, len(steps.moments)
         self.settle(steps.moments[0])
         self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))

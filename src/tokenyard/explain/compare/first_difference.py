@@ -310,7 +310,7 @@ def _queues(snapshot: StepSnapshot) -> tuple[list[str] | None, list[str] | None]
 # Where two traces part: step by step beside each other until their decisions differ.
 #
 # A decision is who is admitted, resumed and preempted, and who gets how many tokens. The queues and the free blocks
-# that a step finds are no decision: where they differ earlier, that is told beside it, for it may be the cause.
+# that a step finds are no decision: where they differ earlier, the answer says so, for it may be the cause.
 
 _DECIDED_LISTS = (
     ("scheduled_new_req_ids", "requests admitted"),

@@ -23,7 +23,7 @@ from tokenyard.vocabulary import PLACES, Place, reason_meaning
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6
 _ALL = 0.99
-"""Share of the waiting time that is said as all of it."""
+"""Share of the waiting time that is worded as all of it."""
 _ID_WIDTH = 28
 _WITH_JOBS = 80
 """Columns from which the longest waits name their jobs."""

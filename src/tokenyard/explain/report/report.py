@@ -90,7 +90,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     requests: int | None
-    """Sent to it, refused ones aside."""
+    """Requests sent to this engine, without refused ones."""
     requests_share: float | None
     """Its share of all requests, from 0 to 1."""
     requests_finished: int | None

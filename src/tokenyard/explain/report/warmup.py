@@ -53,7 +53,7 @@ class AfterWarmup:
         self._sink.step_decided(facts)
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
-        """Hand on a step like the last one; the first that counts is told in full."""
+        """Hand on a step like the last one; the first that counts is handed on as a step of its own."""
         if self._first_step is not None:
             self._sink.step_repeated(step, ts, free_blocks)
         elif ts >= self._warmup:

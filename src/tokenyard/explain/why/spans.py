@@ -16,7 +16,7 @@ _EARLIEST_UNIX = 946_684_800.0
 def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
     """Send the requests of the engines of one run; how many spans. Raises TokenyardError for a wrong address."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
-    SpanSender(url, name).close()  # a wrong address is told before the trace is read
+    SpanSender(url, name).close()  # a wrong address raises before the trace is read
     busy = [trace for trace in traces if not trace.is_idle]
     offset = offset_us(busy)
     sent = 0

@@ -25,7 +25,7 @@ from tokenyard.vocabulary import WaitState
 # ---------------------------------------------------------------------------------------------------------------------
 # The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
 #
-# It keeps 104 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in
+# It keeps 104 bytes a step and about a kilobyte a request (without its ``meta``), and no token. Steps that are taken in
 # one stroke stay in one stroke, so that a replay with rows is nearly as fast as one without.
 
 Floats = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ class RowRecorder(StepObserver):
         """The last step held a request back."""
         self._stalled: dict[str, Cause] = {}
 
-    # ---- what it is told
+    # ---- what the scheduler notifies it of
 
     def request_arrived(self, ts: float, request: Request) -> None:
         row = RequestRow(request, ts, self._num_steps)

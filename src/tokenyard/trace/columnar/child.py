@@ -1,4 +1,4 @@
-"""Functions that run in a process of their own, whose time and memory end where they are told to end.
+"""Functions that run in a process of their own, with bounds on its time and memory.
 
 A library that decodes foreign data can take gigabytes in a single step, go on for minutes without looking at a clock,
 or end the process that it runs in. Here it ends a process that has nothing else to do: it gets no more memory than it

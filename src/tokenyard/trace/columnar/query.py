@@ -1,4 +1,4 @@
-"""SQL over a Parquet trace, in a process of its own that ends where it is told to."""
+"""SQL over a Parquet trace, in a process of its own with bounds on time and memory."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def ask(sql: str, steps: Path | None, requests: Path | None, limits: QueryLimits
     ConfigError for a question that is wrong, not a SELECT, or beyond a limit; MissingExtraError without DuckDB.
     """
     limits = limits or QueryLimits()
-    _duckdb()  # what is missing is said at once
+    _duckdb()  # a missing extra raises at once
     began = time.perf_counter()
     try:
         answer: QueryAnswer | _Refusal = in_child_process(_asked, sql, steps, requests, limits, seconds=limits.seconds)

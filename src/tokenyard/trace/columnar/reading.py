@@ -35,7 +35,7 @@ _PIECE_BYTES = 8 << 20
 _SECONDS = 60.0
 """For each such piece, and for a footer."""
 _LONGEST_HEAD = 1 << 20
-"""Bytes of what is said of a footer."""
+"""Bytes of the description of a footer."""
 _MAGIC = b"PAR1"
 _LINE, _ERROR, _END = b" ", b"!", b"."
 """How a line begins that the other process says: with a line of the trace, an error as JSON, or nothing more."""
@@ -137,7 +137,7 @@ def _packed_bytes(path: Path) -> int:
 
 
 def _error(child: ChildProcess, line: bytes, path: Path, bounds: Bounds) -> TraceError:
-    """The error for a process that said ``line`` where a line of the trace had to be, or said no more."""
+    """The error for a process that wrote ``line`` in the place of a line of the trace, or ended."""
     if line[:1] == _ERROR:
         return TraceError(msgspec.json.decode(line[1:], type=str))
     try:
@@ -203,7 +203,7 @@ class ColumnarTrace:
             raise TraceError(f"{self._path}: its footer is damaged: {error}") from None
 
     def _check_columns(self, schema: Any) -> None:
-        """Raise TraceError unless some columns are those of a trace, of types whose size can be told."""
+        """Raise TraceError unless some columns are those of a trace, of types whose size is known."""
         known = [name for name in (*columns_of(self._kind), EXTRA, RAW) if name in self._names]
         if not known:
             raise TraceError(f"{self._path}: not a trace: it has none of the columns of one")

@@ -96,7 +96,7 @@ def _arrow_type(type_: inspect.Type, whole: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How much text some rows make, told while their texts still are dictionaries; and rows in pieces that memory holds.
+# How much text some rows make, counted while their texts still are dictionaries; and rows in pieces that memory holds.
 
 _ELEMENT_BYTES = 2
 """A number, or an element of a list, takes so many characters of JSON at least."""

@@ -25,7 +25,7 @@ GROUP_BYTES = 32 << 20
 """JSON text of a row group: what a reader has to hold at once."""
 _GROUP_ROWS = 1 << 17
 _LINES_WITH_FACTS = 200
-"""A snapshot comes within so many lines, arrivals before the first step aside."""
+"""A snapshot comes within so many lines, not counting arrivals before the first step."""
 _WITH_STATISTICS = ["step", "ts", "event"]
 """Columns by which a reader leaves row groups out. Ids are not among them: they may be of any length."""
 _UNLIKE_EACH_OTHER = {"step": "DELTA_BINARY_PACKED", "ts": "BYTE_STREAM_SPLIT", "step_seconds": "BYTE_STREAM_SPLIT"}

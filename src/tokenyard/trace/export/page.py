@@ -1,8 +1,8 @@
 """A trace inside a copy of the viewer: one HTML file that can be mailed and opens without a server or network.
 
-The files are gzipped and in base64 inside an inert script tag, so nothing in a trace can end the tag or run. What was
-said in prompts and answers is left out unless it is asked for: token ids as well as text, since ids are text to all who
-have the tokenizer.
+The files are gzipped and in base64 inside an inert script tag, so nothing in a trace can end the tag or run. The
+content of prompts and answers is left out unless it is asked for: token ids as well as text, since the tokenizer turns
+ids into text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BYTES = 600_000_000
 _BETWEEN = b"\x1e\n"
 """Stands between the lines of the steps file and those of the requests file."""
 _PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids", re.IGNORECASE)
-"""Fields that may hold what was said, if they hold text or a list; counts under such names are kept."""
+"""Fields that may hold content of prompts or answers, if they hold text or a list; counts under such names are kept."""
 _CONTENT_FREE = frozenset({"prompt_hash_runs", "output_hash_runs"})
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _NAMING_SETTINGS = frozenset(
@@ -202,7 +202,7 @@ def _as_known(value: Any, type_: Any) -> Any:
 
 
 def _settings(value: Any, name: str = "") -> Any:
-    """A configuration, at any depth: numbers, and text where the setting is known to hold a name and not what was said.
+    """A configuration, at any depth: numbers, and text where the setting is known to hold a name and no content.
 
     What is called like a prompt goes, unless it is a number, and so does what is called like no setting at all.
     """

@@ -73,7 +73,7 @@ class BlockAlignment:
 class JunctionAlignment(BlockAlignment):
     """As vLLM 0.24: when it is admitted, a request stops where prompts part, if a block or more is left up to there.
 
-    Of a request that looks nothing up, what the last one was told counts.
+    For a request without a cache lookup, the junction of the last lookup counts.
     """
 
     def __init__(self, kv: KVCacheManager, *, drops_last_hit: bool) -> None:
@@ -158,7 +158,7 @@ class RoutedExperts(FeatureHook):
         self._blocks[step.plan.step] = [np.array(table, np.int64) for table in tables]
 
     def arrived(self, step: StepInFlight, experts: ExpertIds | None, counts: IntArray) -> dict[int, ExpertIds]:
-        """The experts of a step's tokens: keep them; returns those to be told now, by row.
+        """The experts of a step's tokens: keep them; returns those that go out with this step, by row.
 
         ``counts`` has the output tokens per row, which are appended already. A row's first output comes with the whole
         prompt's experts; later ones with as many experts as tokens.

@@ -201,7 +201,7 @@ class Sessions:
 
     def _extend(self, session: Request, update: SessionInput) -> None:
         known = session.num_tokens - 1
-        # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
+        # Steps in flight may have counted further, and a preemption resets the computed tokens but keeps the output.
         session.num_computed_tokens = min(session.num_computed_tokens, known)
         # A hash over the dropped token would promise KV that was never computed.
         self._kv.forget_hashes(session, known)
