@@ -31,11 +31,10 @@ from tokenyard.core.params import MultiModalItem
 from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, nearest_version, turned_between
 from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
-from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.candidate import RunningBatch, StepBudget
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.per_slot import StateAlignment
 from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
-from tokenyard.core.sched.running import RunningBatch
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.update import stop_status
 from tokenyard.core.table import RequestTable

@@ -13,14 +13,14 @@ from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, StepBudget, StepLimits
+from tokenyard.core.sched.candidate import Candidate, RunningBatch, StepBudget, StepLimits
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.grammars import grammar_rows
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.core.sched.running import RunningBatch, RunningPass
+from tokenyard.core.sched.running import RunningPass
 from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tokenyard.core.columns import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import FeatureHook
+from tokenyard.core.sched.candidate import FeatureHook, RunningBatch
 from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tokenyard.core.sched.running import RunningBatch
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Mamba states at block ends: in cache mode ``align`` a step keeps the state it ends with, so prefill has to end where
