@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from tokenyard.cli.run import run
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
-from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.columnar.query import QueryLimits, ask
+from tokenyard.trace.convert import convert
 from tokenyard.trace.files import find_trace
+from tokenyard.trace.query import QueryLimits, ask
 
 STEPS = 1_000_000
 LIMITS = QueryLimits(seconds=120, memory_mb=4_096)

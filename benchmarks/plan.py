@@ -24,7 +24,7 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import PlanCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.questions.kept import measuring_for, source_of, space_of
-from tokenyard.questions.planning.answer import Goal, best_of, value_of
+from tokenyard.questions.planning.goal import Goal, best_of, value_of
 from tokenyard.questions.planning.search import search
 from tokenyard.questions.sweeping.rows import Row, Settings, key_of, words_of
 from tokenyard.questions.sweeping.variants import measured

@@ -1,8 +1,8 @@
 """Check the annotated tree in CONTRIBUTING.md against the repository, and its shape (part of `make lint`).
 
 Every path drawn must exist, and every folder that holds tracked files must be drawn, or lie in one that says it stands
-for what is below it ("..."). No module may import itself, however far round. One module names versions of vLLM, the
-table of releases: ``--versions`` prints all that do.
+for what is below it ("..."). No module may import itself, however far round, except where ``MAY_GO_ROUND`` says why.
+One module names versions of vLLM, the table of releases: ``--versions`` prints all that do.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "src" / "tokenyard"
 RELEASES = PACKAGE / "core" / "releases.py"
 INDENT = 4
+MAY_GO_ROUND = {
+    ("tokenyard.core.request", "tokenyard.core.kv.hashing"): (
+        "the type of a field that the block hasher alone fills and reads; compiled, it is a class of that module"
+    ),
+    ("tokenyard.workload.record", "tokenyard.workload.readers.plain"): (
+        "Workload.save() writes the format of its reader, which checks every line that is written"
+    ),
+}
+"""Imports that close a circle -> why they stay. No other may."""
 _VERSION = re.compile(r"(?<![\d.])0\.(2[2-9]|[3-9]\d)(\.\d+)?(?![\d.])")
 _NAME = re.compile(r"0_(2[2-9]|[3-9]\d)(?!\d)")
 _NUMBERS = re.compile(r"\(0, (2[2-9]|[3-9]\d)[,)]")
@@ -92,7 +101,7 @@ def main() -> None:
         for line, text in named
         if REPO / file != RELEASES
     ]
-    if cycle := import_cycle(imports_of(PACKAGE)):
+    if cycle := import_cycle(imports_of(PACKAGE, MAY_GO_ROUND)):
         problems.append("Imports go round in a circle: " + " -> ".join(cycle))
     if problems:
         sys.exit("\n".join(problems))

@@ -144,7 +144,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 def _class(kind: type) -> Iterator[str]:
     fields = _fields(kind)
-    bases = [base.__name__ for base in kind.__bases__ if base.__name__ in PUBLIC]
+    bases = [base.__name__ for base in kind.__bases__ if PUBLIC.get(base.__name__) is base]
     if fields or issubclass(kind, Enum | Exception) or getattr(kind, "_is_protocol", False):
         yield f"```py\nclass {kind.__name__}{f'({bases[0]})' if bases else ''}\n```\n"
     else:
@@ -191,7 +191,7 @@ def _members(kind: type) -> Iterator[str]:
         return
     found: dict[str, Any] = {}
     for each in kind.__mro__:
-        is_elsewhere = each is not kind and each.__name__ in PUBLIC
+        is_elsewhere = each is not kind and PUBLIC.get(each.__name__) is each
         if each.__module__.startswith("tokenyard.") and not is_elsewhere:
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}

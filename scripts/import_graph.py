@@ -1,22 +1,30 @@
 """Who imports whom in a package, read from its sources: for the check that no import goes round in a circle.
 
-What stands under ``if TYPE_CHECKING:`` is no import; one within a function is, since it only hides the circle.
+What stands under ``if TYPE_CHECKING:``, within a function, or in ``import_module("...")`` counts as well: it delays an
+import, and the module is still read with the other. A name in a table of names (a printer, a policy) is no import.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 __all__ = ["import_cycle", "imports_of"]
 
 
-def imports_of(package: Path) -> dict[str, set[str]]:
-    """Modules of the package in the folder -> those of them that each imports, all by full name."""
+def imports_of(package: Path, but: Container[tuple[str, str]] = ()) -> dict[str, set[str]]:
+    """Modules of the package in the folder -> those of them that each imports, all by full name.
+
+    ``but``: pairs of importer and imported that do not count.
+    """
     sources = {_module_name(path, package.parent): path for path in sorted(package.rglob("*.py"))}
     return {
-        name: {found for found in _imported(ast.parse(path.read_text(encoding="utf-8")), sources) if found != name}
+        name: {
+            found
+            for found in _imported(ast.parse(path.read_text(encoding="utf-8")), sources)
+            if found != name and (name, found) not in but
+        }
         for name, path in sources.items()
     }
 
@@ -44,10 +52,8 @@ def _module_name(path: Path, root: Path) -> str:
 
 
 def _imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
-    """The known modules that the import statements below ``tree`` name."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            continue
+    """The known modules that imports anywhere in ``tree`` name."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -55,5 +61,7 @@ def _imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
                 name = f"{node.module}.{alias.name}"
                 if name in known or node.module in known:
                     yield name if name in known else node.module
-        elif not isinstance(node, ast.expr):
-            yield from _imported(node, known)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            named = getattr(node.args[0], "value", None)
+            if named in known:
+                yield named

@@ -23,7 +23,7 @@ import ray
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import SweepCommand
 from tokenyard.cli.support.parsing import parse
-from tokenyard.explain.report.slo import read_slos
+from tokenyard.explain.slo import read_slos
 from tokenyard.questions.kept import source_of
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings

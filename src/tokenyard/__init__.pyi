@@ -2,7 +2,7 @@
 # isort: skip_file
 
 # Deployments
-from tokenyard.deploy.deployment import Deployment as Deployment
+from tokenyard.questions.deployment import Deployment as Deployment
 from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 
 # Questions
@@ -59,8 +59,7 @@ from tokenyard.workload.builder import WorkloadBuilder as WorkloadBuilder
 from tokenyard.workload.record import Workload as Workload, WorkloadRequest as WorkloadRequest
 
 # Models
-from tokenyard.models.images.asking import image_tokens as image_tokens
-from tokenyard.models.images.videos import video_tokens as video_tokens
+from tokenyard.models.asking import image_tokens as image_tokens, video_tokens as video_tokens
 
 # Replays
 from tokenyard.steptime.load import load_latency as load_latency

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokenyard.explain.report.slo import Goodput, read_slos
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.slo import Goodput, read_slos
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -19,7 +19,7 @@ from tests.browser.conftest import ARRIVED_MS, until
 from tests.integration.command import environment
 
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.columnar.convert import convert
+from tokenyard.trace.convert import convert
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -12,8 +12,9 @@ from tests.unit.sim.test_replay import CONFIG, Recorder, request
 
 from tokenyard.core.config import CacheConfig
 from tokenyard.core.profiles import decision_profile
+from tokenyard.sim.named_routers import ROUTERS, router_maker
 from tokenyard.sim.replay import replay, replay_parallel
-from tokenyard.sim.routers import ROUTERS, Fleet, router_maker
+from tokenyard.sim.routers import Fleet
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.record import Workload
 

@@ -13,12 +13,12 @@ import msgspec
 from tests.support.headless import HeadlessViewer, TraceLines
 
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
+from tokenyard.explain.figures import LatencyFigures, StepFigures
 from tokenyard.explain.held_back import classify, meaning_of
-from tokenyard.explain.report.figures import LatencyFigures, StepFigures
-from tokenyard.explain.report.recorded_reasons import WorstStep
+from tokenyard.explain.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.slo import SLO
 from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.explain.why.why import why
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, main_reason, micros

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import ConvertCommand
-from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, work_of
+from tokenyard.trace.convert import Conversion, OnProgress, convert, work_of
 
 
 def execute(flags: ConvertCommand) -> int:

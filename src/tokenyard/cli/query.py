@@ -13,8 +13,8 @@ from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import QueryCommand
 from tokenyard.core.config import require_int
 from tokenyard.record.writer import encodable
-from tokenyard.trace.columnar.query import QueryAnswer, QueryLimits, as_parquet, ask, needed
 from tokenyard.trace.files import find_trace
+from tokenyard.trace.query import QueryAnswer, QueryLimits, as_parquet, ask, needed
 
 _SECONDS = 600.0
 _MEMORY_MB = 4_096

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenyard.cli.support.console import print_json, results, write_text
 from tokenyard.cli.support.flags import ReportCommand
+from tokenyard.explain.console import PlainConsole
 from tokenyard.explain.recorded import report, report_by
-from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report

@@ -1,33 +1,25 @@
-"""A deployment: what ``vllm serve`` would start, as a value to change, to resolve, and to ask questions about."""
+"""A deployment: what ``vllm serve`` would start, as a value to change and to resolve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import Enum
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 
 from tokenyard.deploy.given import changed, names_of, settings_by_name, value_of, with_values
+from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
-from tokenyard.deploy.texts.said import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.redaction import hidden
-
-if TYPE_CHECKING:
-    # Questions stand above deployments; a deployment's methods are these functions, loaded when they are called.
-    from tokenyard.questions.planning.answer import Plan
-    from tokenyard.questions.run import RunResult
-    from tokenyard.questions.sweep import SweepResult
-    from tokenyard.workload.record import Workload
 
 _FIRST = ("model", "gpu")
 _READ_FIRST = ("serve", "config")
@@ -37,14 +29,8 @@ _READ_FIRST = ("serve", "config")
 class Deployment:
     """What is served, on what, and how: settings by vLLM's names, an immutable value.
 
-    ``Deployment("vllm serve Qwen/Qwen3-32B -tp 2", gpu="h100")`` reads a command line, or whatever ``--serve`` of the
-    command takes: a file, a container's command, a manifest, a start-up log. ``Deployment(model="qwen3-32b",
-    gpu="h100", max_num_seqs=64)`` says the same by name; names given beside a line override it. Settings that were not
-    given are vLLM's defaults, or worked out by :meth:`resolve`. Secrets are replaced as they are read: no form of a
-    deployment holds one.
-
-    ``repr`` shows what was given, ``print`` also what it comes to. Deployments are equal if the same was given; they
-    can be hashed, pickled, and written as JSON.
+    Users get it as ``tokenyard.Deployment`` (:mod:`tokenyard.questions.deployment`), which adds the questions as
+    methods and says how it is made.
     """
 
     __slots__ = ("_resolved", "_settings")
@@ -72,7 +58,7 @@ class Deployment:
         gpu: str | None = None,
         config: str | PathLike[str] | None = None,
         **settings: Any,
-    ) -> Deployment:
+    ) -> Self:
         """The deployment that a text starts: a command line, ``@FILE`` or the path of a file, as ``--serve`` takes it.
 
         ``gpu`` says on what, where the text does not. Raises ConfigError.
@@ -80,7 +66,7 @@ class Deployment:
         return cls(serve, config=config, **settings, **({} if gpu is None else {"gpu": gpu}))
 
     @classmethod
-    def from_settings(cls, settings: DeploymentSettings) -> Deployment:
+    def from_settings(cls, settings: DeploymentSettings) -> Self:
         """A deployment with these groups of settings."""
         made = cls.__new__(cls)
         object.__setattr__(made, "_settings", settings)
@@ -92,7 +78,7 @@ class Deployment:
         """All settings, in their groups."""
         return self._settings
 
-    def with_(self, **changes: Any) -> Deployment:
+    def with_(self, **changes: Any) -> Self:
         """The same deployment with other settings, as if they had been given; None takes one back.
 
         Raises ConfigError as the constructor does.
@@ -109,21 +95,6 @@ class Deployment:
             object.__setattr__(self, "_resolved", resolve(self._settings))
         assert self._resolved is not None
         return self._resolved
-
-    def replay(self, workload: str | Workload, **how: Any) -> RunResult:
-        """:func:`tokenyard.run` of a workload on this deployment."""
-        found: RunResult = import_module("tokenyard.questions.run").run(workload, self, **how)
-        return found
-
-    def plan(self, workload: str | Workload, **how: Any) -> Plan:
-        """:func:`tokenyard.plan` of a workload, with this deployment as it is where the space says nothing else."""
-        found: Plan = import_module("tokenyard.questions.plan").plan(workload, self, **how)
-        return found
-
-    def sweep(self, workload: str | Workload, space: Any = None, **how: Any) -> SweepResult:
-        """:func:`tokenyard.sweep` of a workload over variants of this deployment."""
-        found: SweepResult = import_module("tokenyard.questions.sweep").sweep(workload, self, space, **how)
-        return found
 
     if not TYPE_CHECKING:  # a type checker would take every attribute for one that is there
 
@@ -152,7 +123,7 @@ class Deployment:
         return hash(msgspec.json.encode(self._written(is_ordered=True), order="deterministic"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Deployment.from_settings, (self._settings,)
+        return type(self).from_settings, (self._settings,)
 
     def __repr__(self) -> str:
         line = self._settings.launch.serve
@@ -188,7 +159,7 @@ class Deployment:
         }
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Deployment:
+    def from_json(cls, text: str | bytes) -> Self:
         """The deployment that :meth:`to_json` wrote. Raises ConfigError for anything else."""
         try:
             said = msgspec.json.decode(text, type=_Written)

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 
 import msgspec
 
+from tokenyard.deploy.serve_line import ServeLine, read_config_file
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.said import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
+from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
     FlagEffect,
@@ -27,7 +28,6 @@ from tokenyard.deploy.vllm_serve.flags import (
     setting_name,
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting

@@ -36,15 +36,16 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
-from tokenyard.explain.report.slo import MILLISECONDS, SLO
+from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.named_routers import RouterMaker, router_maker
 from tokenyard.sim.replicas import Autoscaling
-from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
+from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import GIB, KVTransfer
 from tokenyard.steptime.calibrated import CalibratedLatency
@@ -141,7 +142,7 @@ class ResolvedDeployment:
         return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
 
     def __str__(self) -> str:
-        from tokenyard.explain.render.console import printed  # noqa: PLC0415 - rich, where it prints
+        from tokenyard.explain.console import printed  # noqa: PLC0415 - rich, where it prints
         from tokenyard.explain.render.parts import deployment_table  # noqa: PLC0415
 
         return printed(lambda console: console.print(deployment_table(self.header)))

@@ -16,10 +16,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
 from tokenyard.explain.held_back import Cause, HeldBack
-from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, bounded_classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.report.summary import advised, summarize, summarized
 from tokenyard.explain.rows import (
     STEP_COLUMNS,
@@ -29,6 +27,8 @@ from tokenyard.explain.rows import (
     steps_table,
     waits_table,
 )
+from tokenyard.explain.slo import SLOs, read_slos, slo_texts
+from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait

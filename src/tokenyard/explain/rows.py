@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.explain.render.table import Column, RowTable, column_of
 from tokenyard.explain.report.classes import latency_columns
+from tokenyard.explain.table import Column, RowTable, column_of
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.vocabulary import WaitState
 

@@ -15,8 +15,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError
 from tokenyard.models import formats, layers, mixers
-from tokenyard.models.layers import LayerSpec
-from tokenyard.models.reading.parts import MOST_LAYERS
+from tokenyard.models.layers import MOST_LAYERS, LayerSpec
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 DESCRIBED = "tokenyard_model"

@@ -9,6 +9,9 @@ from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.mixers import Attends, LatentAttention, Mixer, SoftmaxAttention, StateSpace
 from tokenyard.quick_dataclass import dataclass
 
+MOST_LAYERS = 10_000
+"""Far more than any model has; a file that names more is a mistake, or is meant to take long."""
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What a token goes through between attention layers: one MLP, or a choice among experts.
 

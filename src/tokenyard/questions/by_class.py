@@ -10,7 +10,6 @@ import msgspec
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.table import column_of
 from tokenyard.explain.report.classes import (
     USER,
     Classes,
@@ -21,7 +20,8 @@ from tokenyard.explain.report.classes import (
     require_of_requests,
     slos_by_class,
 )
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.slo import SLO
+from tokenyard.explain.table import column_of
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.logs.logged import KNOWN_NAMES
 from tokenyard.workload.record import Workload

@@ -11,8 +11,8 @@ import msgspec
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.scenario import settings_of
 from tokenyard.units import gigabytes
 

@@ -21,10 +21,10 @@ import msgspec
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import load_of
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.slo import SLO
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import bounds_by_class, read_bounds
-from tokenyard.questions.planning.answer import Goal, value_of
+from tokenyard.questions.planning.goal import Goal, value_of
 from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.scenario import Say, Scenario

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.files import read_input
 from tokenyard.redaction import hidden_users
 from tokenyard.vocabulary import Reason

@@ -19,7 +19,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.kept import (
@@ -40,21 +40,18 @@ from tokenyard.questions.kept import (
 )
 from tokenyard.questions.planning.answer import (
     AchievableBound,
-    Goal,
     LargestLoad,
     Plan,
     ServedSplit,
-    best_of,
     few_requests,
     floors_of,
-    front_of,
     largest_load,
     limits_of,
     meets_alone,
     nearest,
     next_best,
-    value_of,
 )
+from tokenyard.questions.planning.goal import Goal, best_of, front_of, value_of
 from tokenyard.questions.planning.search import Searched, Trying, search
 from tokenyard.questions.scenario import (
     Counting,

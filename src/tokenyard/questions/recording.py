@@ -11,9 +11,9 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.first_difference import Alignment
 from tokenyard.explain.recorded import RecordedRows, compare_recordings, report
-from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLOs
+from tokenyard.explain.slo import SLOs
+from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.longest_waits import Waiting, waiting
 from tokenyard.explain.why.stuck import Standstills, standstills
 from tokenyard.explain.why.why import Why, why

@@ -21,12 +21,12 @@ from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
-from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.report.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
+from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column

@@ -12,10 +12,10 @@ import msgspec
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings, TraceSettings
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.table import RowTable
 from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import (
     Bars,

@@ -23,9 +23,9 @@ import msgspec
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.slo import SLOs, read_slos, slo_texts
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.kept import contents_of
 from tokenyard.questions.run import RunResult, run

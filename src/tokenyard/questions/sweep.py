@@ -17,9 +17,9 @@ from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable
-from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.table import RowTable
 from tokenyard.questions.kept import (
     KnownSource,
     Space,

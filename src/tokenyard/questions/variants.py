@@ -15,11 +15,11 @@ import msgspec
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.given import changed, group_of, names_of, nearest, settings_of_line
+from tokenyard.deploy.serve_line import read_serve_line
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.deploy.vllm_serve.flags import setting_name
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import hub_id

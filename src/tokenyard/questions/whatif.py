@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was

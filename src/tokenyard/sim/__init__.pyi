@@ -10,7 +10,7 @@ from tokenyard.sim.traffic import RefusedRequest as RefusedRequest, Progress as 
 from tokenyard.sim.extent import EndedBy as EndedBy
 from tokenyard.sim.choices import MakesConnector as MakesConnector
 from tokenyard.sim.rows.rows import ReplayRows as ReplayRows
-from tokenyard.explain.render.table import RowTable as RowTable
+from tokenyard.explain.table import RowTable as RowTable
 from tokenyard.sim.replicas import Autoscaling as Autoscaling
 from tokenyard.explain.report.report import (
     ReplicaChange as ReplicaChange,
@@ -22,9 +22,9 @@ from tokenyard.sim.routers import (
     Router as Router,
     EngineState as EngineState,
     EngineReport as EngineReport,
-    router_maker as router_maker,
     Fleet as Fleet,
 )
+from tokenyard.sim.named_routers import router_maker as router_maker
 from tokenyard.sim.settings import ReplaySettings as ReplaySettings, KVLink as KVLink
 from tokenyard.steptime.model import (
     LatencyModel as LatencyModel,
@@ -47,8 +47,8 @@ from tokenyard.workload.tokens import (
     HashedTokens as HashedTokens,
     JoinedTokens as JoinedTokens,
 )
-from tokenyard.explain.report.figures import LatencyFigures as LatencyFigures
-from tokenyard.explain.report.slo import SLO as SLO
+from tokenyard.explain.figures import LatencyFigures as LatencyFigures
+from tokenyard.explain.slo import SLO as SLO
 from tokenyard.sim.executor import SimulatedSpeculation as SimulatedSpeculation
 from tokenyard.sim.transfers import (
     KVTransfer as KVTransfer,

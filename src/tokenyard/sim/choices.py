@@ -18,7 +18,8 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.policies.named import PolicyMaker, made_by, policy_maker
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.routers import Fleet, Router, router_maker
+from tokenyard.sim.named_routers import router_maker
+from tokenyard.sim.routers import Fleet, Router
 from tokenyard.sim.transfers import SimulatedConnector
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.core.request import Request
-from tokenyard.errors import ConfigError
-from tokenyard.policies.named import class_from_file
-from tokenyard.vocabulary import file_and_class
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    pass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The seam: a router chooses an engine for every request that arrives, and gets the statistics that engines report.
@@ -287,74 +283,3 @@ class _OwnCountingFrontEnd(_FrontEnd):
     def _score(self, rank: int) -> float:
         waiting, running, usage = self._known[rank]
         return max(self._times * self.under_way[rank], waiting + running) + 6 * waiting * max(0.0, usage - 0.5)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A router by what a user types: a name, or ``FILE.py:CLASS``.
-
-RouterMaker = Callable[[Fleet], Router]
-"""Makes a router that has seen nothing yet: every replay needs one of its own."""
-
-ROUTERS: dict[str, RouterMaker] = {
-    "vllm": VLLMBalancing,
-    "round-robin": lambda _: RoundRobin(),
-    "least-loaded": lambda _: LeastLoaded(),
-    "prefix-affinity": lambda _: PrefixAffinity(),
-}
-_BY_RULES = {
-    "llm-d": "LLMD",
-    "dynamo": "DynamoKV",
-    "cache-aware": "CacheAware",
-    "ray-serve": "RayServe",
-    "prefixaware": "PrefixAware",
-    "session-affinity": "SessionAffinity",
-}
-"""Name -> class of :mod:`tokenyard.sim.kv_routers`."""
-ENTRY_POINTS = "tokenyard.routers"
-"""Group under which other packages register routers: classes, or functions that make one without arguments."""
-
-
-def router_names() -> list[str]:
-    """Names of the routers that are shipped and installed."""
-    return [*ROUTERS, *_BY_RULES, *(point.name for point in _installed())]
-
-
-def _installed() -> Sequence[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
-
-    return list(entry_points(group=ENTRY_POINTS))
-
-
-def router_maker(spec: str) -> RouterMaker:
-    """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
-
-    Raises ConfigError if the name is not known, or what it names makes no router.
-    """
-    file, _ = file_and_class(spec)
-    if file:
-        of_file = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
-        return lambda _: of_file()
-    if spec in ROUTERS:
-        return ROUTERS[spec]
-    if spec in _BY_RULES:
-        make = getattr(import_module("tokenyard.sim.kv_routers"), _BY_RULES[spec])
-        return lambda _: make()
-    for point in _installed():
-        if point.name == spec:
-            return _of_entry_point(point)
-    known = ", ".join(router_names())
-    raise ConfigError("router", spec, f"use one of: {known}; or FILE.py:CLASS for one of your own")
-
-
-def _of_entry_point(point: EntryPoint) -> RouterMaker:
-    """What another package registered: whatever is wrong with it is its author's to mend."""
-    try:
-        make = point.load()
-        made = make()
-    except Exception as error:
-        problem = f"its entry point {point.value} cannot be used: {type(error).__name__}: {error}"
-        raise ConfigError("router", point.name, problem) from error
-    if not isinstance(made, Router):
-        problem = f"its entry point {point.value} makes a {type(made).__name__}: derive it from tokenyard.sim.Router"
-        raise ConfigError("router", point.name, problem)
-    return lambda _: make()

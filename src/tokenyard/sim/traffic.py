@@ -15,7 +15,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError, WorkloadError, shown
-from tokenyard.explain.report.figures import Series
+from tokenyard.explain.figures import Series
 from tokenyard.explain.report.report import ClientFigures
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
 

@@ -27,11 +27,11 @@ from tokenyard.explain.why.why import draw
 from tokenyard.files import try_lock
 from tokenyard.questions.sweeping.page import page
 from tokenyard.questions.sweeping.rows import FINISHED, SWEEP, Row, read_finished
-from tokenyard.trace.columnar.convert import twin_of
-from tokenyard.trace.columnar.query import QueryLimits, as_parquet, ask, needed
+from tokenyard.trace.convert import twin_of
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.files import PACKINGS, TraceFiles, is_columnar
+from tokenyard.trace.query import QueryLimits, as_parquet, ask, needed
 from tokenyard.trace.reader import RankTrace
 from tokenyard.web.catalog import ANNOTATIONS_ENDING, Roots, folders_below
 from tokenyard.web.connections import RefusedError, json_body, json_response

@@ -290,14 +290,7 @@ class Workload:
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""
-        return Workload(
-            self.name,
-            [each if each.max_tokens == 1 else replace(each, max_tokens=1) for each in self.requests],
-            max_concurrency=self.max_concurrency,
-            notes=self.remarks,
-            clients=self.clients,
-            kind=self.kind,
-        )
+        return self._with(each if each.max_tokens == 1 else replace(each, max_tokens=1) for each in self.requests)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.explain.advice.rules import Cost
-from tokenyard.explain.advice.trials import LEAST_GAIN
+from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.trials import LEAST_GAIN
 from tokenyard.questions.run import with_trials
 from tokenyard.questions.scenario import Scenario, replay_spec
 

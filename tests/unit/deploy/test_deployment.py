@@ -186,6 +186,7 @@ def test_no_form_of_it_holds_a_secret() -> None:
 )
 def test_it_can_be_kept(deployment: Deployment) -> None:
     for again in (pickle.loads(pickle.dumps(deployment)), Deployment.from_json(deployment.to_json())):
+        assert type(again) is Deployment, "with its questions"
         assert again == deployment
         assert hash(again) == hash(deployment)
         assert again.settings == deployment.settings

@@ -20,10 +20,10 @@ import tokenyard as ty
 from tokenyard.explain.advice.rule_reader import RuleReader, advise
 from tokenyard.explain.advice.rules import ValueCondition, rule_book
 from tokenyard.explain.advice.symptoms import StepLoad, StepTimes, Symptoms, missed_bounds
+from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO, Bounded
+from tokenyard.explain.slo import SLO, Bounded
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
 ABOUT = (

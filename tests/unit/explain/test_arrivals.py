@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
+from tokenyard.explain.figures import ArrivalRow
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import ArrivalRow
 from tokenyard.explain.report.summary import summarize
 
 BUDGET = 16_384

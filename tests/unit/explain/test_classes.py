@@ -14,7 +14,7 @@ from tokenyard.cli.main import main
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report_by
 from tokenyard.explain.report.classes import class_labels, slos_by_class
-from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
+from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.units import percent
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")

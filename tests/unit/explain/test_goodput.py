@@ -12,11 +12,11 @@ from tests.unit.explain.test_summary import comparable, run
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import ConfigError
+from tokenyard.explain.figures import LatencyFigures, Series, WeightedSeries
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import LatencyFigures, Series, WeightedSeries
-from tokenyard.explain.report.slo import SLO, read_slos
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.slo import SLO, read_slos
 
 
 def queued(path: Path | None, *bounds: str) -> tuple[RecordedYard, ReportBuilder]:

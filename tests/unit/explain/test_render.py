@@ -14,11 +14,11 @@ from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard as ty
+from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.why import print_waiting
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import LatencyFigures
-from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.longest_waits import waiting

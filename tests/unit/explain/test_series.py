@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.explain.report.figures import Series
+from tokenyard.explain.figures import Series
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
@@ -25,7 +25,7 @@ def test_percentiles_are_those_of_numpy_to_the_last_bit(values: list[float]) -> 
 
 MANY = """
 import numpy as np
-from tokenyard.explain.report.figures import WeightedSeries
+from tokenyard.explain.figures import WeightedSeries
 random, series = np.random.default_rng(5), WeightedSeries()
 series.add(random.random(300_000), random.integers(1, 9, 300_000))
 print(series.latency())

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
+from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.held_back import Bucket, StepReason
+from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.figures import LatencyFigures
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.facts import StepFacts

@@ -11,11 +11,11 @@ from tests.unit.explain.test_summary import run
 
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
-from tokenyard.explain.advice.trials import best_of, changes_for, objective_of, trial_of, worth_their_cost
+from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.render.parts import advice_of
-from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.report.trials import best_of, changes_for, objective_of, trial_of, worth_their_cost
 
 SETTINGS: dict[str, Any] = {
     "max_num_seqs": 256,

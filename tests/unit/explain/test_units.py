@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.report.figures import LatencyFigures, Series, StepFigures
+from tokenyard.explain.figures import LatencyFigures, Series, StepFigures
 from tokenyard.explain.report.report import infer_gpu, kv_bytes
 from tokenyard.redaction import plain
 from tokenyard.trace.schema import TraceStart

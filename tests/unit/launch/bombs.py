@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 
+from tokenyard.deploy.serve_line import read_serve_text
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.errors import TokenyardError
 
 __all__ = ["bombs"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.serve_line import read_config_file, read_serve_text
+from tokenyard.deploy.serve_line import read_config_file, read_serve_text
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError
 from tokenyard.models.named import model_spec

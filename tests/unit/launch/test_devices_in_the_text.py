@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenyard.deploy.given import settings_of_line
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
+from tokenyard.deploy.serve_line import read_serve_text
 from tokenyard.errors import ConfigError
 
 POD = """

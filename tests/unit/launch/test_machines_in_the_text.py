@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tokenyard.deploy.given import given_by, names_of, settings_of_line
+from tokenyard.deploy.serve_line import read_serve_text
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 
 TASK = """
 resources: {accelerators: A100-80GB:4}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.serve_line import read_config_file, read_serve_line, read_serve_text
+from tokenyard.deploy.serve_line import read_config_file, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
 
 KUBERNETES = """

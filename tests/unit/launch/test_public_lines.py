@@ -12,8 +12,8 @@ import pytest
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
+from tokenyard.deploy.serve_line import read_serve_text
 from tokenyard.deploy.vllm_serve.flags import FlagEffect
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.models import named
 from tokenyard.questions.scenario import replay_spec
 

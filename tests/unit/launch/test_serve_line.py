@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, read_serve_line, read_serve_text
+from tokenyard.deploy.serve_line import ServeLine, read_config_file, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
 
 LINE = "vllm serve qwen3-8b --max-num-seqs 64"

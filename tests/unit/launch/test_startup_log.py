@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tokenyard.deploy.serve_line import ServeLine, read_serve_line, read_serve_text
 from tokenyard.deploy.texts.data import ReprError, read_repr
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
 
 STARTS: list[dict[str, str]] = tomllib.loads(Path(__file__).with_name("startup_lines.toml").read_text())["start"]

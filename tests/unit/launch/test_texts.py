@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tokenyard.deploy.serve_line import ServeLine, read_serve_line, read_serve_text
 from tokenyard.deploy.texts.commands import version_of_image
 from tokenyard.deploy.texts.manifests import gpu_named, gpu_of_labels
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
 
 DEPLOYMENT = """

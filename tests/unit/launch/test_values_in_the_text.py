@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_serve_text
+from tokenyard.deploy.serve_line import ServeLine, read_serve_text
 from tokenyard.errors import ConfigError
 
 CONFIG_MAP = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
+from tokenyard.deploy.serve_line import read_serve_text
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.images.asking import image_tokens
+from tokenyard.models.asking import image_tokens, video_tokens
 from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.images.table import RULES, image_rule
-from tokenyard.models.images.videos import FAMILIES, video_rule, video_tokens
+from tokenyard.models.images.videos import FAMILIES, video_rule
 from tokenyard.models.named import model_spec
 
 RECORDED = json.loads(gzip.decompress(Path(__file__).with_name("image_tokens.json.gz").read_bytes()))["families"]

@@ -11,7 +11,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard import ConfigError, Deployment
-from tokenyard.questions.planning.answer import Goal, front_of
+from tokenyard.questions.planning.goal import Goal, front_of
 from tokenyard.questions.sweeping.rows import Row
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=2, max_model_len=4096)

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, client_of, refused
 
-from tokenyard.trace.columnar.convert import convert
+from tokenyard.trace.convert import convert
 from tokenyard.web import catalog
 from tokenyard.web import catalog as trace_summary
 

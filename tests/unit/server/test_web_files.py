@@ -17,7 +17,7 @@ from tests.unit.server.conftest import steps_text
 from tests.unit.server.real_server import connected, serving
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.trace.columnar.convert import convert
+from tokenyard.trace.convert import convert
 from tokenyard.web.files import OpenFileResponse
 
 

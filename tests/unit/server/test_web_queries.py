@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.conftest import STEPS
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.trace.columnar.query import QueryLimits
+from tokenyard.trace.query import QueryLimits
 from tokenyard.web import queries
 
 pytest.importorskip("duckdb")

@@ -29,7 +29,7 @@ from tokenyard import (
     replay_split,
     why,
 )
-from tokenyard.explain.render.table import column_of
+from tokenyard.explain.table import column_of
 from tokenyard.sim import Clients, ConstantLatency, KVLink, Progress, ReplayRows, RowTable, replay_parallel
 
 LATENCY = ConstantLatency(seconds=0.02)

@@ -9,8 +9,9 @@ from tests.unit.sim.test_replay import Recorder, request, run
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
+from tokenyard.sim.named_routers import router_maker
 from tokenyard.sim.replay import ReplayResult, replay_split
-from tokenyard.sim.routers import Fleet, router_maker
+from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
 from tokenyard.workload.load import read_workload

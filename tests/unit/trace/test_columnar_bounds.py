@@ -12,8 +12,8 @@ import pytest
 
 from tokenyard.errors import TraceError
 from tokenyard.files import MIB, Bounds
-from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.reading import ColumnarHeads, columnar_head, columnar_lines
+from tokenyard.trace.convert import convert
 from tokenyard.trace.files import raw_lines
 
 pa = pytest.importorskip("pyarrow")

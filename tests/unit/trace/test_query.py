@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.trace.columnar import query
-from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.columnar.query import EVENT_VIEWS, QueryLimits, ask
+from tokenyard.trace import query
+from tokenyard.trace.convert import convert
+from tokenyard.trace.query import EVENT_VIEWS, QueryLimits, ask
 from tokenyard.trace.schema import STEP_EVENTS
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")

@@ -1,6 +1,6 @@
 /**
  * Goodput: the requests that ended whole with each latency within its bound, as `tokenyard report --slo` counts them
- * (src/tokenyard/explain/report/slo.py).
+ * (src/tokenyard/explain/slo.py).
  */
 
 import type { Bounds, Goodput } from "./model/slo";

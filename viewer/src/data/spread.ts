@@ -1,4 +1,4 @@
-/** Mean and percentiles, as src/tokenyard/explain/report/figures.py takes them: linear between neighbours. */
+/** Mean and percentiles, as src/tokenyard/explain/figures.py takes them: linear between neighbours. */
 
 import type { Spread } from "./model/statistics";
 

@@ -1,5 +1,5 @@
 /**
- * Inter-token latency: the gaps between the steps that brought an answer's tokens. As src/tokenyard/explain/report/figures.py
+ * Inter-token latency: the gaps between the steps that brought an answer's tokens. As src/tokenyard/explain/figures.py
  * counts them: of an answer that got a token in every sampling step between its first and its last; others are left out.
  */
 

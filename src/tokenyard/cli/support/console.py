@@ -34,7 +34,7 @@ _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 
 def results() -> Console:
     """Standard output; ids and paths are printed as they are, without guessing at numbers to colour."""
-    from tokenyard.explain.render.console import PlainConsole  # noqa: PLC0415
+    from tokenyard.explain.console import PlainConsole  # noqa: PLC0415
 
     class Results(PlainConsole):
         """One that leaves it to ``main`` what happens when the reader has gone away."""
@@ -48,7 +48,7 @@ def results() -> Console:
 
 def errors() -> Console:
     """Standard error."""
-    from tokenyard.explain.render.console import PlainConsole  # noqa: PLC0415
+    from tokenyard.explain.console import PlainConsole  # noqa: PLC0415
 
     return PlainConsole(stderr=True, highlight=False)
 

@@ -15,8 +15,8 @@ from tokenyard.cli.support.flag_names import spellings
 from tokenyard.cli.support.flags import COMMANDS, CompareCommand, EmulateCommand, HeadroomCommand, command_of
 from tokenyard.cli.support.plain_words import read_plainly
 from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
+from tokenyard.deploy.serve_line import check_joined
 from tokenyard.deploy.vllm_serve.flags import written_out
-from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.redaction import hidden_words
 

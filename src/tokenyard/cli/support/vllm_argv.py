@@ -22,9 +22,9 @@ from tokenyard.cli.support.flags import (
     UpgradeCommand,
 )
 from tokenyard.deploy.given import OURS, Given, given_by, with_values
+from tokenyard.deploy.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.deploy.vllm_serve.given import read_words
-from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_words
 

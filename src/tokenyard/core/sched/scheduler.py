@@ -23,6 +23,7 @@ from tokenyard.core.sched.context import SchedulerContext, check_queues, make_kv
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
+from tokenyard.core.sched.features.encoder_checks import check_encodable
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate, GrammarOutput
 from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
@@ -32,13 +33,7 @@ from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
-from tokenyard.core.sched.request_checks import (
-    check_encodable,
-    check_is_request,
-    check_padded,
-    check_servable,
-    request_ids_of,
-)
+from tokenyard.core.sched.request_checks import check_is_request, check_padded, check_servable, request_ids_of
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepsInFlight
 from tokenyard.core.sched.step import StepPlanner
 from tokenyard.core.sched.update import OutputUpdate

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
 from tokenyard.deploy.texts.manifests import (
     containers_started,
@@ -20,7 +21,6 @@ from tokenyard.deploy.texts.manifests import (
     labels_of_terms,
     words_of,
 )
-from tokenyard.deploy.texts.said import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.scaling import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from tokenyard.deploy.texts.said import SEVERAL, HeaderNote, Said, StartFacts
+from tokenyard.deploy.start_facts import SEVERAL, HeaderNote, Said, StartFacts
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
     ShellError,

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenyard.deploy.texts.said import Nodes, Said
+from tokenyard.deploy.start_facts import Nodes, Said
 
 _LINE = re.compile(r"^[ \t]*#SBATCH[ \t]+(-[^\n#]{1,400})", re.MULTILINE)
 _COMMAND = re.compile(r"(?<![\w-])(?:srun|salloc|sbatch)[ \t]+(-[^\n|;&]{1,2000})")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts.charts import (
     engines_of_values,
     is_inference_service,
@@ -38,7 +39,6 @@ from tokenyard.deploy.texts.operators import (
     model_service_started,
     values_of_release,
 )
-from tokenyard.deploy.texts.said import HeaderNote, Said
 from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS

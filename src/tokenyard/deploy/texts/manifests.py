@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Expander,
@@ -17,7 +18,6 @@ from tokenyard.deploy.texts.commands import (
     words_started,
 )
 from tokenyard.deploy.texts.devices import gpus_of_service
-from tokenyard.deploy.texts.said import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance

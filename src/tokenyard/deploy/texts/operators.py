@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, version_of_image
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.manifests import (
@@ -18,7 +19,6 @@ from tokenyard.deploy.texts.manifests import (
     labels_of_terms,
     words_of,
 )
-from tokenyard.deploy.texts.said import HeaderNote, Said
 from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts.commands import ContainerCommand
 from tokenyard.deploy.texts.manifests import count_of
-from tokenyard.deploy.texts.said import HeaderNote, Said
 
 _SCALERS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas", 1),

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tokenyard.deploy.start_facts import NO_GPU, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.texts.commands import ContainerCommand
 from tokenyard.deploy.texts.data import ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
-from tokenyard.deploy.texts.said import NO_GPU, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
 
 _ARGUMENTS = "non-default args: {"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.texts.said import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
 from tokenyard.deploy.vllm_serve.flags import (
     FlagEffect,

@@ -13,8 +13,8 @@ import msgspec
 
 from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.held_back import STEP_REASONS, Classification
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
-from tokenyard.explain.report.slo import Bounded
+from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
+from tokenyard.explain.slo import Bounded
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, held_by_reason, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason

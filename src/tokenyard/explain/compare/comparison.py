@@ -18,11 +18,11 @@ from tokenyard.explain.compare.first_difference import (
     align_moments,
     first_difference,
 )
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Header, Report
-from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.slo import SLO, Goodput
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.reader import TraceReader, find_ranks
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import settings_of

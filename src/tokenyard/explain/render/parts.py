@@ -13,9 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.advice.rules import Advice, Trial
-from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
-from tokenyard.explain.report.slo import Goodput, Objective
+from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.units import count, duration, figure_label, milliseconds, percent, shorten

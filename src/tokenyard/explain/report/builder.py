@@ -11,9 +11,9 @@ import msgspec
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
+from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
-from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
-from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter
+from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,
     HitRate,
@@ -23,7 +23,7 @@ from tokenyard.explain.report.report import (
     Throughput,
     header_of,
 )
-from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
+from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart

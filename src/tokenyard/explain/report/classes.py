@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
-from tokenyard.explain.report.figures import LatencyFigures, Series
-from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Bounded, Goodput, goodput_of, read_slos
+from tokenyard.explain.figures import LatencyFigures, Series
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.slo import CUT_SHORT, SLO, SLO_FIGURES, Bounded, Goodput, goodput_of, read_slos
+from tokenyard.explain.table import Column, RowTable, column_of, table_from
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16

@@ -8,14 +8,14 @@ import msgspec
 from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.held_back import Disagreements
-from tokenyard.explain.render.html import HtmlTable, tables_html
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
-from tokenyard.explain.report.recorded_reasons import RecordedReason
-from tokenyard.explain.report.slo import Goodput
+from tokenyard.explain.html_table import HtmlTable, tables_html
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.verdict import Verdict, verdict_of
+from tokenyard.explain.slo import Goodput
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart

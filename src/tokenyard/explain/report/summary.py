@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
-from tokenyard.explain.report.slo import SLO, Bounded
+from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tokenyard.explain.advice.rules import Advice
-from tokenyard.explain.report.recorded_reasons import RecordedReason
-from tokenyard.explain.report.slo import Goodput
+from tokenyard.explain.recorded_reasons import RecordedReason
+from tokenyard.explain.slo import Goodput
 from tokenyard.redaction import plain
 from tokenyard.units import duration, figure_label, milliseconds, percent
 from tokenyard.vocabulary import reason_meaning

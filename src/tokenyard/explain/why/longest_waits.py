@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.held_back import Cause
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.facts import RequestTimeline

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks

@@ -14,8 +14,8 @@ import msgspec
 
 from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.held_back import Cause
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
 from tokenyard.explain.why.waits import OpenWait
 from tokenyard.trace.export.chrome import ChromeWriter

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.class_defaults import class_defaults
 from tokenyard.models.images.crops import (
     BoundedSides,
     CoveringTiles,
@@ -42,7 +43,6 @@ from tokenyard.models.images.rules import (
     PlainPatches,
     UnpaddedTiles,
 )
-from tokenyard.models.reading.parts import class_defaults
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The files' fields.

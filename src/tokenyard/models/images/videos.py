@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
-from tokenyard.models.hub_names import config_called
-from tokenyard.models.images.rules import MAX_EDGE, BoundedArea
-from tokenyard.models.images.table import ImageFields, object_beside
+from tokenyard.models.images.rules import BoundedArea
+from tokenyard.models.images.table import ImageFields
 from tokenyard.quick_dataclass import dataclass
 
-MAX_FRAMES = 1 << 20
 _PER_FRAME = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
 _WHOLE = (
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
@@ -65,19 +61,3 @@ def video_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = 
     side *= fields.count("vision_config.spatial_merge_size", 2)
     area = BoundedArea(side=side, least=low, most=high, small="cut" if whole else "")
     return VideoRule(area=area, joined=fields.count("vision_config.temporal_patch_size", 2), whole=whole)
-
-
-def video_tokens(model: str, width: int, height: int, frames: int) -> int:
-    """Embeddings that a video of so many frames becomes when ``model`` reads it: those that are taken of it, by rate.
-
-    ``model`` is a name or a path, as ``--model`` takes it; a ``video_preprocessor_config.json`` beside the
-    ``config.json`` counts. Tokens around a video, and the times between its frames (Qwen3-VL), are not counted. Raises
-    ConfigError where no rule is known for the model, or where it refuses such a video.
-    """
-    require_int("width", width, 1, MAX_EDGE)
-    require_int("height", height, 1, MAX_EDGE)
-    require_int("frames", frames, 1, MAX_FRAMES)
-    found = config_called(model)
-    where, config = found.where, found.raw
-    beside = object_beside(Path(where), "video_preprocessor_config.json")
-    return video_rule(config, beside).num_tokens(width, height, frames)

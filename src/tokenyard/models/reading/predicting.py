@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tokenyard.models.layers import LayerSpec, MoE
+from tokenyard.models.layers import MOST_LAYERS, LayerSpec, MoE
 from tokenyard.models.mixers import Attends, CompressedAttention, Mixer, SoftmaxAttention
-from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader
+from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.quick_dataclass import dataclass
 
 

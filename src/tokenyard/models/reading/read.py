@@ -17,6 +17,7 @@ from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
+from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
 from tokenyard.models.images.largest import with_images
@@ -25,7 +26,7 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
-from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed, section_type
+from tokenyard.models.reading.parts import ConfigReader, Stack, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import POOLING, ROWS

@@ -9,11 +9,11 @@ from dataclasses import fields as fields_of
 from functools import cached_property
 from typing import Any
 
-from tokenyard.models.layers import LayerSpec
+from tokenyard.models.layers import MOST_LAYERS, LayerSpec
 from tokenyard.models.mixers import Mixer
 from tokenyard.models.reading.compressed import Compressed
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
+from tokenyard.models.reading.parts import ConfigReader, Stack
 from tokenyard.models.reading.pieces import (
     NAMES,
     Convolution,

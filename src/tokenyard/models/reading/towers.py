@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.parts import ConfigReader, class_defaults, section_type
+from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 

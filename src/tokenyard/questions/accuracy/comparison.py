@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tokenyard.core.profiles import OLDEST, DecisionProfile
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens

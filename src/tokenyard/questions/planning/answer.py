@@ -3,129 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from importlib import import_module
 from math import inf, sqrt
 from typing import NamedTuple
 
 import msgspec
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable
-from tokenyard.explain.report.slo import SLO
-from tokenyard.questions.sweeping.measuring import Incumbent
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.slo import SLO
+from tokenyard.explain.table import RowTable
+from tokenyard.questions.planning.goal import (
+    Goal,
+    is_feasible,
+    price_of,
+    value_of,
+)
+from tokenyard.questions.planning.picture import draw, page_of
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a plan is to reach, and which of two rows reaches more of it.
-
-_ALIKE = 0.005
-"""Values that differ by less are alike: cost decides, then distance from the bounds."""
-_FIGURES = {"goodput": "goodput.requests_per_s", "throughput": "throughput.output_tokens_per_s"}
-
-
-class Goal(StrEnum):
-    """What is maximised, or minimised, with every bound held."""
-
-    GOODPUT = "goodput"
-    """Requests per second that end whole and within the bounds; without bounds, requests per second."""
-    THROUGHPUT = "throughput"
-    """Output tokens per second."""
-    LOAD = "load"
-    """Times as fast as they did that requests may arrive."""
-    GPUS = "gpus"
-    COST = "cost"
-    """The cost of an hour."""
-
-    @property
-    def is_least(self) -> bool:
-        """Whether less is better."""
-        return self in (Goal.GPUS, Goal.COST)
-
-    @property
-    def unit(self) -> str:
-        """The unit of its values."""
-        units = {"goodput": "requests/s", "throughput": "output tokens/s", "load": "times the load", "gpus": "GPUs"}
-        return units.get(self.value, "an hour")
-
-
-def value_of(row: Row, goal: Goal) -> float | None:
-    """How much of the goal a row reaches; None if it has no such figure."""
-    if goal is Goal.LOAD:
-        return row.load
-    if goal.is_least:
-        return row.cost_per_hour if goal is Goal.COST else row.gpus
-    value = row.figures.get(_FIGURES[goal])
-    return row.figures.get("throughput.requests_per_s") if value is None and goal is Goal.GOODPUT else value
-
-
-def is_feasible(row: Row) -> bool:
-    """Whether it ran to its end, and no bound is missed."""
-    return row.is_measured and row.met is not False
-
-
-def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
-    """The row that reaches most; of those alike the cheapest, then the one furthest from its bounds, or that answers
-    soonest. None: no row is feasible.
-    """
-    return min(reach_most(rows, goal), key=lambda row: (price_of(row), _distance(row)), default=None)
-
-
-def reach_most(rows: Sequence[Row], goal: Goal) -> list[Row]:
-    """The feasible rows that reach as much as any, or nearly."""
-    known = [(row, value) for row in rows if is_feasible(row) and (value := value_of(row, goal)) is not None]
-    sign = -1.0 if goal.is_least else 1.0
-    top = max((sign * value for _, value in known), default=0.0)
-    return [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
-
-
-def price_of(row: Row) -> float:
-    """What a row costs beside others: of an hour, or its GPUs where no prices were given."""
-    return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
-
-
-def _distance(row: Row) -> float:
-    """How near its bounds a row is, or how long its answers take where there are none; less is better."""
-    if row.tightness is not None:
-        return row.tightness
-    value = row.figures.get("e2e_ms.mean")
-    return inf if value is None else value
-
-
-def incumbent_of(row: Row, goal: Goal) -> Incumbent | None:
-    """What others have to beat; None where a row says nothing of that."""
-    value = value_of(row, goal)
-    if not is_feasible(row) or value is None or goal is Goal.LOAD:
-        return None
-    return Incumbent(goal.value, value, row.cost_per_hour, row.gpus)
-
-
-def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
-    """Feasible rows that no other beats both in the goal and in cost; in distance from the bounds where costs are alike
-    or are the goal.
-    """
-    known = [row for row in rows if is_feasible(row) and value_of(row, goal) is not None]
-    by_cost = len({price_of(row) for row in known}) > 1 and not goal.is_least
-    scores = {id(row): _score(row, goal, by_cost=by_cost) for row in known}
-    front: list[Row] = []
-    for row in sorted(known, key=lambda row: scores[id(row)]):
-        # None before it is worse in the first score: it is beaten unless it is better in the second, or the same.
-        if not front or scores[id(row)][1] < scores[id(front[-1])][1] or scores[id(row)] == scores[id(front[-1])]:
-            front.append(row)
-    return front
-
-
-def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, float]:
-    """Less is better in each."""
-    value = value_of(row, goal)
-    assert value is not None
-    if by_cost:
-        return price_of(row), -value
-    return value if goal.is_least else -value, _distance(row)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where no variant holds a bound: what the bound would have to be, and which part of the time makes it.
@@ -416,13 +312,12 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def draw(self) -> str:
         """A drawing as SVG: what each variant reaches, over what it costs or how near its bounds it is."""
-        drawing: str = import_module("tokenyard.questions.planning.picture").draw(self)
-        return drawing
+        title = f"{self.workload}: {', '.join(self.slo) or 'no bounds'}"
+        return draw(title, Goal(self.goal), self.rows, front=self.front, recommended=self.recommended)
 
     def page(self) -> str:
         """The drawing with what is printed, as an HTML page that needs nothing else."""
-        page: str = import_module("tokenyard.questions.planning.picture").page(self, str(self))
-        return page
+        return page_of(self.workload, self.draw(), str(self))
 
     def _repr_html_(self) -> str:
         return f"{self.draw()}{super()._repr_html_()}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 
 from tokenyard.questions.chart import COLOURS, Chart
-from tokenyard.questions.planning.answer import Goal, Plan, is_feasible, value_of
+from tokenyard.questions.planning.goal import Goal, is_feasible, value_of
 from tokenyard.questions.sweeping.rows import Row, words_of
 
 _HELD, _MISSED, _CHOSEN = COLOURS[0], COLOURS[7], COLOURS[3]
@@ -14,41 +14,39 @@ _HELD, _MISSED, _CHOSEN = COLOURS[0], COLOURS[7], COLOURS[3]
 Axis = tuple[str, Callable[[Row], float | None]]
 
 
-def draw(plan: Plan) -> str:
+def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], recommended: Row | None) -> str:
     """SVG: a dot for every variant that ran to its end, a ring around the recommended one, a line along the front."""
-    goal = Goal(plan.goal)
-    across, up = _axes(plan, goal)
+    across, up = _axes(rows, goal)
     points = [
         (row, x, y)
-        for row in plan.rows
+        for row in rows
         if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
     ]
     right = max((x for _, x, _ in points), default=1.0) * 1.05 or 1.0
     top = max((y for _, _, y in points), default=1.0) * 1.05 or 1.0
-    title = f"{plan.workload}: {', '.join(plan.slo) or 'no bounds'}"
     chart = Chart(title, across[0], up[0], (right, top))
     for said, colour in (("recommended", _CHOSEN), ("within every bound", _HELD), ("a bound is missed", _MISSED)):
         chart.legend(said, colour)
-    front = sorted((x, y) for row, x, y in points if row in plan.front)
-    if len(front) > 1:
-        chart.line(front, _HELD, is_dashed=True)
+    line = sorted((x, y) for row, x, y in points if row in front)
+    if len(line) > 1:
+        chart.line(line, _HELD, is_dashed=True)
     for row, x, y in sorted(points, key=lambda point: is_feasible(point[0])):
         chart.dot(x, y, _HELD if is_feasible(row) else _MISSED, words_of(row.settings))
-        if row == plan.recommended:
+        if row == recommended:
             chart.ring(x, y, _CHOSEN)
     return str(chart)
 
 
-def page(plan: Plan, text: str) -> str:
-    """The drawing with what was printed, as HTML that needs nothing else."""
-    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Plan: {escape(plan.workload)}</title>'
+def page_of(workload: str, drawing: str, text: str) -> str:
+    """The drawing of a plan with what was printed, as HTML that needs nothing else."""
+    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Plan: {escape(workload)}</title>'
     style = "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{overflow-x:auto}</style>"
-    return f"{head}{style}\n<h1>{escape(plan.workload)}</h1>\n{draw(plan)}\n<pre>{escape(text)}</pre>\n</html>\n"
+    return f"{head}{style}\n<h1>{escape(workload)}</h1>\n{drawing}\n<pre>{escape(text)}</pre>\n</html>\n"
 
 
-def _axes(plan: Plan, goal: Goal) -> tuple[Axis, Axis]:
+def _axes(rows: Sequence[Row], goal: Goal) -> tuple[Axis, Axis]:
     """Cost where variants differ in it, else how near they are to their bounds."""
-    measured = [row for row in plan.rows if row.is_measured]
+    measured = [row for row in rows if row.is_measured]
     reached: Axis = (goal.unit, lambda row: value_of(row, goal))
     tight: Axis = ("the figure nearest to its bound, as a share of it", lambda row: row.tightness)
     slow: Axis = ("mean end-to-end time, ms", lambda row: row.figures.get("e2e_ms.mean"))

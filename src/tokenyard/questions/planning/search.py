@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.questions.planning.answer import Goal, best_of, incumbent_of, is_feasible, largest_load, value_of
+from tokenyard.questions.planning.answer import largest_load
+from tokenyard.questions.planning.goal import Goal, best_of, incumbent_of, is_feasible, value_of
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers

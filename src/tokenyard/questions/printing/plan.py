@@ -10,16 +10,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
-from tokenyard.questions.planning.answer import (
-    Goal,
-    LargestLoad,
-    Plan,
-    ServedSplit,
-    price_of,
-    reach_most,
-    sentence_of,
-    value_of,
-)
+from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
+from tokenyard.questions.planning.goal import Goal, price_of, reach_most, value_of
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.report.slo import Objective
+from tokenyard.explain.slo import Objective
 from tokenyard.questions.recorded.answer import (
     OF_CLASSES,
     FigureAnswer,

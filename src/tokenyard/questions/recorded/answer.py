@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.explain.render.printable import Printable
-from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.explain.report.slo import Goodput
+from tokenyard.explain.printable import Printable
+from tokenyard.explain.slo import Goodput
+from tokenyard.explain.table import RowTable, table_from
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.

@@ -24,7 +24,7 @@ from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.slo import SLO
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.by_class import grouped_by_class
 from tokenyard.questions.recorded.answer import (

@@ -10,6 +10,7 @@ import msgspec
 from tokenyard.core.profiles import nearest_version
 from tokenyard.deploy.given import settings_of_line
 from tokenyard.deploy.record import filled, read_asked_flags
+from tokenyard.deploy.serve_line import read_serve_line
 from tokenyard.deploy.settings import (
     DeploymentSettings,
     HardwareSettings,
@@ -21,7 +22,6 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
-from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError, TokenyardError, shown
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
 from tokenyard.questions.recorded.recorded_run import RecordedRun

@@ -20,7 +20,7 @@ from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO, Goodput
+from tokenyard.explain.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of

@@ -15,8 +15,8 @@ import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.compare.comparison import figures
-from tokenyard.explain.render.table import RowTable, column_of
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from tokenyard.errors import ConfigError, shown
 from tokenyard.serve.openai.assembly import FrontSettings
-from tokenyard.sim.routers import ROUTERS
+from tokenyard.sim.named_routers import ROUTERS
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a deployment file says under ``args``.

@@ -10,7 +10,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from tokenyard.core.request import Request
 from tokenyard.serve.replicas.routing import Balance, RoutedPrompt, as_request
-from tokenyard.sim.routers import Fleet, PrefixAffinity, router_maker
+from tokenyard.sim.named_routers import router_maker
+from tokenyard.sim.routers import Fleet, PrefixAffinity
 
 
 class ReplicaRouter(RequestRouter):  # type: ignore[misc] # Ray has no types

@@ -13,10 +13,8 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, near_names
-from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import CUT_SHORT
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.rows import (
     STEP_COLUMNS,
@@ -26,6 +24,8 @@ from tokenyard.explain.rows import (
     steps_table,
     waits_table,
 )
+from tokenyard.explain.slo import CUT_SHORT
+from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker

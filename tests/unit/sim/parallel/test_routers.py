@@ -10,8 +10,8 @@ import pytest
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
 from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity
+from tokenyard.sim.named_routers import ROUTERS, router_maker
 from tokenyard.sim.routers import (
-    ROUTERS,
     DPCoordinator,
     EngineReport,
     Fleet,
@@ -20,7 +20,6 @@ from tokenyard.sim.routers import (
     PublishedCounts,
     RoundRobin,
     VLLMBalancing,
-    router_maker,
 )
 
 

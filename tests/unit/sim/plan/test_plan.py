@@ -17,18 +17,13 @@ from tests.support.examples import examples
 from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.explain.report.slo import read_slos
+from tokenyard.explain.slo import read_slos
 from tokenyard.questions.planning import search as searching
 from tokenyard.questions.planning.answer import (
     PRECISION,
-    Goal,
     Plan,
-    best_of,
     few_requests,
     floors_of,
-    front_of,
-    incumbent_of,
-    is_feasible,
     largest_load,
     limits_of,
     meets_alone,
@@ -36,7 +31,8 @@ from tokenyard.questions.planning.answer import (
     next_best,
     sentence_of,
 )
-from tokenyard.questions.planning.picture import draw, page
+from tokenyard.questions.planning.goal import Goal, best_of, front_of, incumbent_of, is_feasible
+from tokenyard.questions.planning.picture import page_of
 from tokenyard.questions.planning.search import Trying, search
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, key_of
@@ -468,11 +464,11 @@ def test_the_drawing_is_whole_and_escapes_names() -> None:
         front=front_of(rows, Goal.GOODPUT),
         rows=rows,
     )
-    drawing = draw(plan)
+    drawing = plan.draw()
     root = ET.fromstring(drawing)
     circles = list(root.iter("{http://www.w3.org/2000/svg}circle"))
     assert len(circles) == 3 + 3 + 1  # the legend, the variants, and a ring
     assert len(list(root.iter("{http://www.w3.org/2000/svg}polyline"))) == 1
     assert "&lt;log&gt; &amp; more" in drawing
-    assert "<script" not in page(plan, "<b>")
-    assert "&lt;b&gt;" in page(plan, "<b>")
+    assert "<script" not in page_of(plan.workload, drawing, "<b>")
+    assert "&lt;b&gt;" in page_of(plan.workload, drawing, "<b>")

@@ -21,7 +21,7 @@ from tests.support.examples import examples
 from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.slo import read_slos
+from tokenyard.explain.slo import read_slos
 from tokenyard.questions.sweeping import variants as running
 from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker, folder_of
 from tokenyard.questions.sweeping.page import MEASURES, front_of_measures, page

@@ -15,9 +15,9 @@ import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.columnar.child import OutOfMemoryError, OutOfTimeError, in_child_process, keep_memory_within
-from tokenyard.trace.columnar.convert import convert, twin_of
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.rows import EXTRA, columns_of
+from tokenyard.trace.convert import convert, twin_of
 from tokenyard.trace.files import TraceFiles, is_columnar
 from tokenyard.trace.schema import STEP_EVENTS
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.table import RowTable
 
 
 class Printable:
@@ -52,7 +52,7 @@ class Printable:
     def __str__(self) -> str:
         module, _, name = self.printer.partition(":")
         show = getattr(import_module(module), name)
-        printed = import_module("tokenyard.explain.render.console").printed  # rich is loaded where something is printed
+        printed = import_module("tokenyard.explain.console").printed  # rich is loaded where something is printed
         text: str = printed(lambda console: show(self, console))
         return text
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.said import HeaderNote, Said, StartFacts
+from tokenyard.deploy.start_facts import HeaderNote, Said, StartFacts
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
 from tokenyard.errors import ConfigError, FileError, near_names

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.figures import LatencyFigures, Series, TokenGaps
+from tokenyard.explain.figures import LatencyFigures, Series, TokenGaps
 from tokenyard.trace.schema import RequestFinished
 
 # ---------------------------------------------------------------------------------------------------------------------
