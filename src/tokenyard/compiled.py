@@ -33,10 +33,12 @@ MODULES = (
     "core/kv/manager",
     "core/sched/queues",
     "core/sched/candidate",
+    "core/sched/admission_limits",
     "core/sched/admission",
     "core/sched/running",
     "core/sched/step",
     "core/sched/update",
+    "core/sched/lifecycle",
 )
 """What is compiled, in the folder of the package."""
 

@@ -120,6 +120,26 @@ def test_the_token_stream_is_what_was_appended(prompt: list[int], block_size: in
     assert (request.num_tokens, request.num_output_tokens) == (len(expected), len(expected) - len(prompt))
 
 
+@given(
+    st.lists(st.integers(0, 99), max_size=6),
+    st.lists(st.tuples(st.integers(0, 12), st.lists(st.integers(0, 99), max_size=5)), max_size=8),
+)
+def test_a_stream_is_cut_and_goes_on(prompt: list[int], tails: list[tuple[int, list[int]]]) -> None:
+    """Wherever it is cut, in its beginning or in a piece that has come behind it."""
+    request, expected = Request("r", prompt or [1]), prompt or [1]
+    for cut, more in tails:
+        at = min(cut, len(expected))
+        request.replace_tail(at, np.array(more, np.int32).tobytes())
+        expected = expected[:at] + more
+        assert request.num_sealed_tokens == len(expected)
+        if at % 2:  # else the pieces stay apart
+            assert request.sealed_tokens(0, len(expected)).tolist() == expected
+        request.append_token(cut)
+        expected = [*expected, cut]
+    for start in range(len(expected)):
+        assert request.sealed_tokens(start, len(expected)).tolist() == expected[start:]
+
+
 @pytest.mark.parametrize("damage", ["computed", "drafts", "slot", "stops", "eos", "short"])
 def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     request = make_request("a", 4)

@@ -25,6 +25,10 @@ cdef extern from "numpy/arrayobject.h":
             return <whole*>PyArray_DATA(self)
 
         @property
+        cdef inline int* data32(self) noexcept nogil:
+            return <int*>PyArray_DATA(self)
+
+        @property
         cdef inline Py_ssize_t size(self) noexcept nogil:
             return PyArray_DIM(self, 0)
 
@@ -112,13 +116,13 @@ cpdef total(ndarray column)
 cpdef bint are_within(ndarray numbers, whole least, whole most) except -1
 
 
-@cython.locals(numbers=int[::1], i=Py_ssize_t, count=Py_ssize_t)
+@cython.locals(column=ndarray, numbers='int*', i=Py_ssize_t, count=Py_ssize_t)
 cpdef int32s(list values)
 
 
-@cython.locals(numbers=int[::1], i=Py_ssize_t, number=int)
+@cython.locals(column=ndarray, numbers='int*', i=Py_ssize_t, number=int)
 cpdef token_column(list ids)
 
 
-@cython.locals(numbers='long long[::1]', i=Py_ssize_t)
+@cython.locals(column=ndarray, numbers='whole*', i=Py_ssize_t)
 cpdef int64s(list values)

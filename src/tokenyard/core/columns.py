@@ -65,7 +65,7 @@ def int32s(values: list[int]) -> Int32Array:
         few = count <= _FEW
         return np.array(values, np.int32) if few else np.frombuffer(struct.Struct(f"{count}i").pack(*values), np.int32)
     column = np.empty(count, np.int32)
-    numbers = column  # for C: a view of it
+    numbers = column.data32  # type: ignore[attr-defined]  # see columns.pxd
     for i, value in enumerate(values):
         numbers[i] = value
     return column
@@ -81,7 +81,7 @@ def token_column(ids: list[int]) -> Int32Array | None:
             return None
         return packed if not ids or int(packed.min()) >= 0 else None
     column = np.empty(len(ids), np.int32)
-    numbers = column  # for C: a view of it
+    numbers = column.data32  # type: ignore[attr-defined]  # see columns.pxd
     try:
         for i, value in enumerate(ids):
             if type(value) is not int:
@@ -101,7 +101,7 @@ def int64s(values: list[int]) -> IntArray:
     if not _IS_COMPILED:
         return np.array(values, np.int64)
     column = np.empty(len(values), np.int64)
-    numbers = column  # for C: a view of it
+    numbers = column.data
     for i, value in enumerate(values):
         numbers[i] = value
     return column

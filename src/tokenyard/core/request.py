@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.columns import Index, IntArray
 from tokenyard.core.params import (
     MultiModalItem,
     PoolingParams,
@@ -46,6 +46,9 @@ __all__ = [
 
 BlockHash = bytes | int
 """What names the content of a block and of all before it: a digest, or a number where a replay makes no digests."""
+
+_TOKEN_BYTES = 4
+_packed = struct.Struct("i").pack
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -212,6 +215,7 @@ class Request:
     __slots__ = (
         "_behind",
         "_given",
+        "_num_behind",
         "_num_computed_tokens",
         "_num_output_placeholders",
         "_table",
@@ -313,8 +317,7 @@ class Request:
             ends_after,
             predicted_output_tokens,
         )
-        self.client_index, self.meta = client_index, meta or {}
-        self.resumable = resumable
+        self.client_index, self.meta, self.resumable = client_index, meta or {}, resumable
 
         self.structured_output = structured_output
         self.status = RequestStatus.WAITING
@@ -336,8 +339,11 @@ class Request:
         self._num_computed_tokens = self._num_output_placeholders = 0
         self.async_steps_to_discard = 0
         """Steps in flight whose output is stale (the request was reset meanwhile)."""
-        # The token stream: its beginning as it came, which is long and never written to, and what has come behind it.
-        self._given, self._behind = _kept(prompt), array("i")
+        # The token stream: its beginning as it came, which is long and never written to, and what has come behind it,
+        # in the pieces in which it came: int32 bytes, mostly of a block.
+        self._given = _kept(prompt)
+        self._behind: list[bytes] = []
+        self._num_behind: Index = 0
 
     # ---- token stream
 
@@ -398,12 +404,19 @@ class Request:
 
     def sealed_tokens(self, start: int, stop: int) -> TokenIds:
         """The same of tokens that are sealed: everything up to the last full block, at least."""
-        given, behind = self._given, self._behind
+        given = self._given
         first = len(given)
-        if stop <= first or not behind:
+        if stop <= first or not self._num_behind:
             return given[start:stop]
-        more = np.frombuffer(behind, np.int32)[max(start - first, 0) : stop - first]
+        more = np.frombuffer(self._joined(), np.int32)[max(start - first, 0) : stop - first]
         return more.copy() if start >= first else np.concatenate((given[start:], more))
+
+    def _joined(self) -> bytes:
+        """What has come behind the beginning, which is something, in one piece."""
+        behind = self._behind
+        if len(behind) > 1:
+            behind[:] = [b"".join(behind)]
+        return behind[0]
 
     def token_bytes(self, start: int, stop: int) -> bytes:
         """Sealed tokens ``start..stop-1`` as native-endian int32 bytes."""
@@ -412,12 +425,13 @@ class Request:
     @property
     def num_sealed_tokens(self) -> int:
         """Tokens that :meth:`sealed_tokens` can give."""
-        return len(self._given) + len(self._behind)
+        return len(self._given) + self._num_behind
 
     def append_token(self, token: int) -> None:
         """Append one output token to a request without a slot (preempted while a step was in flight)."""
         assert self._table is None, "a request with a slot grows through its table"
-        self._behind.append(token)
+        self._behind.append(_packed(token))
+        self._num_behind += 1
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -436,13 +450,15 @@ class Request:
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        first = len(self._given)
+        first: Index = len(self._given)
+        kept: Index = max(start - first, 0)
         if start < first:
             self._given = self._given[:start]
-        kept = max(start - first, 0)
-        if kept < len(self._behind):  # mostly not: blocks come one behind the other
-            del self._behind[kept:]
-        self._behind.frombytes(tokens)
+        if kept < self._num_behind:  # mostly not: blocks come one behind the other
+            self._behind = [self._joined()[: kept * _TOKEN_BYTES]]
+            self._num_behind = kept
+        self._behind.append(tokens)
+        self._num_behind += len(tokens) // _TOKEN_BYTES
 
     # ---- slot
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import Int32Array, IntArray, counting
+from tokenyard.core.columns import Int32Array, IntArray, counting, int64s
 
 __all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
@@ -204,30 +204,23 @@ class NewBlocks:
         if len(self._runs) == 1 and not self._by_slot:
             run = self._runs[0]
             one_each = len(run.blocks) == len(run.slots)
-            bounds = counting(len(run.slots) + 1) if one_each else _bounds(run.counts)
+            bounds = counting(len(run.slots) + 1) if one_each else int64s([0, *accumulate(run.counts.tolist())])
             return BlockDeltas(row_of_slot[run.slots], (bounds,), (run.blocks,))
         self._split_runs()
         return self._gathered(slots, row_of_slot)
 
     def _gathered(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
-        taking_part = set(slots.tolist())
-        given = {slot: blocks for slot, blocks in self._by_slot.items() if slot in taking_part}
-        if not given:
+        given, count = self._by_slot, len(slots)
+        slot_of: list[int] = slots.tolist()
+        supposed: list[int] = row_of_slot[list(given)].tolist() if given else []
+        rows = [row for slot, row in zip(given, supposed, strict=True) if row < count and slot_of[row] == slot]
+        if not rows:
             return self.nothing
-        rows = row_of_slot[list(given)]
-        order = rows.argsort()
-        per_row = list(given.values())
-        ordered = [per_row[i] for i in order.tolist()]
+        rows.sort()
+        ordered = [given[slot_of[row]] for row in rows]
         offsets, block_ids = [], []
         for group in range(self._num_groups):
             columns = [blocks[group] for blocks in ordered]
-            offsets.append(_bounds(np.fromiter(map(len, columns), np.int64, len(columns))))
+            offsets.append(int64s([0, *accumulate(map(len, columns))]))
             block_ids.append(np.concatenate(columns))
-        return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
-
-
-def _bounds(counts: IntArray) -> IntArray:
-    """Where the pieces of these lengths begin, and where the last one ends."""
-    bounds = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    return bounds
+        return BlockDeltas(int64s(rows), tuple(offsets), tuple(block_ids))

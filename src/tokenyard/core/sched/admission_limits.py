@@ -157,7 +157,7 @@ class PaddedPrefillLimit(PrefillLimit):
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         if candidate.loads_async or not self._pads(candidate, budget):
-            return super().ask(candidate, budget, queues)
+            return PrefillLimit.ask(self, candidate, budget, queues)  # C finds no super() here
         if self._padded > budget.tokens or candidate.num_computed_tokens > self._last_start:
             return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, queues, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True

@@ -35,7 +35,7 @@ from tokenyard.cli.support.flags.serving import (
     ServeCommand as ServeCommand,
     EmulateCommand as EmulateCommand,
     EngineFlags as EngineFlags,
-    AccessFlags as AccessFlags,
+    FrontFlags as FrontFlags,
 )
 
 Command = (
