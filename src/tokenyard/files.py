@@ -1,4 +1,4 @@
-"""Files that people name: opened safely, read in bounds, locked by one process."""
+"""Files that people name: opened safely, read in bounds, written whole, locked by one process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
@@ -149,6 +150,28 @@ def _no_file(path: Path | str) -> FileError:
     if Path(path).is_dir():
         return FileError(path, "is a directory: name a file in it")
     return FileError(path, "is no file on a disk: pipes and devices are not read; save it to a file first")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A file that is written appears under its name when it is whole, and not before.
+
+
+@contextmanager
+def written_whole(path: Path, failed: Callable[[str], Exception]) -> Iterator[BinaryIO]:
+    """A file to write, which replaces ``path`` when the block ends, and is removed if it raises.
+
+    An OSError is raised as what ``failed`` makes of its problem, ``cannot be written: ...``.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.replace(path)
+    except OSError as error:
+        raise failed(f"cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,13 +11,10 @@ from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import QueryCommand
-from tokenyard.core.config import require_int
-from tokenyard.record.writer import encodable
 from tokenyard.trace.files import find_trace
-from tokenyard.trace.query import QueryAnswer, QueryLimits, as_parquet, ask, needed
+from tokenyard.trace.query import INTERRUPTIBLE, QueryAnswer, query_trace
+from tokenyard.trace.schema import json_value
 
-_SECONDS = 600.0
-_MEMORY_MB = 4_096
 _WIDEST = 10_000
 _FEW = 6
 """Columns whose cells may be wrapped; of more, nothing readable would be left."""
@@ -25,13 +22,14 @@ _FEW = 6
 
 def execute(flags: QueryCommand) -> int:
     """Ask, and print the rows; always 0 if there is an answer."""
-    require_int("limit", flags.limit, 1)
-    files = needed(find_trace(flags.trace), flags.sql)
-    limits = QueryLimits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
-    with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files, warn) as twins:
-        answer = ask(flags.sql, twins.steps, twins.requests, limits)
+    limits = msgspec.structs.replace(INTERRUPTIBLE, rows=flags.limit)
+    files = find_trace(flags.trace)
+    with errors().status(f"reading {escape(str(files.source))}"):
+        answer, damage, is_converted = query_trace(files, flags.sql, limits)
+    for sentence in damage:
+        warn(sentence)
     if flags.json:
-        print_json(msgspec.to_builtins(answer, enc_hook=encodable))  # what JSON has words for
+        print_json(answer.to_dict())
     else:
         console = results()
         table = _table(answer)
@@ -39,7 +37,7 @@ def execute(flags: QueryCommand) -> int:
         console.print(table if fits or len(answer.columns) <= _FEW else _records(answer))
     if answer.truncated:
         warn(f"there are more than {flags.limit:,} rows; --limit shows more")
-    if any(twin is not None and not twin.exists() for twin in twins):  # made for the moment
+    if is_converted:
         errors().print("[dim]`tokenyard convert` once, and questions are answered at once.[/]")
     return 0
 
@@ -72,5 +70,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | dict):
-        return json.dumps(value, default=encodable, ensure_ascii=False)
+        return json.dumps(value, default=json_value, ensure_ascii=False)
     return str(value)

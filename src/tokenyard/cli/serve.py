@@ -28,20 +28,19 @@ def execute(flags: ServeCommand) -> int:
 
 def _serve(flags: ServeCommand, ending: OrderlyEnd) -> None:
     try:
-        from tokenyard.serve.openai.hosting import front_settings  # noqa: PLC0415 - an extra
-        from tokenyard.serve.openai.model_server import ModelServerSettings, serve_model  # noqa: PLC0415
+        from tokenyard.serve.openai.model_server import ModelServerSettings, serve_model  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
-    front = flags.front
+    access = flags.access
     settings = ModelServerSettings(
         model=flags.model,
         engine=asdict(flags.engine),
-        front=front_settings(asdict(front)),
-        host=front.host,
-        port=front.port,
-        api_key=front.api_key,
-        served_model_name=front.served_model_name,
-        shutdown_timeout=front.shutdown_timeout,
+        front=flags.front,
+        host=access.host,
+        port=access.port,
+        api_key=access.api_key,
+        served_model_name=access.served_model_name,
+        shutdown_timeout=access.shutdown_timeout,
         output=flags.output,
         view=flags.view,
         demo_clients=flags.demo_clients,

@@ -16,7 +16,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.files import try_lock
@@ -31,6 +30,7 @@ from tokenyard.trace.schema import (
     StepEvent,
     StepSnapshot,
     TraceStart,
+    json_value,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -116,12 +116,8 @@ class Deferred(ABC):
 
 
 def encodable(value: object) -> object:
-    """What to write for a value that JSON has no notation for: numbers of numpy as numbers, the rest as text."""
-    if isinstance(value, Deferred):
-        return value.made()
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    return str(value)
+    """What to write for a value that JSON has no notation for."""
+    return value.made() if isinstance(value, Deferred) else json_value(value)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encodable)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
+from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A few threads that work is handed to, and that no process waits for when it ends.
@@ -85,8 +86,6 @@ class DaemonPool:
 # compiler = GrammarCompiler(folder, vocab_size, eos_token_ids) Request(...,
 # structured_output=compiler.compile(json={"type": "object", ...}))
 
-MAX_GRAMMAR_BYTES = 64 * 2**10
-"""Longest text of a grammar, by default: it is compiled within seconds."""
 _THREADS = 2
 _TRIED = 16
 """First tokens, about, that a grammar is tried with when it is compiled."""

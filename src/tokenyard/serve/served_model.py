@@ -13,8 +13,9 @@ from typing import Any, Protocol, cast
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.params import PoolingParams, SamplingParams, StructuredOutput
 from tokenyard.errors import OUT_OF_VOCABULARY, ConfigError, MissingExtraError, RequestError
+from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import GenerationParams, Prompt, Turn, check_generation_params, tokenized
-from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
+from tokenyard.serve.grammars import GrammarCompiler
 from tokenyard.serve.output_processor import Generation
 from tokenyard.serve.text import TextTokenizer
 

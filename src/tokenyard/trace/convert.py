@@ -6,7 +6,6 @@ Whatever the way, every record keeps its fields, its place and its values, and g
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import IO
 import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
-from tokenyard.files import DamagedFileError
+from tokenyard.files import DamagedFileError, written_whole
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.writing import columnar_writer
 from tokenyard.trace.files import PACKINGS, find_trace, is_columnar, raw_lines
@@ -122,19 +121,12 @@ def _bad_lines(source: Path) -> int:
 @contextmanager
 def _text_file(path: Path) -> Iterator[IO[bytes]]:
     """A file of JSON lines that appears when it is whole."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as sink:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0) as file:
-                    yield file  # type: ignore[misc]  # a GzipFile writes bytes, but is no IO for mypy
-            else:
-                yield sink
-        unfinished.replace(path)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_whole(path, lambda problem: TraceError(f"{path}: {problem}")) as sink:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0) as file:
+                yield file  # type: ignore[misc]  # a GzipFile writes bytes, but is no IO for mypy
+        else:
+            yield sink
 
 
 def work_of(trace: Path, output: Path | None, *, overwrite: bool) -> list[tuple[Path, Path, str]]:

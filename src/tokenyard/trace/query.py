@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.columnar.child import OutOfMemoryError, OutOfTimeError, in_child_process, keep_memory_within
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.rows import EXTRA, columns_of
 from tokenyard.trace.convert import convert, twin_of
 from tokenyard.trace.files import TraceFiles, is_columnar
-from tokenyard.trace.schema import STEP_EVENTS
+from tokenyard.trace.schema import STEP_EVENTS, json_value
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,6 +116,13 @@ class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 10_000
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        require_int("limit", self.rows, 1)
+
+
+INTERRUPTIBLE = QueryLimits(seconds=600.0, memory_mb=4_096)
+"""For a question in a terminal, whose user can interrupt it."""
+
 
 class AnswerColumn(msgspec.Struct, frozen=True):
     """One column of an answer."""
@@ -133,6 +141,21 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """There were more rows than the limit."""
     seconds: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON has it."""
+        found: dict[str, Any] = msgspec.to_builtins(self, enc_hook=json_value)
+        return found
+
+
+class TraceAnswer(NamedTuple):
+    """The answer to a question, and how its trace was read."""
+
+    answer: QueryAnswer
+    damage: list[str]
+    """A sentence for each file that is cut off."""
+    is_converted: bool
+    """A file was converted to Parquet for this question alone."""
+
 
 class _Refusal(NamedTuple):
     """A ConfigError on its way from one process to the other."""
@@ -140,6 +163,14 @@ class _Refusal(NamedTuple):
     field: str
     value: object
     fix: str
+
+
+def query_trace(files: TraceFiles, sql: str, limits: QueryLimits) -> TraceAnswer:
+    """Put one SELECT to a trace, whatever its files are packed in. Raises as :func:`ask`, and TraceError."""
+    damage: list[str] = []
+    with as_parquet(needed(files, sql), damage.append) as twins:
+        answer = ask(sql, twins.steps, twins.requests, limits)
+    return TraceAnswer(answer, damage, any(twin is not None and not twin.exists() for twin in twins))
 
 
 def ask(sql: str, steps: Path | None, requests: Path | None, limits: QueryLimits | None = None) -> QueryAnswer:

@@ -369,3 +369,9 @@ StepEvent = (
 
 STEP_EVENTS: dict[str, type[StepEvent]] = {str(record.__struct_config__.tag): record for record in get_args(StepEvent)}
 """Value of ``event`` -> record."""
+
+
+def json_value(value: object) -> object:
+    """What to write for a value that JSON has no notation for: numbers of numpy as numbers, the rest as text."""
+    listed = getattr(value, "tolist", None)
+    return str(value) if listed is None else listed()

@@ -31,7 +31,7 @@ from tokenyard.trace.convert import twin_of
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.files import PACKINGS, TraceFiles, is_columnar
-from tokenyard.trace.query import QueryLimits, as_parquet, ask, needed
+from tokenyard.trace.query import QueryLimits, needed, query_trace
 from tokenyard.trace.reader import RankTrace
 from tokenyard.web.catalog import ANNOTATIONS_ENDING, Roots, folders_below
 from tokenyard.web.connections import RefusedError, json_body, json_response
@@ -68,20 +68,10 @@ class QueryServer:
         if not self._alone.acquire(blocking=False):
             raise RefusedError(503, "sql", sql, "another question is being answered: ask again in a moment")
         try:
-            damage: list[str] = []
-            with as_parquet(files, damage.append) as twins:
-                answer = ask(sql, twins.steps, twins.requests, QUERY_LIMITS)
+            found = query_trace(files, sql, QUERY_LIMITS)
         finally:
             self._alone.release()
-        return json_response(
-            {
-                "columns": answer.columns,
-                "rows": answer.rows,
-                "truncated": answer.truncated,
-                "seconds": answer.seconds,
-                "damage": damage,
-            }
-        )
+        return json_response(found.answer.to_dict() | {"damage": found.damage})
 
 
 def _check_size(files: TraceFiles) -> None:

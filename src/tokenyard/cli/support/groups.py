@@ -19,7 +19,7 @@ from tyro.constructors import (
 
 from tokenyard.cli.support.field_docs import field_docs
 from tokenyard.cli.support.flag_names import NUMBERS
-from tokenyard.cli.support.flags import COMMANDS, FrontFlags
+from tokenyard.cli.support.flags import COMMANDS
 from tokenyard.cli.support.flags.marks import GROUPED, POSITIONAL, REPEATED, Arg
 from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, Marker, SameAs, Settings
 
@@ -63,7 +63,7 @@ def _number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | Non
 
 def _settings_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
     kind = info.type
-    if not (isinstance(kind, type) and (issubclass(kind, Settings) or kind in COMMANDS or kind is FrontFlags)):
+    if not (isinstance(kind, type) and (issubclass(kind, Settings) or kind in COMMANDS)):
         return None
     given = info.default if isinstance(info.default, kind) else None
     texts = _texts(kind)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
@@ -77,7 +77,7 @@ def _settings_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
                 default=_default(each) if given is None else getattr(given, each.name),
                 helptext=texts.get(each.name),
             )
-            for each in fields(kind)
+            for each in fields(kind)  # type: ignore[arg-type]  # dataclasses, all of them
         ),
     )
 

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import (
     CompletionOutput,
     GenerationDefaults,
@@ -24,7 +25,7 @@ from tokenyard.serve.generation import (
     Turn,
     check_num_samples,
 )
-from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, Grammar, GrammarCompiler
+from tokenyard.serve.grammars import Grammar, GrammarCompiler
 from tokenyard.serve.openai.clients import ForClient
 from tokenyard.serve.openai.connection import connection_of
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field, going_down

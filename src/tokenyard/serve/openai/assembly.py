@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, MissingExtraError
@@ -16,8 +14,9 @@ from tokenyard.policies.named import policy_label
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.front import FrontSettings
 from tokenyard.serve.generation import read_generation_config
-from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
+from tokenyard.serve.grammars import GrammarCompiler
 from tokenyard.serve.metrics import MetricsObserver
 from tokenyard.serve.openai.app import scraped
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
@@ -26,42 +25,13 @@ from tokenyard.serve.served_model import GrammarSource, grammars_of, model_of, t
 from tokenyard.trace.start import describe_run
 
 
-class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands between clients and an engine; names are those of the flags of ``tokenyard serve``."""
-
-    tokenizer: str | None = None
-    """Directory with another tokenizer.json than the model's."""
-    chat_template: str | None = None
-    """File with another template than the model's."""
-    generation_config: str = "auto"
-    """Where requests get defaults from: auto (the model's generation_config.json), vllm (nowhere), or a folder."""
-    override_generation_config: dict[str, Any] = {}
-    """Fields put over those of that file."""
-    enable_auto_tool_choice: bool = False
-    """Read calls of tools out of answers."""
-    tool_call_parser: str | None = None
-    """In which form the model writes them."""
-    max_logprobs: int = 20
-    """Most log-probabilities per token; -1: as many as there are tokens."""
-    gather_ms: float = 0.0
-    """When the engine is idle, wait so many milliseconds for requests that share the first step."""
-    max_queued_requests: int = 1000
-    """Most unfinished requests beyond those that can run at once; others get 503."""
-    max_body_bytes: int = 8 * 2**20
-    """Largest body of a request."""
-    max_grammar_bytes: int = MAX_GRAMMAR_BYTES
-    """Longest schema, regular expression or grammar that an answer is to keep to."""
-    request_timeout_s: float = 3600.0
-    """Longest time from a request to the end of its answer."""
-
-    @property
-    def limits(self) -> ClientLimits:
-        """What one client may ask. Raises ConfigError."""
-        return ClientLimits(
-            max_body_bytes=self.max_body_bytes,
-            max_grammar_bytes=self.max_grammar_bytes,
-            request_timeout_s=self.request_timeout_s,
-        )
+def limits_of(front: FrontSettings) -> ClientLimits:
+    """What one client may ask. Raises ConfigError."""
+    return ClientLimits(
+        max_body_bytes=front.max_body_bytes,
+        max_grammar_bytes=front.max_grammar_bytes,
+        request_timeout_s=front.request_timeout_s,
+    )
 
 
 class BuiltServer(NamedTuple):
@@ -90,9 +60,9 @@ def build_server(core: EngineCore, names: Sequence[str], front: FrontSettings, *
     context = ServerContext(
         llm=llm,
         names=names,
-        limits=front.limits,
+        limits=limits_of(front),
         grammars=_grammars(llm, source),
-        defaults=read_generation_config(Path(model.name), front.generation_config, front.override_generation_config),
+        defaults=read_generation_config(Path(model.name), front.generation_config, front.generation_overrides),
         tool_parser=parser_named(front.tool_call_parser, enabled=front.enable_auto_tool_choice),
         metrics=scraped(metrics.registry),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,10 +12,10 @@ from typing import Any
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.spec import open_trace
-from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
-from tokenyard.serve.openai.assembly import FrontSettings, unix_clock
+from tokenyard.serve.front import json_object
+from tokenyard.serve.openai.assembly import unix_clock
 from tokenyard.serve.served_model import load_core, make_demo_model
 from tokenyard.trace.config import TraceConfig
 
@@ -24,20 +23,6 @@ _OF_LOADING = ("dtype", "device", "max_model_len", "max_num_seqs", "max_num_batc
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "enable_prefix_caching")
 _OF_ADAPTERS = ("enable_lora", "lora_modules", "max_loras", "max_lora_rank")
 _OF_SCHEDULER = ("enable_chunked_prefill", "long_prefill_token_threshold", "async_scheduling")
-
-
-def front_settings(given: Mapping[str, Any]) -> FrontSettings:
-    """What stands between clients and the engine: those of its settings that are given, a JSON as its text.
-
-    Raises ConfigError.
-    """
-    known = {name: given[name] for name in FrontSettings.__struct_fields__ if name in given}
-    override = known.pop("override_generation_config", None)
-    if override is not None:
-        known["override_generation_config"] = _object("override_generation_config", override)
-    settings = FrontSettings(**known)
-    _ = settings.limits  # a mistake in them is reported before the model is loaded
-    return settings
 
 
 def loaded_engine(model: str, settings: Mapping[str, Any], demo_folder: str | None) -> EngineCore:
@@ -52,7 +37,7 @@ def loaded_engine(model: str, settings: Mapping[str, Any], demo_folder: str | No
     }
     for name in ("speculative_config", "kv_transfer_config"):
         if (text := settings.get(name)) is not None:
-            given[name] = _object(name, text)
+            given[name] = json_object(name, text)
     return load_core(
         model if demo_folder is None else make_demo_model(Path(demo_folder)),
         {
@@ -62,16 +47,6 @@ def loaded_engine(model: str, settings: Mapping[str, Any], demo_folder: str | No
             "clock": unix_clock(),
         },
     )
-
-
-def _object(name: str, text: str) -> Any:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(name, text, f"is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(name, text, "give an object")
-    return found
 
 
 def trace_of(asked: TraceConfig, stack: ExitStack, say: Callable[[str], None]) -> TraceWriter:

@@ -16,9 +16,10 @@ from tokenyard.deploy.settings import TraceSettings
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.ending import OrderlyEnd
+from tokenyard.serve.front import FrontSettings
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext
-from tokenyard.serve.openai.assembly import FrontSettings, build_server, watch
+from tokenyard.serve.openai.assembly import build_server, limits_of, watch
 from tokenyard.serve.openai.demo_clients import chatting
 from tokenyard.serve.openai.hosting import loaded_engine, trace_config, trace_of
 from tokenyard.serve.served_model import DEMO
@@ -57,6 +58,7 @@ class ModelServerSettings:
 
     def __post_init__(self) -> None:
         require_port(self.port)
+        _ = limits_of(self.front), self.front.generation_overrides  # a mistake there ends it before the model is loaded
         if not 0 <= self.shutdown_timeout <= _LONGEST_SHUTDOWN:
             raise ConfigError("shutdown_timeout", self.shutdown_timeout, f"give seconds from 0 to {_LONGEST_SHUTDOWN}")
         if not 0 <= self.demo_clients <= _MOST_CLIENTS:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from tokenyard.errors import ConfigError, shown
-from tokenyard.serve.openai.assembly import FrontSettings
+from tokenyard.serve.front import FrontSettings
 from tokenyard.sim.named_routers import ROUTERS
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """GPUs that Ray reserves for each."""
     engine: dict[str, Any] = {}
     """Settings of each engine, by the names of ``load_engine``, which are vLLM's flags."""
-    front: FrontSettings = FrontSettings()
+    front: FrontSettings = msgspec.field(default_factory=FrontSettings)
     """Settings of what stands before each engine, by the names of the flags of ``tokenyard serve``."""
     served_model_name: list[str] = []
     """Names by which clients call the model; answers say the first."""
@@ -67,10 +68,25 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 def read_settings(args: Mapping[str, Any]) -> ReplicaSettings:
     """From the ``args`` of a deployment file. Raises ConfigError."""
+    given, front = dict(args), args.get("front")
+    if isinstance(front, Mapping):
+        given["front"] = _front(front)
     try:
-        return msgspec.convert(dict(args), ReplicaSettings)
+        return msgspec.convert(given, ReplicaSettings)
     except msgspec.ValidationError as error:
         raise ConfigError("args", shown(dict(args)), str(error)) from None
+
+
+def _front(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with an object as its JSON; ConfigError for a name that there is not."""
+    known = {each.name for each in fields(FrontSettings)}
+    for name in given:
+        if name not in known:
+            raise ConfigError("args", name, f"front has no such setting: use {', '.join(sorted(known))}")
+    override = given.get("override_generation_config")
+    if isinstance(override, Mapping):
+        return {**given, "override_generation_config": msgspec.json.encode(override).decode()}
+    return dict(given)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.files import arrow
+from tokenyard.files import arrow, written_whole
 from tokenyard.trace.columnar.rows import RAW, TableRows, parquet
 from tokenyard.trace.schema import StepSnapshot, TraceStart
 
@@ -148,21 +147,14 @@ def columnar_writer(path: Path, kind: str, compression: str = "zstd") -> Iterato
     Raises MissingExtraError without pyarrow, TraceError if the file cannot be written.
     """
     arrow()
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as sink:
-            writer = ColumnarWriter(sink, kind, compression)
-            try:
-                yield writer
-            except BaseException:
-                writer.abandon()
-                raise
-            writer.finish()
-        unfinished.replace(path)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_whole(path, lambda problem: TraceError(f"{path}: {problem}")) as sink:
+        writer = ColumnarWriter(sink, kind, compression)
+        try:
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
+        writer.finish()
 
 
 def _leaves(path: str, type_: Any) -> Iterator[str]:

@@ -36,10 +36,9 @@ The first line may say what is about all of them: ``{"workload": {...}}`` with t
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -50,6 +49,7 @@ import numpy as np
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.files import written_whole
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
@@ -317,16 +317,12 @@ def write_plain(workload: Workload, target: Path) -> None:
 
     Raises ConfigError where it cannot be written.
     """
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
+    with written_whole(target, partial(ConfigError, "path", str(target))) as file:
+        if target.name.endswith(".gz"):
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                packed.writelines(plain_lines(workload))
+        else:
             file.writelines(plain_lines(workload))
-        draft.replace(target)
-    except OSError as error:
-        raise ConfigError("path", str(target), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def _written(request: WorkloadRequest) -> dict[str, object]:

@@ -124,6 +124,8 @@ def test_what_a_prompt_is() -> None:
         ({"model": "m", "num_gpus": -1}, "num_gpus"),
         ({"model": "m", "replicas": 2}, "replicas"),
         ({"model": "m", "front": {"gather": 2}}, "gather"),
+        ({"model": "m", "front": {"gather_ms": "soon"}}, "gather_ms"),
+        ({"model": "m", "front": 3}, "front"),
         ({}, "model"),
     ],
 )
@@ -139,5 +141,7 @@ def test_the_example_is_one_that_can_be_read() -> None:
 
 
 def test_a_deployment_file_is_read() -> None:
-    settings = read_settings({"model": "m", "engine": {"dtype": "float32"}, "front": {"gather_ms": 2.0}})
+    front = {"gather_ms": 2.0, "override_generation_config": {"top_k": 3}}
+    settings = read_settings({"model": "m", "engine": {"dtype": "float32"}, "front": front})
     assert (settings.names, settings.engine, settings.front.gather_ms) == (["m"], {"dtype": "float32"}, 2.0)
+    assert settings.front.generation_overrides == {"top_k": 3}

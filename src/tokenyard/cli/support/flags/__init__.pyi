@@ -35,7 +35,7 @@ from tokenyard.cli.support.flags.serving import (
     ServeCommand as ServeCommand,
     EmulateCommand as EmulateCommand,
     EngineFlags as EngineFlags,
-    FrontFlags as FrontFlags,
+    AccessFlags as AccessFlags,
 )
 
 Command = (

@@ -11,6 +11,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.serve.front import FrontSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class EngineFlags(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontFlags:
-    """Access and limits."""
+class AccessFlags(Settings):
+    """Access."""
 
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
@@ -73,30 +74,6 @@ class FrontFlags:
     """API keys, of which a request must give one; also VLLM_API_KEY. Without any, no key is needed."""
     served_model_name: tuple[str, ...] = ()
     """Names that clients may give as `model`; answers use the first."""
-    tokenizer: Annotated[str | None, optional("DIR", "the model's")] = None
-    """Directory of another tokenizer.json."""
-    chat_template: Annotated[str | None, optional("FILE", "the model's")] = None
-    """Jinja template that turns chat messages into a prompt."""
-    generation_config: Annotated[str, Arg(metavar="auto|vllm|DIR")] = "auto"
-    """Source of default sampling parameters: auto (the model's generation_config.json), vllm (none), a folder."""
-    override_generation_config: Annotated[str | None, optional("JSON", "nothing")] = None
-    """Overrides of these defaults: {"temperature": 0.2}."""
-    enable_auto_tool_choice: Switch = False
-    """Return tool calls found in answers, as --tool-call-parser reads them."""
-    tool_call_parser: Annotated[str | None, optional("NAME", "calls stay in the text")] = None
-    """Format of the model's tool calls: hermes (also Qwen) or llama3_json."""
-    max_logprobs: int = 20
-    """Largest number of log-probabilities per token; -1: no limit."""
-    gather_ms: float = 0.0
-    """Milliseconds that an idle engine waits for further requests before the first step."""
-    max_queued_requests: int = 1000
-    """Unfinished requests allowed beyond --max-num-seqs; further ones get status 503."""
-    max_body_bytes: int = 8 * 2**20
-    """Largest size of a request's body."""
-    max_grammar_bytes: int = 64 * 2**10
-    """Largest size of a JSON schema, regular expression or grammar for structured output."""
-    request_timeout_s: float = 3600.0
-    """Largest time from a request to the end of its answer."""
     shutdown_timeout: int = 30
     """Seconds that running requests may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
 
@@ -108,7 +85,8 @@ class ServeCommand:
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
     engine: Grouped[EngineFlags] = field(default_factory=EngineFlags)
-    front: Grouped[FrontFlags] = field(default_factory=FrontFlags)
+    access: Grouped[AccessFlags] = field(default_factory=AccessFlags)
+    front: Grouped[FrontSettings] = field(default_factory=FrontSettings)
     output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
