@@ -17,14 +17,15 @@ from statistics import median
 from typing import Any
 
 from machines import section
-from tokenyard.deploy.kv_memory import largest_item
+from tokenyard.deploy.kv_memory import measured_encoder
+from tokenyard.deploy.settings import DeploymentSettings
+from tokenyard.deploy.vllm_serve.defaults import BatchLimits
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
-from tokenyard.memory.room import MOST_CAPTURED, activation_bytes, sizes_up_to, step_memory
+from tokenyard.memory.room import MOST_CAPTURED, EncodedAtOnce, sizes_up_to, step_memory
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.models.spec import EncoderSpec, ModelSpec
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.models.spec import ModelSpec
 
 REPO = Path(__file__).resolve().parent.parent
 SOURCE = REPO / "scripts" / "deployments.toml"
@@ -34,6 +35,8 @@ GIB = 1 << 30
 UTILIZATION = 0.92
 MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
+_NOT_COUNTED = ("communication", "graphs")
+"""Parts of a step's memory that the planner's table leaves out."""
 INTRODUCTION = """# Deployments
 
 What `--model`, `--gpu` and `--tensor-parallel-size` come to. `scripts/generate_deployments.py` writes this page.
@@ -76,13 +79,17 @@ class _Row:
     def __init__(self, model: str, gpu: str, tp: int, options: dict[str, Any]) -> None:
         self.model, self.gpu, self.tp, self.options = model, gpu, tp, options
         self.weights = MODELS[model].weight_bytes(tp)
-        activations = activation_bytes(
+        length = options.get("max_model_len", MODELS[model].max_model_len)
+        memory = step_memory(
             MODELS[model],
+            named_gpu(gpu),
             max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
             max_num_seqs=MAX_NUM_SEQS,
             tensor_parallel_size=tp,
+            encoded=_encoded(MODELS[model], MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, length),
         )
-        self.available_bytes = int(named_gpu(gpu).memory_bytes * UTILIZATION) - self.weights - activations
+        needed = sum(part.likely for part in memory.parts if part.name not in _NOT_COUNTED)
+        self.available_bytes = int(named_gpu(gpu).memory_bytes * UTILIZATION) - self.weights - needed
 
     def question(self) -> dict[str, Any]:
         """What to ask vLLM's planner: everything but the model comes from its own classes."""
@@ -114,8 +121,8 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str,
         "## Against vLLM's planner",
         "",
         f"vLLM 0.33, {UTILIZATION:.0%} of the memory, {MAX_NUM_BATCHED_TOKENS:,} tokens and {MAX_NUM_SEQS} sequences.",
-        "Sizes are per GPU; both were asked about the same KV memory, in which neither NVLink's buffers nor the graphs",
-        "of experts are counted.",
+        "Sizes are per GPU; both were asked about the same KV memory: what weights, a step and the work of an encoder",
+        "leave; neither NVLink's buffers nor the graphs of experts are counted.",
         "",
         "| model | weights | GPUs | KV dtype | weights GiB | KV GiB | block | groups | KV tokens | vLLM's planner |",
         "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -139,7 +146,7 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str,
         "sequences of an H100 leave so little: lower `--max-num-seqs`, and the cache grows.",
         "",
         "A log is taken if it says what is left, if it or its repository names the GPU, and if it is of a model that",
-        "is known here, without drafts and LoRA (one of the models reads images: encoders are not counted). Memory of",
+        "is known here, without drafts and LoRA. Memory of",
         "the GPU, tokens and sequences that it does not name are the GPU's and that version's.",
         "",
         "| model | GPUs | vLLM | of the memory | tokens, sequences | logged | estimate | at least | |",
@@ -197,16 +204,16 @@ def memory_left(row: dict[str, Any]) -> tuple[float, float]:
         max_num_seqs=row["seqs"],
         tensor_parallel_size=tp,
         cudagraph_capture_sizes=sizes_up_to(min(MOST_CAPTURED, 2 * row["seqs"])) if counts_graphs else (),
-        encoded=_encoded(model, row),
+        encoded=_encoded(model, row["tokens"], row["seqs"], row.get("max_model_len", model.max_model_len)),
     )
     left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
     return (left - needed.likely) / GIB, (left - needed.most) / GIB
 
 
-def _encoded(model: ModelSpec, row: dict[str, Any]) -> tuple[EncoderSpec, int] | None:
-    """What vLLM has an encoder compute: as many of its largest pictures or videos as a step has tokens for."""
-    encoder, item = timed_encoder(model), largest_item(model, None, row.get("max_model_len", model.max_model_len))
-    return None if encoder is None else (encoder, item * max(1, row["tokens"] // item))
+def _encoded(model: ModelSpec, tokens: int, seqs: int, length: int) -> EncodedAtOnce | None:
+    """What vLLM has an encoder compute."""
+    limits = BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=seqs)
+    return measured_encoder(DeploymentSettings(), model, limits, length)
 
 
 def _memory_summary(rows: list[dict[str, Any]]) -> str:

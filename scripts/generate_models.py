@@ -40,6 +40,7 @@ from tokenyard.models.mixers import (  # noqa: E402
 )
 from tokenyard.models.named import MODELS  # noqa: E402
 from tokenyard.models.reading.read import model_from_config  # noqa: E402
+from tokenyard.models.reading.row import ArchitectureRow  # noqa: E402
 from tokenyard.models.reading.table import ROWS  # noqa: E402
 from tokenyard.models.reading.versions import (  # noqa: E402
     dropped_before,
@@ -136,7 +137,12 @@ vLLM plans a checkpoint's own processor and tokenizer would have to be there (GL
 words), or it was not asked: {unplanned}.
 
 Time and memory of an encoder's work are estimated ([step times](latency.md#calibrated)) where its row of the table says
-how many patches become an embedding and which of them see each other: {timed}.
+how many patches (of sound: frames) become an embedding and which of them see each other: those of {timed}
+architectures. Tiles and stretches of sound are filled up, as vLLM fills them (Whisper's 30 seconds, a picture of
+Gemma 4); a picture of DeepSeek-OCR goes through both towers. Where a model sees and hears, items of a workload are
+pictures. Known are vLLM's parameters of every layer and of every tower: `tests/unit/models/test_encoders.py` compares
+them with vLLM 0.33's own modules on the meta device (`scripts/record_encoders.py`). Not estimated are {untimed}: towers
+of convolutions, of experts, and such as compute more tiles than their embeddings tell.
 
 vLLM measures memory with as many of the largest pictures or videos as the encoder's budget holds: the encoder computes
 them, then the decoder runs a step beside their embeddings. The more counts: patches times what the widest moment of a
@@ -283,7 +289,8 @@ def _images() -> dict[str, str]:
     ]
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
-        "timed": ", ".join(f"`{name}`" for name in _timed()),
+        "timed": str(len(_timed())),
+        "untimed": ", ".join(f"`{name}`" for name in _untimed()),
         "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),
         "unplanned": ", ".join(f"`{name}`" for name in _unplanned()),
         "planned_total": f"{sum(planned):,} of {len(planned):,} contexts and limits come to vLLM's number",
@@ -342,8 +349,18 @@ def _span(versions: tuple[str, ...], read: Sequence[str]) -> str:
 
 
 def _timed() -> list[str]:
-    """Architectures of the table whose towers for pictures say how many patches become an embedding."""
-    return sorted(n for n, row in ROWS.items() if any(t.kind == "vision" and t.patches != 0 for t in row.towers))
+    """Architectures of the table whose towers say how many patches become an embedding."""
+    return sorted(name for name, row in ROWS.items() if row.towers and not _is_untimed(row))
+
+
+def _untimed() -> list[str]:
+    """Those whose towers do not."""
+    return sorted(name for name, row in ROWS.items() if row.towers and _is_untimed(row))
+
+
+def _is_untimed(row: ArchitectureRow) -> bool:
+    through = [each for each in row.towers if each.kind == "vision"] or row.towers
+    return any(each.patches == 0 for each in through)
 
 
 def _tokens(rule: ImageRule, wide: int, high: int) -> int | None:

@@ -13,11 +13,12 @@ from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.layer_caches import LayerCache
 from tokenyard.models.images.largest import LARGEST
+from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
 from tokenyard.steptime.constants import shipped_constants
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
@@ -139,21 +140,28 @@ def with_images(header: Header, scheduler: SchedulerConfig, settled: ResolvedSet
 
 def _encoder_time(settled: ResolvedSettings) -> str:
     """How the time of an encoder is counted."""
-    encoder = timed_encoder(settled.model)
+    encoders = timed_encoders(settled.model)
     if settled.hardware.latency != "calibrated":
         return "the encoder takes no time with these step times"
-    if encoder is None:
+    if not encoders:
         unknown = "the sizes of its tower are not known"
         return f"{unknown}: the encoder takes no time here, and memory for its work is not reserved"
+    parts = ", then ".join(map(_patches_of, encoders))
+    return f"the encoder's time is an estimate that nothing measured: {parts}, at the rates fitted for decoders"
+
+
+def _patches_of(encoder: EncoderSpec) -> str:
+    """What every patch goes through, and how many there are."""
+    hears = encoder.kind == "audio"
+    one, whole = ("frames", "all of a sound") if hears else ("patches", "all of a picture")
     if encoder.window and encoder.whole_layers:
-        sees = f"{encoder.window} patches, all in {encoder.whole_layers} of {encoder.num_layers} layers"
+        sees = f"{encoder.window} {one}, all in {encoder.whole_layers} of {encoder.num_layers} layers"
     else:
-        sees = f"{encoder.window:,} patches" if encoder.window else "all of a picture"
-    return (
-        f"the encoder's time is an estimate that nothing measured: {encoder.layer_parameters / 1e6:,.0f} M parameters"
-        f" for each of {encoder.patches_per_embedding} patches an embedding, which see {sees}, at the rates fitted for"
-        " decoders"
-    )
+        sees = f"{encoder.window:,} {one}" if encoder.window else whole
+    each = f"{encoder.patches_per_embedding} {one} an embedding"
+    if encoder.tile_embeddings:
+        each = f"{encoder.window:,} {one} for {encoder.tile_embeddings} embeddings"
+    return f"{encoder.layer_parameters / 1e6:,.0f} M parameters for each of {each}, which see {sees}"
 
 
 def _group(layer: LayerCache, num_layers: int) -> str:

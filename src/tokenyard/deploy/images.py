@@ -9,7 +9,7 @@ from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.vllm_serve.models import UNSAID, input_limits, items_allowed
 from tokenyard.errors import NoStartError, WorkloadError, shown
-from tokenyard.models.inputs import known_items, most_items, picture_kind
+from tokenyard.models.inputs import item_kind, known_items, most_items
 from tokenyard.workload.record import Workload, WorkloadRequest
 
 
@@ -22,10 +22,10 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
     than a step.
     """
     model, first, line = settled.model, workload.first_with_images, settled.hardware.limit_mm_per_prompt
-    kind = picture_kind(model.architecture)
+    kind = item_kind(model)
     most, allowed = most_items(model.architecture, kind), items_allowed(model.architecture, kind, line)
-    seeing = [each for each in model.encoders if each.kind == "vision"]
-    largest = max((each.max_tokens_per_item for each in seeing), default=0) if most != 0 else 0
+    largest = max((each.max_tokens_per_item for each in model.item_encoders), default=0) if most != 0 else 0
+    item = "a sound" if kind == "audio" else "an image"
     # A line that allows none leaves the encoder out, too: what it says is why.
     is_forbidden = allowed == 0 and kind in known_items().get(model.architecture, {})
     if first is not None and not largest and not is_forbidden:
@@ -37,7 +37,7 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
             raise _too_many(request, settled, workload.name)
         for image in request.images:
             if image.length > largest:
-                problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
+                problem = f"request {shown(request.request_id)} has {item} of {image.length:,} tokens"
                 raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
     planned = largest_item(model, line, settled.max_model_len)
     budget = max(scheduler.max_num_batched_tokens, planned)
@@ -53,9 +53,10 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
 def _too_many(request: WorkloadRequest, settled: ResolvedSettings, where: str) -> WorkloadError:
     """What vLLM says to a request with more images than it takes: the class's number cannot be raised, a line's can."""
     model, limits = settled.model, settled.hardware.limit_mm_per_prompt
-    kind = picture_kind(model.architecture)
+    kind = item_kind(model)
     most, said = most_items(model.architecture, kind), input_limits(limits).get(kind)
-    problem = f"request {shown(request.request_id)} has {len(request.images)} images"
+    items = "sounds" if kind == "audio" else "images"
+    problem = f"request {shown(request.request_id)} has {len(request.images)} {items}"
     if most is not None and (said is None or most <= said):
         fix = f"vLLM's class for {model.name} takes {most} in a prompt, and refuses it: leave the request out"
     elif said is not None:

@@ -13,13 +13,13 @@ from tokenyard.deploy.vllm_serve.models import items_allowed
 from tokenyard.deploy.vllm_serve.start_checks import check_room, no_start
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import plan_kv_cache
-from tokenyard.memory.room import SAMPLING_BYTES, StepMemory, step_memory
+from tokenyard.memory.room import SAMPLING_BYTES, EncodedAtOnce, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
 from tokenyard.models.images.largest import LARGEST, Frames
-from tokenyard.models.inputs import picture_kind
-from tokenyard.models.spec import EncoderSpec, ModelSpec
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.models.inputs import item_kind
+from tokenyard.models.spec import ModelSpec
+from tokenyard.steptime.encoders import timed_encoders
 
 _NOTABLE_GIB = 0.1
 """Less of it would not be worth lowering a limit for."""
@@ -43,7 +43,7 @@ def kv_memory(
     gpu: GPU,
     limits: BatchLimits,
     graphs: tuple[int, ...],
-    encoded: tuple[EncoderSpec, int] | None,
+    encoded: EncodedAtOnce | None,
 ) -> KVMemory:
     """What is left for KV on each GPU, or what was given; NoStartError where it is nothing.
 
@@ -107,7 +107,7 @@ def step_memory_of(
     gpu: GPU,
     limits: BatchLimits,
     graphs: tuple[int, ...],
-    encoded: tuple[EncoderSpec, int] | None,
+    encoded: EncodedAtOnce | None,
 ) -> StepMemory:
     """What a step takes on each GPU, by estimate."""
     return step_memory(
@@ -124,20 +124,22 @@ def step_memory_of(
 
 def measured_encoder(
     flags: DeploymentSettings, model: ModelSpec, limits: BatchLimits, length: int
-) -> tuple[EncoderSpec, int] | None:
-    """The encoder that vLLM has compute when it measures memory, and how many embeddings at once.
+) -> EncodedAtOnce | None:
+    """What vLLM has an encoder compute when it measures memory; of several in a row, the one that takes most.
 
     ``length``: tokens of the longest request. None where nothing is known of it, nothing may come in, or vLLM is set
     to leave it out (``--skip-mm-profiling``).
     """
     allowed = flags.hardware.limit_mm_per_prompt
-    encoder, planned = timed_encoder(model), _largest_items(model, allowed, length)
-    if encoder is None or not planned or flags.hardware.skip_mm_profiling:
+    encoders, planned = timed_encoders(model), _largest_items(model, allowed, length)
+    if not encoders or not planned or flags.hardware.skip_mm_profiling:
         return None
     item, kind = max((tokens, kind) for kind, tokens in planned.items())
     of_prompt = max(1, min(items_allowed(model.architecture, kind, allowed), length // item))
     at_once = min(max(limits.max_num_batched_tokens, item) // item, limits.max_num_seqs * of_prompt)
-    return encoder, item * max(1, at_once)
+    items = max(1, at_once)
+    widest = max(encoders, key=lambda each: each.num_patches(item) * each.hidden_size)
+    return EncodedAtOnce(widest, item * items, items)
 
 
 def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
@@ -147,16 +149,16 @@ def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int)
 
 def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> dict[str, int]:
     """The same of each kind that may come in."""
-    seeing = [each for each in model.encoders if each.kind == "vision"]
-    if not seeing:
+    through = model.item_encoders
+    if not through:
         return {}
-    pictures = picture_kind(model.architecture)
+    pictures = item_kind(model)
     allowed = {each: items_allowed(model.architecture, each, limit_mm_per_prompt) for each in (pictures, "video")}
-    image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing)
+    image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in through)
     largest = {pictures: image} if allowed[pictures] else {}
     video = LARGEST.get(model.architecture)
     if video is not None and allowed["video"]:
-        frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames) for each in seeing)
+        frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames) for each in through)
         largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]), frames=frames)
     return {kind: tokens for kind, tokens in largest.items() if tokens}
 

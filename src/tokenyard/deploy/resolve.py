@@ -68,15 +68,15 @@ from tokenyard.deploy.vllm_serve.start_checks import (
 )
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
-from tokenyard.memory.room import MemoryPart, capture_sizes, check_utilization
+from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
 from tokenyard.models.additions import with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.reading.read import model_from_config
-from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import MOST_ENGINES
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.steptime.encoders import timed_encoders
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.
@@ -111,7 +111,7 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
         return model.with_encoders(())
     limits = flags.limit_mm_per_prompt
     model = model.with_encoders(encoders_in_use(model, limits))
-    if limits is not None and model.encoders and (timed_encoder(model) is None or "{" in limits.strip()[1:]):
+    if limits is not None and model.encoders and (not timed_encoders(model) or "{" in limits.strip()[1:]):
         note = f"limit_mm_per_prompt {limits}: memory that vLLM keeps free for images, of sizes beside their counts"
         model = replace(model, ignored=(*model.ignored, note))
     return model
@@ -149,8 +149,8 @@ class ResolvedSettings:
     """Requests end with their prompts."""
     max_num_seqs: int
     max_num_batched_tokens: int
-    encoded: tuple[EncoderSpec, int] | None
-    """The encoder that memory is kept free for, and the embeddings that it computes at once."""
+    encoded: EncodedAtOnce | None
+    """What memory is kept free for an encoder to compute at once."""
     max_model_len: int
     """Tokens of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 

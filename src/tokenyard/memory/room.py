@@ -185,11 +185,11 @@ def step_memory(
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
     cudagraph_capture_sizes: Sequence[int] = (),
-    encoded: tuple[EncoderSpec, int] | None = None,
+    encoded: EncodedAtOnce | None = None,
 ) -> StepMemory:
     """Memory of a step.
 
-    ``encoded``: the encoder, and the embeddings that vLLM has it compute to measure. Without
+    ``encoded``: what vLLM has an encoder compute to measure. Without
     ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count.
     """
     joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
@@ -202,7 +202,7 @@ def step_memory(
     encoder = MemoryPart("encoder", 0, 0)
     if encoded is not None:
         others = MemoryPart("", tokens + sampler.likely, tokens + sampler.most)
-        encoder = encoder_part(*encoded, model, others, tensor_parallel_size)
+        encoder = encoder_part(encoded, model, others, tensor_parallel_size)
     return StepMemory(
         (
             MemoryPart("activations", tokens, tokens),
@@ -215,8 +215,22 @@ def step_memory(
     )
 
 
+class EncodedAtOnce(NamedTuple):
+    """What vLLM has an encoder compute to measure memory: the largest pictures or videos, as many as its budget has."""
+
+    encoder: EncoderSpec
+    embeddings: int
+    """Of all of them."""
+    items: int = 1
+
+    def patches(self, tensor_parallel_size: int) -> int:
+        """Patches that one GPU computes: all of them, or its share of the items."""
+        each = self.encoder.num_patches(self.embeddings // self.items)
+        return each * (-(-self.items // tensor_parallel_size) if self.encoder.shares_work else self.items)
+
+
 def encoder_part(
-    encoder: EncoderSpec, embeddings: int, model: ModelSpec, others: MemoryPart, tensor_parallel_size: int = 1
+    encoded: EncodedAtOnce, model: ModelSpec, others: MemoryPart, tensor_parallel_size: int = 1
 ) -> MemoryPart:
     """What an encoder takes beyond the decoder's step, which needs ``others``.
 
@@ -224,10 +238,11 @@ def encoder_part(
     holds, then the decoder beside the embeddings that came out. The larger counts.
     """
     size = max(model.dtype_bytes, 2)
-    kept = embeddings * encoder.vectors_per_embedding * model.hidden_size * size
-    hidden, tp = encoder.hidden_size, 1 if encoder.num_heads % tensor_parallel_size else tensor_parallel_size
-    wide = 3 * hidden + max(encoder.mlp_columns, 6 * hidden) // tp
-    computed = embeddings * encoder.patches_per_embedding * wide * size + kept
+    encoder = encoded.encoder
+    kept = encoded.embeddings * encoder.vectors_per_embedding * model.hidden_size * size
+    hidden, tp = encoder.hidden_size, encoder.ranks_sharing(tensor_parallel_size)
+    wide = 3 * hidden + max(encoder.mlp_columns, 6 * hidden) // (1 if encoder.replicated_layer_parameters else tp)
+    computed = encoded.patches(tensor_parallel_size) * wide * size + kept
     likely = max(kept, computed - others.likely)
     return MemoryPart("encoder", likely, max(likely, int(computed * ENCODER_MOST) - others.most))
 

@@ -50,6 +50,11 @@ def most_items(architecture: str, kind: str) -> int | None:
     return None if known is None else known.get(kind, 0)
 
 
-def picture_kind(architecture: str) -> str:
-    """The kind that a picture counts as: one model takes pictures and videos as pieces of one kind (Kimi K2.5)."""
-    return "vision_chunk" if "vision_chunk" in known_items().get(architecture, {}) else "image"
+def item_kind(model: ModelSpec) -> str:
+    """The kind that an item of a request counts as: a picture, or a sound where a model sees none.
+
+    One model takes pictures and videos as pieces of one kind (Kimi K2.5).
+    """
+    if "vision_chunk" in known_items().get(model.architecture, {}):
+        return "vision_chunk"
+    return "image" if any(each.kind == "vision" for each in model.encoders) or not model.encoders else "audio"

@@ -43,14 +43,20 @@ class EncoderSpec:
     num_layers: int = 0
     layer_parameters: int = 0
     """Those of all its layers, which every patch goes through; the others see each embedding once."""
+    replicated_layer_parameters: int = 0
+    """Those of its layers that every GPU of a tensor-parallel group holds, and computes with."""
     patches_per_embedding: int = 0
     """Patches (or frames of sound) that become one embedding; 0: not known, and its time is not either."""
+    tile_embeddings: int = 0
+    """Embeddings of a tile, or a stretch of sound, which is a whole ``window`` of patches; 0: there are none."""
     vectors_per_embedding: int = 1
     """Vectors as wide as the decoder that an embedding is (Qwen3-VL: those of further layers as well)."""
     window: int = 0
     """Patches that one of them sees: its window's or its tile's; 0: all of the picture."""
     whole_layers: int = 0
     """Layers that see all of the picture where the others have a window."""
+    shares_work: bool = False
+    """Every GPU holds all of it, and they share out items (``--mm-encoder-tp-mode data``)."""
     weights: WeightFormat = BFLOAT16
     attention: tuple[SoftmaxAttention, ...] = ()
     """Its layers that keep what they heard of a stream, in blocks beside the decoder's (Voxtral's live one)."""
@@ -64,10 +70,11 @@ class EncoderSpec:
         require_int("planned_tokens_per_frame", self.planned_tokens_per_frame, 0)
         require_int("planned_frames", self.planned_frames, 0)
         require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
+        require_int("replicated_layer_parameters", self.replicated_layer_parameters, 0, self.layer_parameters)
         require_int("num_layers", self.num_layers, 0, MAX_COUNT)
         require_int("vectors_per_embedding", self.vectors_per_embedding, 1, MAX_COUNT)
         require_int("whole_layers", self.whole_layers, 0, self.num_layers)
-        for field in ("hidden_size", "patches_per_embedding", "window"):
+        for field in ("hidden_size", "patches_per_embedding", "tile_embeddings", "window"):
             require_int(field, getattr(self, field), 0, MAX_COUNT)
 
     @property
@@ -77,9 +84,19 @@ class EncoderSpec:
             return 0
         return max(self.layer_parameters // self.num_layers // self.hidden_size - 4 * self.hidden_size, 0)
 
+    def num_patches(self, embeddings: int) -> int:
+        """Patches of a picture or clip that becomes so many embeddings; a tile that is not full is filled up."""
+        if self.tile_embeddings:
+            return -(-embeddings // self.tile_embeddings) * self.window
+        return self.patches_per_embedding * embeddings
+
+    def ranks_sharing(self, tp: int) -> int:
+        """GPUs of a tensor-parallel group that share its weights: all or, where each holds them all, 1."""
+        return 1 if self.shares_work or self.num_heads % tp else tp
+
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""
-        if self.num_heads % tp:
+        if self.ranks_sharing(tp) == 1:
             return self.weights.num_bytes(self.num_parameters)
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
@@ -320,6 +337,12 @@ class ModelSpec(MeanLayer):
             for weights, parameters in layer.parameters_by_format():
                 sizes[weights] += count * parameters
         return sizes.most_common(1)[0][0] if sizes else plain_format(self.dtype)
+
+    @property
+    def item_encoders(self) -> tuple[EncoderSpec, ...]:
+        """Those that the items of a request go through: pictures where it sees, else sound."""
+        seeing = tuple(each for each in self.encoders if each.kind == "vision")
+        return seeing or self.encoders
 
     def with_encoders(self, encoders: tuple[EncoderSpec, ...]) -> ModelSpec:
         """The model with these of its encoders alone, and with what is loaded of the others in any case."""

@@ -40,7 +40,7 @@ _LORA_PRODUCTS = 4
 LORA_LAYER_SECONDS = 2 * _LORA_PRODUCTS * _LORA_KERNEL_SECONDS
 """Seconds of the adapters' kernels of one layer."""
 
-IMAGE_ENCODER = "an image encoder"
+IMAGE_ENCODER = "an encoder of pictures or sound"
 """The term of a step's time that is its encoder's."""
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ class _Deployed(NamedTuple):
     lora: bool
     lora_enabled: bool
     context_ranks: int
-    encoder: EncoderSpec | None
+    encoders: tuple[EncoderSpec, ...]
 
 
 class CalibratedLatency:
@@ -107,7 +107,7 @@ class CalibratedLatency:
         "_context_ranks",
         "_draft_formula",
         "_drafts",
-        "_encoder",
+        "_encoders",
         "_formula",
         "_merging",
         "_ranks",
@@ -133,7 +133,7 @@ class CalibratedLatency:
         lora: bool = False,
         lora_enabled: bool = False,
         context_ranks: int = 1,
-        encoder: EncoderSpec | None = None,
+        encoders: Sequence[EncoderSpec] = (),
         prepared_ahead: bool = True,
         constants: Constants | None = None,
         changed: Mapping[str, float] | None = None,
@@ -142,7 +142,7 @@ class CalibratedLatency:
         ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
         ``prepared_ahead``: async scheduling; without it what the host does for each request is not hidden.
-        ``encoder``: what computes the pictures of a step, an estimate by the decoder's constants, not fitted.
+        ``encoders``: what pictures of a step go through, an estimate by the decoder's constants, not fitted.
         ``changed``: constants that are to be others than the fitted ones.
         ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
         they then tell each other counts as two all-reduces of a token's hidden values a layer. An estimate, not fitted.
@@ -163,7 +163,7 @@ class CalibratedLatency:
             drafting=drafting,
             lora=lora,
             context_ranks=context_ranks,
-            encoder=encoder,
+            encoders=encoders,
             prepared_ahead=prepared_ahead,
             constants=constants,
         )
@@ -186,11 +186,8 @@ class CalibratedLatency:
             piecewise=piecewise,
             prepared_ahead=prepared_ahead,
         )
-        self._encoder = (
-            EncoderTime(encoder, spec.dtype_bytes, gpu, parallel, constants.of(spec, gpu, version) | others)
-            if encoder is not None
-            else None
-        )
+        beside = constants.of(spec, gpu, version) | others
+        self._encoders = [EncoderTime(each, spec.dtype_bytes, gpu, parallel, beside) for each in encoders]
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
@@ -217,7 +214,7 @@ class CalibratedLatency:
             lora,
             lora_enabled,
             context_ranks,
-            encoder,
+            tuple(encoders),
         )
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
@@ -316,7 +313,7 @@ class CalibratedLatency:
         """Parts of a step's time that nothing was fitted to, each with its share."""
         for name, (without, changed) in _unmeasured(self._asked, self._constants).items():
             plain = CalibratedLatency(**without._asdict(), constants=self._constants, changed=changed)
-            has_pictures = self._encoder is not None and plain._encoder is None
+            has_pictures = len(self._encoders) > len(plain._encoders)
             prompts = _prompts(pictures=has_pictures)
             ttft = _share(prompts, prompts, self, plain)
             # Requests that decode beside a picture wait for its encoder as well.
@@ -330,7 +327,7 @@ class CalibratedLatency:
 
     def _encoder_seconds(self, shape: StepShape) -> float:
         """Seconds of the encoder, which runs before the decoder does."""
-        return 0.0 if self._encoder is None else self._encoder.seconds(shape.encoded)
+        return sum(each.seconds(shape.encoded) for each in self._encoders)
 
     def _shared_out(self, work: Any) -> Any:
         """The work of one GPU, where each reads its part of a sequence's KV."""
@@ -358,7 +355,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
     others = (
         ("LoRA adapters", asked.lora or asked.lora_enabled, {"lora": False}),
         ("drafts", asked.drafting is not None, {"drafting": None}),
-        (IMAGE_ENCODER, asked.encoder is not None, {"encoder": None}),
+        (IMAGE_ENCODER, bool(asked.encoders), {"encoders": ()}),
         ("KV of a sequence on several GPUs", asked.context_ranks > 1, {"context_ranks": 1}),
         ("steps without CUDA graphs", asked.eager, {"eager": False}),
     )

@@ -1,10 +1,10 @@
 """How long a step's encoder takes: the arithmetic of a tower, by the formula of the decoder's steps. An estimate.
 
-Nothing measured it. A tower is a stack of layers over patches: its matrix products, its attention (within a window
-where it has one) and its activations take what those of a prompt take, at the shares of the GPU's rates that are fitted
-for decoders. It runs without CUDA graphs, before the decoder in the same step. What joins patches to embeddings counts
-once an embedding. Every GPU of a tensor-parallel group has its share of the heads and of the layers
-(``--mm-encoder-tp-mode weights``).
+Nothing measured it. A tower is a stack of layers over patches (of sound: over frames): its matrix products, its
+attention (within a window where it has one) and its activations take what those of a prompt take, at the shares of the
+GPU's rates that are fitted for decoders. It runs without CUDA graphs, before the decoder in the same step. What joins
+patches to embeddings counts once an embedding. Every GPU of a tensor-parallel group has its share of the heads and of
+the layers that are shared out (``--mm-encoder-tp-mode weights``).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _ALONE: Mapping[str, float] = {"sequence": 0.0, "sequence_kernel": 0.0, "mixed_r
 """Constants of a whole step that an encoder does not have once more."""
 
 
-def timed_encoder(spec: ModelSpec) -> EncoderSpec | None:
-    """The encoder that looks at pictures, if its sizes are known."""
-    return next((each for each in spec.encoders if each.kind == "vision" and each.patches_per_embedding), None)
+def timed_encoders(spec: ModelSpec) -> tuple[EncoderSpec, ...]:
+    """The encoders that a picture goes through, or a clip where the model sees none, if the sizes of all are known."""
+    through = spec.item_encoders
+    return through if all(each.patches_per_embedding for each in through) else ()
 
 
 class EncoderTime:
@@ -46,43 +47,47 @@ class EncoderTime:
         self._formula = StepFormula(counts, gpu, alone, values, eager=True)
 
     def seconds(self, embeds: Sequence[int]) -> float:
-        """Seconds for pictures that become so many embeddings each; those of one step are computed together."""
+        """Seconds for items that become so many embeddings each; those of one step are computed together."""
         if not embeds:
             return 0.0
-        each = self._encoder.patches_per_embedding
-        patches = each * sum(embeds)
-        pairs = float(sum((each * count) ** 2 for count in embeds))
+        each = [self._encoder.num_patches(count) for count in embeds]
+        patches, pairs = sum(each), float(sum(count**2 for count in each))
         work = StepWork(patches, sum(embeds), 0, 0, 1, patches, 0, pairs)
         return float(self._formula.seconds(work, patches))
 
 
 def encoder_counts(encoder: EncoderSpec, dtype_bytes: int, tp: int) -> WorkCounts:
-    """What a patch costs on one of ``tp`` GPUs that share the tower; its "head" is what is done for an embedding."""
+    """What a patch costs on one of ``tp`` GPUs that share the tower; its "head" is what is done for an embedding.
+
+    Attention is shared out where layers are as a whole, else only what of them is.
+    """
     layers, hidden = encoder.num_layers, encoder.hidden_size
-    beside = encoder.num_parameters - encoder.layer_parameters
-    whole = encoder.whole_layers if encoder.window else layers
-    windowed = layers - whole
+    beside, held = encoder.num_parameters - encoder.layer_parameters, encoder.replicated_layer_parameters
+    shared = encoder.layer_parameters - held
+    windowed = layers - encoder.whole_layers if encoder.window else 0
+    attending = 1 if held else tp
+    reduced = (0 if tp == 1 or not shared else 1) if held else 2 * (tp > 1)
 
     def attention(count: int, window: int) -> Attention:
-        flops = 4.0 * hidden / tp
+        flops = 4.0 * hidden / attending
         return Attention(
             layers=count, kv_bytes=0.0, kv_widened=0.0, pair_flops=flops, decode_flops=0.0, window=window, latent=False
         )
 
     return WorkCounts(
-        linear=(MatrixProducts(weights=encoder.weights, parameters=encoder.layer_parameters // tp),),
+        linear=(MatrixProducts(weights=encoder.weights, parameters=shared // tp + held),),
         head=MatrixProducts(weights=encoder.weights, parameters=beside),
         experts=(),
         attention=tuple(
-            attention(count, window) for count, window in ((whole, 0), (windowed, encoder.window)) if count
+            attention(count, window) for count, window in ((layers - windowed, 0), (windowed, encoder.window)) if count
         ),
         state_bytes=0.0,
         state_flops=0.0,
-        elementwise_bytes=layers * (4 * hidden + (2 * hidden + encoder.mlp_columns) / tp) * dtype_bytes,
+        elementwise_bytes=layers * (4 * hidden + (2 * hidden + encoder.mlp_columns) / attending) * dtype_bytes,
         kernels=layers * _KERNELS,
         layers=layers,
         expert_layers=0,
-        all_reduces=2 * layers if tp > 1 else 0,
+        all_reduces=reduced * layers,
         norm_reduces=0,
         hidden_bytes=hidden * dtype_bytes,
     )

@@ -15,7 +15,7 @@ from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import ModelSpec
 from tokenyard.plugins import called, foreign
 from tokenyard.steptime.calibrated import CalibratedLatency, drafting_of
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.steptime.fitted import fit_trace
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE, Parallelism
 from tokenyard.steptime.model import ConstantLatency, LatencyModel
@@ -95,7 +95,7 @@ def load_latency(
             lora=has_adapters,
             lora_enabled=enable_lora,
             context_ranks=decode_context_parallel_size,
-            encoder=timed_encoder(model) if has_images else None,
+            encoders=timed_encoders(model) if has_images else (),
             prepared_ahead=async_scheduling,
             version=version,
         )

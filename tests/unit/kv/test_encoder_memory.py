@@ -11,11 +11,11 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import ResolvedSettings
-from tokenyard.memory.room import ENCODER_MOST, MemoryPart, encoder_part
+from tokenyard.memory.room import ENCODER_MOST, EncodedAtOnce, MemoryPart, encoder_part
 from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.questions.scenario import replay_spec
-from tokenyard.steptime.encoders import timed_encoder
+from tokenyard.steptime.encoders import timed_encoders
 
 QWEN = model_called("qwen2.5-vl-7b")
 NOTHING = MemoryPart("", 0, 0)
@@ -23,8 +23,7 @@ ONE_PICTURE = ("--limit-mm-per-prompt", '{"video": 0}')
 
 
 def _tower() -> EncoderSpec:
-    found = timed_encoder(QWEN)
-    assert found is not None
+    (found,) = timed_encoders(QWEN)
     return found
 
 
@@ -33,32 +32,30 @@ def test_a_picture_of_qwen2_5_vl_by_hand() -> None:
     kept = 16_384 * 3584 * 2
     columns = _tower().mlp_columns
     assert columns == pytest.approx(3 * 3420, rel=0.002)
-    part = encoder_part(_tower(), 16_384, QWEN, NOTHING)
+    part = encoder_part(EncodedAtOnce(_tower(), 16_384), QWEN, NOTHING)
     assert part.likely == 65_536 * (3 * 1280 + columns) * 2 + kept
     assert part.most == int(part.likely * ENCODER_MOST)
 
 
 def test_only_what_goes_beyond_the_step_counts_and_embeddings_always_do() -> None:
     kept = 16_384 * 3584 * 2
-    alone = encoder_part(_tower(), 16_384, QWEN, NOTHING).likely
+    alone = encoder_part(EncodedAtOnce(_tower(), 16_384), QWEN, NOTHING).likely
     step = MemoryPart("", 10**9, 10**9)
-    assert encoder_part(_tower(), 16_384, QWEN, step).likely == alone - 10**9
-    assert encoder_part(_tower(), 16_384, QWEN, MemoryPart("", alone, alone)).likely == kept
+    assert encoder_part(EncodedAtOnce(_tower(), 16_384), QWEN, step).likely == alone - 10**9
+    assert encoder_part(EncodedAtOnce(_tower(), 16_384), QWEN, MemoryPart("", alone, alone)).likely == kept
     wide = replace(_tower(), vectors_per_embedding=4)
-    assert encoder_part(wide, 16_384, QWEN, MemoryPart("", 4 * alone, 4 * alone)).likely == 4 * kept
+    assert encoder_part(EncodedAtOnce(wide, 16_384), QWEN, MemoryPart("", 4 * alone, 4 * alone)).likely == 4 * kept
 
 
 def test_more_patches_take_more_and_gpus_share_it() -> None:
     twice = replace(_tower(), patches_per_embedding=8)
-    one, two = (encoder_part(each, 4096, QWEN, NOTHING).likely for each in (_tower(), twice))
+    one, two = (encoder_part(EncodedAtOnce(each, 4096), QWEN, NOTHING).likely for each in (_tower(), twice))
     assert 1.9 * one < two < 2 * one
-    assert encoder_part(_tower(), 4096, QWEN, NOTHING, 2).likely < 0.8 * one
+    assert encoder_part(EncodedAtOnce(_tower(), 4096), QWEN, NOTHING, 2).likely < 0.8 * one
 
 
 def test_qwen3_vl_keeps_the_vectors_of_further_layers() -> None:
-    plain, deep = (timed_encoder(model_called(name)) for name in ("qwen3.5-27b", "qwen3-vl-8b"))
-    assert plain is not None
-    assert deep is not None
+    (plain,), (deep,) = (timed_encoders(model_called(name)) for name in ("qwen3.5-27b", "qwen3-vl-8b"))
     assert (plain.vectors_per_embedding, deep.vectors_per_embedding) == (1, 4)
 
 
@@ -99,5 +96,5 @@ def test_vllm_may_be_told_not_to_measure_it() -> None:
     measured, skipped = _settled(line), _settled(f"{line} --skip-mm-profiling")
     assert skipped.encoded is None
     assert measured.encoded is not None
-    assert measured.encoded[1] == 114_688
+    assert measured.encoded.embeddings == 114_688
     assert measured.plan.num_blocks < skipped.plan.num_blocks

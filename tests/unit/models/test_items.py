@@ -14,7 +14,7 @@ from tokenyard.deploy.kv_memory import largest_item, measured_encoder
 from tokenyard.deploy.settings import DeploymentSettings, HardwareSettings
 from tokenyard.deploy.vllm_serve.defaults import BatchLimits
 from tokenyard.deploy.vllm_serve.models import items_allowed
-from tokenyard.models.inputs import most_items, picture_kind
+from tokenyard.models.inputs import item_kind, most_items
 from tokenyard.models.named import named_model
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
@@ -54,10 +54,10 @@ def test_a_class_has_a_limit_that_no_line_raises() -> None:
 
 
 def test_pictures_of_kimi_go_by_the_number_of_another_kind() -> None:
-    kind = picture_kind("KimiK25ForConditionalGeneration")
+    model = _read("KimiK25ForConditionalGeneration")
+    kind = item_kind(model)
     line = json.dumps({"image": 0, "vision_chunk": 2})
     assert (kind, items_allowed("KimiK25ForConditionalGeneration", kind, line)) == ("vision_chunk", 2)
-    model = _read("KimiK25ForConditionalGeneration")
     assert largest_item(model, '{"image": 0}', 32_768) == largest_item(model, None, 32_768) > 0
     assert largest_item(model, '{"vision_chunk": 0}', 32_768) == 0
 
@@ -70,7 +70,7 @@ def test_an_encoder_is_measured_with_as_many_as_a_prompt_may_have() -> None:
         flags = DeploymentSettings(hardware=HardwareSettings(limit_mm_per_prompt=line))
         found = measured_encoder(flags, model, limits, 32_768)
         assert found is not None
-        return found[1]
+        return found.embeddings
 
     one = replace(model, architecture="PaliGemmaForConditionalGeneration")
     assert embeddings(model, None) == 8192

@@ -9,29 +9,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.planner_answers import recorded
 
 from tokenyard.cli.main import main
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
-from tokenyard.models.spec import EncoderSpec
+from tokenyard.models.reading.read import model_from_config
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.calibrated import IMAGE_ENCODER, CalibratedLatency
-from tokenyard.steptime.encoders import encoder_counts, timed_encoder
+from tokenyard.steptime.encoders import encoder_counts, timed_encoders
 from tokenyard.steptime.formula import Parallelism
 from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import StepShape
 
+REGISTRY = recorded(Path(__file__).parents[1] / "models" / "registry.json.gz")["architectures"]
 H100 = named_gpu("h100")
 QWEN = model_called("qwen2.5-vl-7b")
 
 
 def _tower() -> EncoderSpec:
-    found = timed_encoder(QWEN)
-    assert found is not None
+    (found,) = timed_encoders(QWEN)
     return found
 
 
 def _latency(encoder: EncoderSpec | None, tp: int = 1) -> CalibratedLatency:
-    return CalibratedLatency(QWEN, H100, encoder=encoder, parallel=Parallelism(tensor=tp))
+    encoders = () if encoder is None else (encoder,)
+    return CalibratedLatency(QWEN, H100, encoders=encoders, parallel=Parallelism(tensor=tp))
 
 
 def _step(*pictures: int, tokens: int = 2048) -> StepShape:
@@ -72,8 +75,7 @@ def test_a_large_picture_takes_what_its_arithmetic_does() -> None:
 
 @pytest.mark.parametrize("model", ["qwen2.5-vl-7b", "gemma-3-27b", "llama-4-scout"])
 def test_twice_the_patches_take_longer(model: str) -> None:
-    tower = timed_encoder(model_called(model))
-    assert tower is not None
+    (tower,) = timed_encoders(model_called(model))
     few, many = (replace(tower, patches_per_embedding=each * tower.patches_per_embedding) for each in (1, 2))
     assert _encoding(many, 4096) > 1.9 * _encoding(few, 4096)
 
@@ -91,6 +93,68 @@ def test_gpus_share_a_tower() -> None:
     tower = _tower()
     assert 0.5 * _encoding(tower, 8192) < _encoding(tower, 8192, tp=2) < 0.9 * _encoding(tower, 8192)
     assert _encoding(replace(tower, num_heads=3), 8192, tp=2) == pytest.approx(_encoding(tower, 8192), rel=0.01)
+
+
+def test_what_every_gpu_holds_of_a_layer_is_not_shared() -> None:
+    """InternVL's attention by the code of transformers: its MLPs alone are shared out."""
+    (tower,) = timed_encoders(_built("InternVLForConditionalGeneration"))
+    held = tower.replicated_layer_parameters
+    assert held == tower.num_layers * (4 * 1024 * 1024 + 8 * 1024)
+    whole, half = (encoder_counts(tower, 2, tp) for tp in (1, 2))
+    assert half.linear[0].parameters == held + (tower.layer_parameters - held) // 2
+    assert (whole.all_reduces, half.all_reduces) == (0, tower.num_layers)
+    assert half.attention == whole.attention
+    alone = replace(tower, replicated_layer_parameters=tower.layer_parameters)
+    assert encoder_counts(alone, 2, 2).all_reduces == 0
+
+
+def _built(architecture: str) -> ModelSpec:
+    (config,) = (
+        case["config"]
+        for entry in REGISTRY
+        for case in entry["cases"]
+        if entry["architecture"] == architecture and case["variant"] == "default"
+    )
+    return model_from_config(config, name=architecture, where="file")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "embeddings", "patches"),
+    [
+        ("Gemma4ForConditionalGeneration", (200, 280), (2520, 2520)),  # pictures are filled up
+        ("LlavaNextForConditionalGeneration", (1176, 2928), (2 * 577, 5 * 577)),
+        ("WhisperForConditionalGeneration", (300, 1500), (1500, 1500)),  # 30 seconds
+        ("Qwen2AudioForConditionalGeneration", (25, 750), (1500, 1500)),
+        ("VoxtralForConditionalGeneration", (375, 750), (1500, 3000)),
+        ("MiniCPMV", (64, 640), (1024, 10_240)),
+        ("KimiK25ForConditionalGeneration", (100, 4225), (400, 16_900)),
+        ("GlmOcrForConditionalGeneration", (100, 7396), (400, 29_584)),
+    ],
+)
+def test_tiles_and_stretches_of_sound_are_filled_up(
+    architecture: str, embeddings: tuple[int, int], patches: tuple[int, int]
+) -> None:
+    (tower,) = timed_encoders(_built(architecture))
+    assert tuple(map(tower.num_patches, embeddings)) == patches
+
+
+def test_a_picture_goes_through_all_towers_in_a_row() -> None:
+    """DeepSeek-OCR: 4,096 patches of Segment Anything for 256 embeddings, which CLIP sees."""
+    towers = timed_encoders(_built("DeepseekOCRForCausalLM"))
+    assert [each.num_patches(256) for each in towers] == [4096, 256]
+    both, *alone = (
+        CalibratedLatency(QWEN, H100, encoders=each).step_seconds(_step(256))
+        for each in (towers, towers[:1], towers[1:])
+    )
+    plain = _latency(None).step_seconds(_step())
+    assert both - plain == pytest.approx(sum(alone) - 2 * plain)
+
+
+def test_sound_takes_time_where_a_model_sees_nothing() -> None:
+    whisper, omni = _built("WhisperForConditionalGeneration"), _built("Qwen2_5OmniForConditionalGeneration")
+    assert [each.kind for each in timed_encoders(whisper)] == ["audio"]
+    assert [each.kind for each in omni.encoders] == ["vision", "audio"]
+    assert [each.kind for each in timed_encoders(omni)] == ["vision"]
 
 
 def test_steps_without_pictures_take_what_they_took() -> None:
@@ -123,7 +187,7 @@ def test_a_published_time_of_a_picture_lies_in_the_range() -> None:
 
     https://github.com/vllm-project/vllm/issues/41267; nothing is fitted to it.
     """
-    latency, shape = CalibratedLatency(QWEN, H100, encoder=_tower(), version="0.19.1"), _step(2691, tokens=2718)
+    latency, shape = CalibratedLatency(QWEN, H100, encoders=(_tower(),), version="0.19.1"), _step(2691, tokens=2718)
     predicted, measured = latency.step_seconds(shape), 0.126
     assert round(predicted, 3) == 0.089
     low, high = latency.known_error().ttft.around(predicted)
@@ -133,7 +197,7 @@ def test_a_published_time_of_a_picture_lies_in_the_range() -> None:
 
 def test_only_a_tower_whose_sizes_are_known_takes_time() -> None:
     spec = replace(QWEN, encoders=(replace(_tower(), patches_per_embedding=0),))
-    assert timed_encoder(spec) is None
+    assert timed_encoders(spec) == ()
     shape = _step(1024)
     plain = load_latency("calibrated", model=spec, gpu=H100, has_images=True).step_seconds(shape)
     assert plain == load_latency("calibrated", model=QWEN, gpu=H100).step_seconds(shape)

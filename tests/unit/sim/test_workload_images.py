@@ -103,7 +103,7 @@ def test_equal_images_hit_and_salts_part(tmp_path: Path, capsys: pytest.CaptureF
     ("flags", "problem"),
     [
         (("--model", "llama-3.1-8b"), "request 'r0' has images, and llama-3.1-8b reads none"),
-        (("--model", "whisper-large-v3"), "has images, and whisper-large-v3 reads none"),
+        (("--model", "whisper-large-v3", "--language-model-only"), "--language-model-only leaves the encoder out"),
         (("--model", "qwen2.5-vl-7b", "--language-model-only"), "--language-model-only leaves the encoder out"),
         (("--model", "gemma-3-12b"), "has an image of 900 tokens; one of gemma-3-12b has at most 256"),
         (("--model", "qwen2.5-vl-7b", "--disable-chunked-mm-input"), "vLLM would not start"),
@@ -121,8 +121,24 @@ def test_equal_images_hit_and_salts_part(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_cannot_be_is_said(
     flags: tuple[str, ...], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _file(tmp_path, {"prompt_len": 1000, "max_tokens": 2, "images": [900]})
+    length = 400 if "whisper-large-v3" in flags else 1000
+    path = _file(tmp_path, {"prompt_len": length, "max_tokens": 2, "images": [length - 100]})
     assert main(["run", str(path), "--gpu", "h100", *flags]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sounds", "problem"),
+    [
+        ([1501], "has a sound of 1,501 tokens; one of whisper-large-v3 has at most 1,500"),
+        ([700, 700], "has 2 sounds; vLLM's class for whisper-large-v3 takes 1 in a prompt"),
+    ],
+)
+def test_a_model_that_hears_takes_sounds(
+    sounds: list[int], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"prompt_len": 4, "max_tokens": 2, "images": [{"tokens": each, "cross": True} for each in sounds]}
+    assert main(["run", str(_file(tmp_path, row)), "--gpu", "h100", "--model", "whisper-large-v3"]) == 2
     assert problem in capsys.readouterr().err
 
 

@@ -48,6 +48,8 @@ ULTRAVOX = ArchitectureRow(
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + 4 * h + positions * h"
             " + h * stack * (1 + wide) + wide // 2 * text + (wide // 2 if middle else text)",
+            patches="stack",
+            window="positions",
             tokens="positions // stack",
             names=WHISPER_NAMES,
             outer={"stack": "stack_factor=8", "wide": "hidden_size", "middle": "projector_ln_mid"},
@@ -67,7 +69,9 @@ HUNYUAN_VL = varied(
     towers=(
         Tower(
             # every GPU holds the tower
-            replicated=f"n * ({VIT}) + pixels * h + h + (positions * positions + 1) * h + 2 * h * h * merge * merge"
+            each=VIT,
+            patches="merge * merge",
+            replicated="pixels * h + h + (positions * positions + 1) * h + 2 * h * h * merge * merge"
             " + 8 * h * h + 11 * h + 4 * h * text + 5 * text",
             tokens="img_max_token_num=4096",
             names={"positions": "max_image_size // patch"},
@@ -81,6 +85,7 @@ LLAVA_ONEVISION2 = varied(
             block=VIT,
             shared="joined * joined + joined * text",
             replicated="pixels * h + 4 * h + joined + text",
+            patches="merge * merge",
             tokens=16_384,
             names={"joined": "h * merge * merge"},
         ),
@@ -94,6 +99,7 @@ DEEPSEEK4_VL = varied(
             block="4 * h * h + 4 * h + 3 * h * w + 2 * h",
             shared="h * merge * merge * text + text + text * text",
             replicated="pixels * h + 2 * h + 9 * text",
+            patches="merge * merge",
             tokens="vision_max_n_token",
             names={
                 "h": "vision_dim", "w": "vision_inter_dim", "n": "vision_n_layers", "patch": "vision_patch_size",
@@ -130,6 +136,7 @@ DEEPSEEK41 = varied(
             block="4 * h * h + 4 * h + 3 * h * w + 2 * h",
             shared="h * merge * merge * text + text + text * text",
             replicated="pixels * h + 2 * h + 9 * text",
+            patches="merge * merge",
             tokens="max_image_tokens",
             names={"merge": "downsample_ratio"},
         ),
@@ -143,11 +150,12 @@ FUN_AUDIO = varied(
             kind="audio",
             section="audio_config",
             block="4 * h * h",
-            replicated="n * (2 * h * w + w + 9 * h) + 3 * h * mels + 3 * h * h + 4 * h + h * out + 3 * out"
-            " + codebook_size * out"
-            " + 2 * out * out",
+            each="2 * h * w + w + 9 * h",
+            replicated="3 * h * mels + 3 * h * h + 4 * h + h * out + 3 * out + codebook_size * out + 2 * out * out",
+            patches="2 * group",
+            window="n_window=100",
             tokens="positions // 2",
-            names={**WHISPER_NAMES, "out": "output_dim"},
+            names={**WHISPER_NAMES, "out": "output_dim", "group": "group_size=5"},
         ),
     ),
 )
@@ -162,6 +170,8 @@ MOSS_AUDIO = varied(
             block=VIT,
             shared="(1 + layers) * (2 * h * wide + wide * text)",
             replicated="9 * inner + 18 * inner * inner + 3 * inner + h * inner * mels // 8 + 3 * h",
+            patches=1,
+            window="encoder_attention_window_size=100",
             tokens="positions // 4",
             names={**WHISPER_NAMES, "inner": "downsample_hidden_size=480"},
             outer={"wide": "adapter_hidden_size=8192", "layers": "deepstack_num_inject_layers=3"},
@@ -201,6 +211,7 @@ BAILING_3_VL = varied(
             block=VIT,
             shared="h * merge * merge * text + text * text",
             replicated="pixels * frames * h + h + num_position_embeddings * h + 2 * h + 2 * text",
+            patches="merge * merge",
             tokens=16_384,
         ),
     ),
@@ -252,8 +263,9 @@ FIRE_RED_ASR = varied(
         Tower(
             kind="audio",
             section="audio_encoder_conf",
-            replicated=f"n * ({_CONFORMER}) + 9600 + 32 * ((idim - 1) // 2 - 1) // 2 * h + h"
-            " + joined * h * text + text * text + 2 * text",
+            each=_CONFORMER,
+            patches="joined",
+            replicated="9600 + 32 * ((idim - 1) // 2 - 1) // 2 * h + h + joined * h * text + text * text + 2 * text",
             names={"h": "d_model", "n": "n_layers_enc|n_layers"},
             outer={"joined": "encoder_downsample_rate=2"},
         ),
@@ -323,6 +335,9 @@ OPENPANGU_VL = varied(
             block="4 * h * h + 2 * h * w + 7 * h + w",
             shared="joins * (joined * joined + joined * out)",
             replicated="pixels * frames * h + 2 * h + joins * (joined + out) + out * text + text",
+            patches="merge * merge",
+            window="(window_size // patch) * (window_size // patch)",
+            whole="len_positive(fullatt_block_indexes)",
             tokens=16_384,
             names={"joined": "h * merge * merge", "joins": "len(mm_unit_vision_select_layer)"},
         ),
@@ -338,6 +353,8 @@ OVIS_1 = ArchitectureRow(
             block=f"4 * h * h + 3 * h * w + 2 * h if {_BACKBONE}.model_type != 'siglip_vision_model' else {VIT}",
             replicated="pixels * h + 2 * h + grid * grid * h"
             " + (vocab_size - 5) * (h * hidden_stride * hidden_stride + 2) + vocab_size * wide",
+            patches="hidden_stride * hidden_stride",
+            window="grid * grid",
             tokens="(grid // hidden_stride) * (grid // hidden_stride)",
             names={
                 "h": f"{_BACKBONE}.hidden_size", "w": f"{_BACKBONE}.intermediate_size",

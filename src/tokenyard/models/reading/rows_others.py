@@ -45,6 +45,7 @@ NEMOTRON_PARSE = ArchitectureRow(
                 " else 1152 if args.model == 'vit_so400m_patch16_224'"
                 " else 768 if args.model == 'vit_base_patch16_224' else 384",
             },
+            patches=4,
             tokens=_PAGE,
             outer={"size": "image_size"},
         ),
@@ -113,6 +114,7 @@ KANANA_V = varied(
             " + 2 * (blocks - 1) * (5 * o * o // 2 + 16 * o + o // 4)"
             " + o * out + (mlps - 1) * out * out + mlps * out",
             names={"w": "h * mlp_ratio"},
+            patches="joins * joins",
             tokens=16_384,
             outer={
                 "e": "projector_config.encoder_hidden_size", "o": "projector_config.hidden_size",
@@ -131,7 +133,13 @@ MIMO2_OMNI = varied(
             " + (num_heads if use_sink else 0)",
             shared="h * merge * merge * (h * merge * merge + out)",
             replicated="pixels * frames * h + h",
-            names={"qkv": "num_heads * qk_channels + num_key_value_heads * (qk_channels + kv_channels)"},
+            names={
+                "qkv": "num_heads * qk_channels + num_key_value_heads * (qk_channels + kv_channels)",
+                "seen": "visual_token_window_size=64",
+            },
+            patches="merge * merge",
+            window="2 * seen + 1",
+            whole="len(fullatt_block_indexes)",
             tokens=16_384,
         ),
     ),

@@ -99,6 +99,8 @@ SIGLIP_HEAD = Tower(
     # and attention that makes one vector of a picture
     shared="2 * h * w",
     replicated=f"{SIGLIP} + 4 * h * h + 9 * h + w",
+    patches=1,
+    window="grid * grid",
     tokens="grid * grid",
 )
 SIGLIP_PAIR = ArchitectureRow(

@@ -37,7 +37,6 @@ NVLM = varied(
         ),
     ),
 )
-_SIGLIP_TOWER = Tower(block=VIT, replicated=SIGLIP, tokens="grid * grid")
 EAGLE = varied(
     INTERN_VL_CHAT,
     towers=(
@@ -48,6 +47,7 @@ EAGLE = varied(
         ),
     ),
 )
+_CLIP_LARGE = "12 * 1024 * 1024 + 13 * 1024"
 KEYE = varied(
     QWEN3,
     towers=(
@@ -55,6 +55,7 @@ KEYE = varied(
             block=VIT,
             shared="h * merge * merge * (h * merge * merge + text)",
             replicated=f"{SIGLIP} + 32768 * h + 10 * h + text",
+            patches="merge * merge",
             tokens=16_384,
         ),
     ),
@@ -63,6 +64,10 @@ _MINICPM_TOWER = Tower(
     block=VIT,
     blocks="n - 1 if dropped else n",
     replicated=f"{SIGLIP} + queries * text + 5 * text * text + h * text + 10 * text",
+    # slices as large as 448 by 448 pixels, each made into so many embeddings
+    patches=16,
+    window=1024,
+    tile="queries",
     tokens="queries * (slices + 1)",
     outer={
         "queries": "query_num=64", "dropped": "drop_vision_last_layer", "slices": "slice_config.max_slice_nums or 9",
@@ -95,7 +100,11 @@ MINICPM_O = varied(
         Tower(
             kind="audio",
             section="audio_config",
-            replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + text * h + text * text + 4 * h",
+            each=VIT,
+            replicated="3 * h * mels + 3 * h * h + positions * h + text * h + text * text + 4 * h",
+            patches="pool",
+            window="positions",
+            outer={"pool": "audio_pool_step=2"},
             tokens="positions // 4",
             names=OLDER_WHISPER_NAMES,
         ),
@@ -105,6 +114,7 @@ _OVIS_TOWER = Tower(
     section="vit_config",
     block=VIT,
     replicated=f"{SIGLIP} + visual * wide + (visual - 4) * (h * stride * stride + 2)",
+    patches="stride * stride",
     tokens="grid * grid // (stride * stride)",
     names={"stride": "hidden_stride=2"},
     outer={"visual": "visual_vocab_size=65536", "wide": "hidden_size"},
@@ -117,12 +127,12 @@ GLM4V_CHAT = varied(
             block="4 * h * h + 2 * h * w + w + 9 * h",
             shared="3 * text * joined",
             replicated="pixels * h + num_positions * h + text * text + 4 * text * h + 6 * text + 2 * h",
+            patches=4,
             tokens="(image // patch // 2) * (image // patch // 2) + 2",
             outer={"joined": "ffn_hidden_size"},
         ),
     ),
 )
-_CLIP_LARGE = "23 * (12 * 1024 * 1024 + 13 * 1024)"
 PHI3_V = varied(
     PHI3,
     harmless=(*PHI3.harmless, "original_max_position_embeddings", "embd_layer", "img_processor"),
@@ -130,8 +140,13 @@ PHI3_V = varied(
         # CLIP's large tower, whose sizes no file names
         Tower(
             section="",
-            blocks=1,
+            blocks=23,
             block=_CLIP_LARGE,
+            patches=4,
+            window=577,
+            # rows end with an embedding of their own
+            tile="12 * 13",
+            names={"h": "1024 + 0"},
             # the pictures' embedding of text, beside the decoder's
             shared="(vocab_size + 63) // 64 * 64 * text",
             replicated="(577 + 588 + 3 + 8) * 1024 + 4096 * text + text * text + 2 * text",
@@ -146,6 +161,7 @@ PIXTRAL = ArchitectureRow(
             block="4 * h * h + 3 * h * w + 2 * h",
             replicated="pixels * h + h + text * h + text * text + (2 * text if adapter_bias else 0)"
             " + (h * h * merge * merge + h if merge > 1 else 0)",
+            patches="merge * merge",
             tokens="(image // patch // merge) * (image // patch // merge)",
             names={"merge": "spatial_merge_size=1", "image": "max_image_size|image_size=1024"},
         ),
@@ -161,8 +177,13 @@ DEEPSEEK_VL2 = varied(
     towers=(
         Tower(
             block="2 * h * w + w",
-            blocks="n + 1",
-            replicated="n * (4 * h * h + 9 * h) + pixels * h + grid * grid * h + 4 * h * h + 12 * h"
+            each="4 * h * h + 9 * h",
+            shared="2 * h * w + w",
+            patches=4,
+            window="grid * grid",
+            # rows end with an embedding of their own, and another is between the tiles
+            tile="(grid + 1) // 2 * ((grid + 1) // 2 + 1) + 1",
+            replicated="pixels * h + grid * grid * h + 4 * h * h + 12 * h"
             " + h * joined * joined * wide + wide * wide + 4 * wide",
             tokens="(grid + 1) // 2 * ((grid + 1) // 2)",
             names={"h": "width", "n": "layers", "w": "width * mlp_ratio // 1"},
@@ -170,27 +191,42 @@ DEEPSEEK_VL2 = varied(
         ),
     ),
 )
-_SAM = 90_850_560
-"""Parameters of Segment Anything's small tower but for its last convolution; no file names all its sizes."""
+_SAM = Tower(
+    # Segment Anything's small tower, whose sizes no file names; four of its blocks see all of a picture
+    blocks=12,
+    each="12 * 768 * 768 + 13 * 768",
+    patches=16,
+    window=196,
+    whole=4,
+    names={"h": "768 + 0"},
+)
+_BESIDE_SAM = 5_796_096
+"""Parameters of that tower beside its blocks, but for its last convolution."""
 DEEPSEEK_OCR = varied(
     DEEPSEEK_VL2,
     towers=(
+        replace(_SAM, replicated=f"{_BESIDE_SAM} + 9 * 512 * 1024", tokens=903),
         Tower(
-            blocks=1,
-            block="24 * (12 * 1024 * 1024 + 13 * 1024)",
-            replicated=f"{_SAM} + 9 * 512 * 1024 + (257 + 588 + 3) * 1024 + 2048 * text + 3 * text",
-            tokens=903,
+            blocks=24,
+            block=_CLIP_LARGE,
+            replicated="(257 + 588 + 3) * 1024 + 2048 * text + 3 * text",
+            patches=1,
+            window=257,
+            names={"h": "1024 + 0"},
         ),
     ),
 )
 DEEPSEEK_OCR2 = varied(
     DEEPSEEK_VL2,
     towers=(
+        replace(_SAM, replicated=f"{_BESIDE_SAM} + 9 * 512 * 896", tokens=1121),
+        # Qwen2 of half a billion parameters, whose sizes no file names: it sees a picture and as many queries
         Tower(
-            blocks=0,
-            # Qwen2 of half a billion parameters, whose sizes no file names
-            replicated=f"{_SAM} + 9 * 512 * 896 + 358_256_512 + 896 * text + 2 * text",
-            tokens=1121,
+            blocks=24,
+            each=14_912_384,
+            replicated="358_256_512 - 24 * 14_912_384 + 896 * text + 2 * text",
+            patches=2,
+            names={"h": "896 + 0"},
         ),
     ),
 )
@@ -203,7 +239,12 @@ BAGEL = ArchitectureRow(
     harmless_around=("visual_gen", "visual_und", "latent_patch_size", "vit_max_num_patch_per_side", "connector_act"),
     towers=(
         Tower(
-            section="vit_config", block=VIT, shared="text * h + text * text", replicated=SIGLIP, tokens="grid * grid"
+            section="vit_config",
+            block=VIT,
+            shared="text * h + text * text",
+            replicated=SIGLIP,
+            patches=1,
+            tokens="grid * grid",
         ),
     ),
 )
@@ -218,6 +259,9 @@ MOSS_TRANSCRIBE = varied(
             section="audio_config",
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + positions * h + joined * text + text * text + 4 * h + 4 * text",
+            patches=4,
+            window="positions",
+            tile="positions // 4",
             tokens="positions // 4",
             names=OLDER_WHISPER_NAMES,
             outer={"joined": "adaptor_input_dim"},
@@ -241,6 +285,8 @@ _RADIO = Tower(
     block="12 * h * h + 17 * h",
     # RADIO by the width of its vision transformer
     blocks="32 if h == 1280 else 24 if h == 1024 else 12",
+    patches=4,
+    window="(image // patch) * (image // patch)",
     replicated="3 * patch * patch * h + (2048 // patch) * (2048 // patch) * h + h + 4 * h * wide + wide * text + 4 * h",
     tokens="(image // patch // 2) * (image // patch // 2) * 13",
     names={"patch": "patch_size=16", "image": "image_size=512"},
@@ -271,6 +317,7 @@ PHI4_SIGLIP = varied(
             blocks="n - 1",
             shared="text * h + text * text",
             replicated="pixels * h + num_patches * h + h + 2 * text",
+            patches=1,
             tokens="num_patches",
         ),
     ),
@@ -297,6 +344,9 @@ MOLMO2 = varied(
             blocks="n + 1 + max(first, second)",
             shared="6 * h * pooled + pooled * pooled + 2 * pooled * wide + wide * text",
             replicated="3 * image_patch_size * image_patch_size * h + image_num_pos * h",
+            patches=4,
+            window=729,
+            tile=196,
             tokens=729,
             outer={
                 "pooled": "adapter_config.hidden_size", "wide": "adapter_config.intermediate_size",
@@ -313,6 +363,7 @@ DOTS_OCR = varied(
             block="4 * h * h + 3 * h * w + 2 * h",
             shared="h * merge * merge * (h * merge * merge + out)",
             replicated="pixels * h + 4 * h",
+            patches="merge * merge",
             tokens=16_384,
             names={"h": "embed_dim", "out": "hidden_size"},
         ),
@@ -335,7 +386,7 @@ LLAMA_NEMOTRON_VL = ArchitectureRow(
     decoders=DECODERS,
     harmless_around=(*INTERN_VL_CHAT.harmless_around, "patch_size", "vit_hidden_size", "projector_hidden_size"),
     # every GPU holds the tower
-    towers=(replace(_RADIO, blocks=0, replicated=f"({_RADIO.blocks}) * ({_RADIO.block}) + {_RADIO.replicated}"),),
+    towers=(replace(_RADIO, block=0, each=_RADIO.block),),
 )
 QIANFAN_OCR = varied(
     INTERN_VL_CHAT,
@@ -356,6 +407,9 @@ BLIP2 = varied(
             replicated="pixels * h + (grid * grid + 4) * h + joins * (4 * wide * wide + 2 * wide * inner + inner"
             " + 12 * wide) + joins // every * (2 * wide * wide + 2 * h * wide + 6 * wide) + wide * text + text"
             " + (tokens + 4) * wide",
+            patches="max(grid * grid // tokens, 1)",
+            window="grid * grid + 1",
+            tile="tokens",
             tokens="tokens",
             outer={
                 "joins": "qformer_config.num_hidden_layers", "wide": "qformer_config.hidden_size",

@@ -145,6 +145,7 @@ ISAAC = varied(
             block=VIT,
             shared="h * joined * (4 * h * joined + 4 * text)",
             replicated="pixels * h + h + num_patches * h + 2 * h",
+            patches="joined",
             tokens="num_patches // joined",
             names={
                 "joined": "pixel_shuffle_scale_factor * pixel_shuffle_scale_factor if pixel_shuffle_scale_factor else 1"
@@ -161,6 +162,9 @@ VOXTRAL = ArchitectureRow(
             section="audio_config",
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + 2 * positions * h + h * joined * text + text * text + 4 * h",
+            patches="joined",
+            window="positions",
+            tile="positions // joined",
             tokens="positions // joined",
             names={
                 "h": "d_model|hidden_size", "w": "encoder_ffn_dim|intermediate_size",
@@ -200,6 +204,8 @@ STEP3_VISION = varied(
             replicated="pixels * h + h + (grid * grid + 1) * h + 4 * h * output_hidden_size"
             " + output_hidden_size + 18 * output_hidden_size * output_hidden_size + 2 * output_hidden_size"
             " + 2 * output_hidden_size * text",
+            patches=16,
+            window="grid * grid + 1",
             tokens="(grid // 4) * (grid // 4)",
         ),
     ),
@@ -213,6 +219,8 @@ STEP_VISION = varied(
             block=f"{VIT} + 2 * h",
             shared="4 * h * text",
             replicated="pixels * h + grid * grid * h + 18 * h * h + 72 * h * h + 8 * h",
+            patches=16,
+            window="grid * grid",
             tokens="(grid // 4) * (grid // 4)",
             names={"h": "width", "n": "layers", "w": "width * mlp_ratio"},
         ),
@@ -243,8 +251,10 @@ KIMI_K3 = varied(
     towers=(
         Tower(
             block="4 * h * inner + 2 * h * w",
+            each="2 * h",
             heads="vt_num_attention_heads",
-            replicated="n * 2 * h + 3 * patch * patch * h"
+            patches=4,
+            replicated="3 * patch * patch * h"
             " + init_pos_emb_height * init_pos_emb_width * h + h + 16 * h * h + 4 * h * text + text",
             tokens="init_pos_emb_height * init_pos_emb_width // 4",
             names={

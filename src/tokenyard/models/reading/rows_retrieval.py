@@ -40,6 +40,8 @@ CLIP_PAIR = ArchitectureRow(
             block=VIT,
             replicated="h + pixels * h + (grid * grid + 1) * h + 4 * h + h * projected",
             outer={"projected": "projection_dim=512"},
+            patches=1,
+            window="grid * grid + 1",
             tokens="grid * grid + 1",
         ),
     ),
@@ -53,6 +55,8 @@ MODERN_VBERT = varied(
             block=VIT,
             replicated=f"{SIGLIP} + h * factor * factor * text",
             outer={"factor": "pixel_shuffle_factor=4"},
+            patches="factor * factor",
+            window="grid * grid",
             tokens="grid * grid // (factor * factor)",
         ),
     ),
@@ -132,6 +136,8 @@ JINA_ROBERTA = varied(
 _NEMOTRON_TOWER = Tower(
     block=VIT,
     replicated=f"{SIGLIP} + 8 * h + 4 * h * text + text * text + 2 * text",
+    patches=4,
+    window="grid * grid",
     tokens="grid * grid // 4 * (most + 1)",
     outer={"most": "max_dynamic_patch=12"},
 )

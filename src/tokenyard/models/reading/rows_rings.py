@@ -125,6 +125,7 @@ GLM5_NEXT_VL = varied(
             block="4 * h * h + 3 * h * w + 7 * h + 2 * w",
             shared="out * out + 3 * out * projection_intermediate_size",
             replicated="pixels * frames * h + merge * merge * h * out + 3 * h + 3 * out",
+            patches="merge * merge",
             tokens=16_384,
         ),
     ),

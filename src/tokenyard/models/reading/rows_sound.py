@@ -41,6 +41,9 @@ WHISPER = ArchitectureRow(
             section="",
             block=VIT,
             replicated="3 * h * mels + 3 * h * h + 2 * h + positions * h + 2 * h",
+            patches=1,
+            window="positions",
+            tile="positions",
             tokens="positions",
             names=OLDER_WHISPER_NAMES,
         ),
@@ -57,6 +60,9 @@ GLM_ASR = varied(
             block=VIT,
             shared="2 * text * w + 2 * text * text",
             replicated=_MELS,
+            patches=4,
+            window=1500,
+            tile=375,
             tokens=1500,
         ),
     ),
@@ -67,7 +73,11 @@ AUDIO_FLAMINGO3 = varied(
         Tower(
             kind="audio",
             section="audio_config",
-            replicated=f"n * ({VIT}) + {_MELS} + positions * h + text * h + text * text + 2 * text",
+            each=VIT,
+            replicated=f"{_MELS} + positions * h + text * h + text * text + 2 * text",
+            patches=2,
+            window="positions",
+            tile="positions // 2",
             tokens="positions // 2",
             names={"positions": "max_source_positions=1500"},
         ),
@@ -79,8 +89,11 @@ QWEN2_AUDIO = varied(
         Tower(
             kind="audio",
             section="audio_config",
-            block=0,
-            replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
+            each=VIT,
+            replicated="3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
+            patches=2,
+            window="positions",
+            tile="positions // 2",
             tokens="positions // 2",
             names=WHISPER_NAMES,
         ),
@@ -90,7 +103,10 @@ QWEN2_AUDIO = varied(
 _OMNI_AUDIO = Tower(
     kind="audio",
     section="audio_config",
-    replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
+    each=VIT,
+    replicated="3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
+    patches=2,
+    window="n_window=100",
     tokens="positions // 2",
     names=WHISPER_NAMES,
 )  # fmt: skip
@@ -106,7 +122,10 @@ QWEN3_ASR = varied(
         replace(
             _OMNI_AUDIO,
             block=VIT,
+            each=0,
             heads="encoder_attention_heads",
+            patches=1,
+            window="n_window_infer // 8",
             replicated="18 * down * down + 10 * down + h * down * (mels // 8) + h * h + h * output_dim + 4 * h",
             names={**_OMNI_AUDIO.names, "down": "downsample_hidden_size=480"},
         ),
@@ -121,8 +140,11 @@ GRANITE_SPEECH = varied(
             kind="audio",
             section="encoder_config",
             block="4 * ff * h * h",
-            replicated="n * (4 * h * inner + 3 * wide * h * h + (2 * max_pos_emb + 1) * dim_head + 20 * h + 2 * ff * h)"
-            " + input_dim * h",
+            each="4 * h * inner + 3 * wide * h * h + (2 * max_pos_emb + 1) * dim_head + 20 * h + 2 * ff * h",
+            replicated="input_dim * h",
+            patches="rate",
+            window="context_size",
+            outer={"rate": "downsample_rate=5"},
             names={
                 "h": "hidden_dim", "n": "num_layers", "ff": "feedforward_mult=4", "inner": "num_heads * dim_head",
                 "wide": "conv_expansion_factor=2",
@@ -131,8 +153,12 @@ GRANITE_SPEECH = varied(
         Tower(
             kind="audio",
             section="projector_config",
-            replicated="n * (4 * h * h + 2 * h * w + 9 * h + w) + h * text"
-            " + n // cross_attention_frequency * (2 * h * h + 2 * h * encoder_hidden_size + 6 * h)",
+            each="4 * h * h + 2 * h * w + 9 * h + w"
+            " + (2 * h * h + 2 * h * encoder_hidden_size + 6 * h) // cross_attention_frequency",
+            replicated="h * text",
+            patches=1,
+            window="seen // rate",
+            outer={"seen": "window_size=15", "rate": "downsample_rate=5"},
         ),
     ),
 )  # fmt: skip
@@ -168,8 +194,9 @@ COHERE_ASR = varied(
         Tower(
             kind="audio",
             section="encoder",
-            replicated="n * ((4 * ff + 8) * h * h + (2 * ff + kernel + 24) * h)"
-            " + 10 * c + 2 * ((9 + 1) * c + (c + 1) * c) + (c * (feat_in // 8) + 1) * h"
+            each="(4 * ff + 8) * h * h + (2 * ff + kernel + 24) * h",
+            patches=1,
+            replicated="10 * c + 2 * ((9 + 1) * c + (c + 1) * c) + (c * (feat_in // 8) + 1) * h"
             " + ((h + 1) * text if h != text else 0)",
             names={
                 "h": "d_model", "n": "n_layers", "ff": "ff_expansion_factor", "kernel": "conv_kernel_size",
@@ -193,6 +220,8 @@ MIDASHENG = varied(
             " + 2 * n_mels + 2 * h + 2 * text",
             names={"h": "embed_dim", "w": "h * mlp_ratio", "n": "depth"},
             outer={"joined": "subsample_factor=5"},
+            patches="joined",
+            window="target_length // patch_stride[1]",
             tokens="target_length // patch_stride[1] // joined",
         ),
     ),
@@ -211,6 +240,9 @@ KIMI_AUDIO = varied(
             block=VIT,
             replicated="3 * h * 128 + 3 * h * h + 2 * h + 1500 * h + 2 * h + text * (joined + text + 4)",
             names={"h": "1280 + 0", "w": "5120 + 0", "joined": "kimia_adaptor_input_dim=5120"},
+            patches=4,
+            window=1500,
+            tile=375,
             tokens=375,
         ),
     ),
@@ -225,7 +257,9 @@ FUN_ASR = varied(
             block="2 * h * w + w",
             # 560 of sound come in, and an adaptor has sizes of its own
             shared=12_604_928,
-            replicated="(num_blocks + tp_blocks) * (4 * h * h + (kernel + 9) * h) + (560 - h) * (3 * h + 2) + 4 * h",
+            each="4 * h * h + (kernel + 9) * h",
+            replicated="(560 - h) * (3 * h + 2) + 4 * h",
+            patches=1,
             names={"h": "output_size", "w": "linear_units", "kernel": "kernel_size"},
             tokens=3000,
         ),

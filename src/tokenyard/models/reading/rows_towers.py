@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped
+from tokenyard.models.reading.pieces import Dense, Grouped
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import (
     COMMAND_R2,
@@ -23,13 +23,11 @@ from tokenyard.models.reading.rows_dense import (
     QWEN3,
 )
 from tokenyard.models.reading.rows_experts import (
-    DEEPSEEK,
     GEMMA3N,
     GEMMA4,
     GLM4_MOE,
     GPT_OSS,
     LLAMA4,
-    MINIMAX_M3,
     MIXTRAL,
     QWEN2_MOE,
     QWEN3_MOE,
@@ -66,14 +64,14 @@ LLAMA4_VISION = varied(
     towers=(
         Tower(
             block=VIT,
-            shared="h // (ratio * ratio) * into + into * out + 3 * patch * patch * h + vision_out * text",
+            shared="w * into + into * out + 3 * patch * patch * h + vision_out * text",
             replicated="(grid * grid + 1) * h + 5 * h",
             patches=4,
             window="grid * grid + 1",
             tokens="(image // patch) * (image // patch) // 4",
             names={
                 "image": "image_size=448", "into": "projector_input_dim=4096", "out": "projector_output_dim=4096",
-                "vision_out": "vision_output_dim=4096", "ratio": "pixel_shuffle_ratio if pixel_shuffle_ratio else 0.5",
+                "vision_out": "vision_output_dim=4096",
             },
         ),
     ),
@@ -135,6 +133,9 @@ EXAONE4_5 = varied(
             block="2 * h * h + 2 * h * h * num_key_value_heads // num_heads + 3 * h * w + 2 * w + 5 * h",
             shared="h * merge * merge * (h * merge * merge + out)",
             replicated="pixels * frames * h",
+            patches="merge * merge",
+            window="(window_size // patch) * (window_size // patch)",
+            whole="len_positive(fullatt_block_indexes)",
             tokens=16_384,
         ),
     ),
@@ -143,6 +144,7 @@ _GLM4V_TOWER = Tower(
     block="4 * h * h + 3 * h * out + 2 * h",
     shared="out * out + 3 * out * w",
     replicated="pixels * frames * h + grid * grid * h + out * h * merge * merge + 4 * h + 3 * out",
+    patches="merge * merge",
     tokens="(grid // merge) * (grid // merge)",
 )
 GLM4V = varied(GLM4, towers=(_GLM4V_TOWER,))
@@ -176,16 +178,25 @@ _CLIP = Tower(
 LLAVA = ArchitectureRow(decoders=DECODERS, towers=(_CLIP,))
 LLAVA_NEXT = ArchitectureRow(
     decoders=DECODERS,
-    towers=(replace(_CLIP, patches=0, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
+    towers=(
+        replace(
+            _CLIP,
+            shared=0,
+            replicated=f"{_CLIP.replicated} + text * h + text * text",
+            patches="stride * stride",
+            outer={**_CLIP.outer, "stride": "spatial_pool_stride=2"},
+        ),
+    ),
 )
 LLAVA_ONEVISION = ArchitectureRow(
     decoders=DECODERS,
     towers=(
         replace(
             _CLIP,
-            patches=0,
             shared=0,
             replicated=SIGLIP + " + text * h + text * text + 3 * text",
+            window="grid * grid",
+            tile="grid * (grid + 1)",
             outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -1"},
         ),
     ),
@@ -210,24 +221,33 @@ INTERN_VL = ArchitectureRow(
     towers=(
         Tower(
             block="2 * h * w + w",
-            replicated="n * (4 * h * h + 8 * h) + channels * 196 * h + 1025 * h + text * h * 4 + text * text"
-            " + 10 * h + 2 * text",
+            each="4 * h * h + 8 * h",
+            replicated="channels * 196 * h + 1025 * h + text * h * 4 + text * text + 10 * h + 2 * text",
+            patches=4,
+            window=1025,
+            tile="tokens",
             tokens="tokens",
             outer={"tokens": "image_seq_length=256"},
         ),
     ),
 )
+_EARLY = {"early": "insert_layer_id + 1"}
 MINICPM_V = varied(
     QWEN3_5,
     tied=INNER_TIES,
     harmless_around=("image_size", "patch_size", "insert_layer_id", "drop_vision_last_layer", "merge_kernel_size"),
     towers=(
+        # squares of patches are made one behind some of its blocks, and so are squares of these behind the last
         Tower(
             block=VIT,
+            blocks="min(early, n)",
             shared="4 * h * h",
-            replicated=SIGLIP + " + 20 * h * w + 16 * h * h + text * 4 * h + 4 * w + 10 * h + text",
+            replicated=SIGLIP + " + 20 * h * w + 16 * h * h + 4 * w + 10 * h",
+            patches=16,
             tokens="grid * grid // 16",
+            outer=_EARLY,
         ),
+        Tower(block=VIT, blocks="n - min(early, n)", replicated="text * 4 * h + text", patches=4, outer=_EARLY),
     ),
 )
 _QWEN_VL = Tower(
@@ -259,6 +279,7 @@ PADDLE_OCR = varied(
         Tower(
             block=VIT,
             replicated=SIGLIP + " + h * merge * merge * (h * merge * merge + text) + 6 * h + text",
+            patches="merge * merge",
             tokens="grid * grid // (merge * merge)",
         ),
     ),
@@ -270,16 +291,24 @@ GEMMA4_VISION = varied(
     ties=True,
     towers=(
         Tower(
-            replicated="n * (4 * h * h + 3 * h * w + 4 * h + 2 * head_dim) + 2 * position_embedding_size * h"
-            " + pixels * h + text * h",
+            each="4 * h * h + 3 * h * w + 4 * h + 2 * head_dim",
+            replicated="2 * position_embedding_size * h + pixels * h + text * h",
+            patches="pool * pool",
+            # pictures are filled up
+            window="280 * pool * pool",
+            tile=280,
             tokens=280,
+            names={"pool": "pooling_kernel_size=3"},
         ),
         Tower(
             kind="audio",
             section="audio_config",
             optional=True,
-            replicated="n * (24 * h * h + (kernel + 12) * h) + 9 * first + 9 * first * second + first + second"
-            " + 32 * second * h + output_proj_dims * (h + 1 + text)",
+            each="24 * h * h + (kernel + 12) * h",
+            replicated="9 * first + 9 * first * second + first + second + 32 * second * h"
+            " + output_proj_dims * (h + 1 + text)",
+            patches=1,
+            window="attention_chunk_size + attention_context_left",
             tokens=750,
             names={
                 "kernel": "conv_kernel_size=5", "first": "subsampling_conv_channels[0]",
@@ -300,7 +329,8 @@ GEMMA4_UNIFIED = varied(
             blocks=0,
             shared="wide * mm_embed_dim",
             replicated="2 * mm_posemb_size * mm_embed_dim + text * output_proj_dims + wide + 2 * mm_embed_dim",
-            names={"wide": "pixels * pooling_kernel_size * pooling_kernel_size"},
+            names={"h": "mm_embed_dim", "wide": "pixels * pooling_kernel_size * pooling_kernel_size"},
+            patches="pooling_kernel_size * pooling_kernel_size",
             tokens=1120,
         ),
     ),
@@ -330,6 +360,7 @@ LFM2_VL = varied(
         Tower(
             block=VIT,
             replicated="pixels * h + num_patches * h + wide * h * down * down + wide * text + 6 * h",
+            patches="down * down",
             tokens="num_patches // (down * down)",
             outer={"wide": "projector_hidden_size=2560", "down": "downsample_factor=2"},
         ),
@@ -342,26 +373,12 @@ MUSE_GLIMMER_VISION = varied(
     towers=(
         Tower(
             block="4 * h * h",
-            replicated="n * (2 * h * w + w + 9 * h) + max_position_embeddings * h + channels * patch_temporal * patch"
-            " * patch * h + wide * h * merge_size * merge_size + wide * wide + wide * text",
+            each="2 * h * w + w + 9 * h",
+            replicated="max_position_embeddings * h + channels * patch_temporal * patch * patch * h"
+            " + wide * h * merge_size * merge_size + wide * wide + wide * text",
+            patches="merge_size * merge_size",
             tokens=1024,
             outer={"wide": "projector_hidden_size=4096"},
-        ),
-    ),
-)
-
-ARIA = ArchitectureRow(
-    experts=Experts(width="width", shared_width="moe_num_shared_experts * width", shared="mlp.shared_experts"),
-    names={"experts": "moe_num_experts", "per_token": "moe_topk"},
-    harmless=("attention_bias", "mlp_bias"),
-    harmless_around=("max_value_projector_patch_to_query_dict", "projector_patch_to_query_dict"),
-    tied=False,
-    towers=(
-        Tower(
-            block=VIT,
-            shared="text * h + text * text",
-            replicated=f"{SIGLIP} + 256 * h + 8 * h * h + 14 * h",
-            tokens=256,
         ),
     ),
 )
@@ -375,41 +392,9 @@ COSMOS3_EDGE = varied(
             block=VIT,
             shared="wide * (h * merge * merge + text + 1)",
             replicated="pixels * h + num_patches * h + 5 * h + text",
+            patches="merge * merge",
             tokens="num_patches // (merge * merge)",
             outer={"wide": "projector_hidden_size=11520"},
-        ),
-    ),
-)
-
-KIMI_K25 = varied(
-    DEEPSEEK,
-    harmless_around=("projection_hidden_size",),
-    towers=(
-        Tower(
-            block=VIT,
-            replicated="pixels * h + high * wide * h + 16 * h * h + 4 * h * text + 10 * h + text",
-            tokens="high * wide // 4",
-            names={
-                "h": "vt_hidden_size|hidden_size",
-                "w": "vt_intermediate_size|intermediate_size",
-                "n": "vt_num_hidden_layers|num_hidden_layers",
-                "high": "init_pos_emb_height|pos_emb_height",
-                "wide": "init_pos_emb_width|pos_emb_width",
-            },
-        ),
-    ),
-)
-
-KIMI_VL = varied(
-    DEEPSEEK,
-    names={"per_token": "num_experts_per_tok=1"},
-    towers=(
-        Tower(
-            block=VIT,
-            replicated="pixels * h + init_pos_emb_height * init_pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h"
-            " + text",
-            patches=4,
-            tokens="init_pos_emb_height * init_pos_emb_width // 4",
         ),
     ),
 )
@@ -436,53 +421,6 @@ INTERN_VL_CHAT = ArchitectureRow(
         ),
     ),
 )
-MINIMAX_M3_VL = varied(
-    MINIMAX_M3,
-    harmless_around=("projector_hidden_size", "img_token_compression_config"),
-    towers=(
-        Tower(
-            block=VIT,
-            shared="wide * (h + text + 4 * text + text)",
-            replicated="pixels * frames * h + 2 * h + 2 * wide + 2 * text",
-            outer={"wide": "projector_hidden_size=6144"},
-            tokens="grid * grid // 4",
-        ),
-    ),
-)
-ERNIE_VL = ArchitectureRow(
-    tied="tie_word_embeddings=true",
-    mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
-    # A token visits experts for text or for pictures: as many of either, side by side
-    experts=Experts(
-        count="moe_num_experts[0]",
-        per_token="moe_k=6",
-        width="moe_intermediate_size[0] + moe_intermediate_size[1]",
-        shared_width="moe_num_shared_experts * moe_intermediate_size[0]",
-        extra="(3 * hidden + 4) * moe_num_experts[0]",  # two routers in float32
-        shared="mlp.shared_experts",
-    ),
-    sparse="i >= moe_layer_start_index[0] and i <= moe_layer_end_index[0] and (i + 1) % interval == 0",
-    names={"interval": "moe_layer_interval=1"},
-    harmless=(
-        "moe_capacity",
-        "pixel_hidden_size",
-        "moe_layer_end_index",
-        "spatial_conv_size",
-        "temporal_conv_size",
-        "use_temporal_conv",
-        "use_recompute_resampler",
-        "resampler_fuse_rms_norm",
-    ),
-    towers=(
-        Tower(
-            block=VIT,
-            shared="80 * h * h + 4 * h * text",
-            replicated="pixels * h + 34 * h + 2 * text",
-            names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},
-            tokens=16_384,
-        ),
-    ),
-)
 MOLMO = varied(
     LLAMA,
     mixers={"full_attention": (Grouped(qkv_bias="qkv_bias", full_norms="attention_layer_norm"),)},
@@ -494,8 +432,12 @@ MOLMO = varied(
         # CLIP's large tower, whose sizes no file names
         Tower(
             section="",
-            blocks=1,
-            block="23 * (12 * 1024 * 1024 + 13 * 1024)",
+            blocks=23,
+            block="12 * 1024 * 1024 + 13 * 1024",
+            patches=4,
+            window=577,
+            tile=144,
+            names={"h": "1024 + 0"},
             shared="7 * 1024 * 1024 + 1024 * intermediate_size + text * intermediate_size // 2",
             replicated="(577 + 588 + 7) * 1024",
             tokens=1872,
@@ -518,7 +460,10 @@ GEMMA3N_ALL = varied(
             kind="audio",
             section="audio_config",
             shared="vocab_size * h + h * text",
-            replicated="n * (24 * h * h + 14 * h) + 1_614_112",
+            each="24 * h * h + 14 * h",
+            replicated=1_614_112,
+            patches="conf_reduction_factor",
+            window="conf_attention_chunk_size + conf_attention_context_left",
             tokens="tokens",
             names={"n": "conf_num_hidden_layers=12"},
             outer={"tokens": "audio_soft_tokens_per_image=188"},
@@ -533,12 +478,25 @@ PHI4_MM = varied(
         # SigLIP and a conformer, whose sizes no file names
         Tower(
             section="",
-            shared=396_047_392,
+            blocks=26,
+            block=15_232_592,
             replicated="2_040_192 + text * 1152 + text * text + 2 * text",
+            patches=4,
+            window=1024,
+            # rows end with an embedding of their own
+            tile="16 * 17",
             tokens=8192,
+            names={"h": "1152 + 0"},
         ),
         Tower(
-            kind="audio", section="", replicated="441_238_304 + 2 * (1024 * text + text * text + 2 * text)", tokens=4096
+            kind="audio",
+            section="",
+            blocks=24,
+            each=17_858_560,
+            replicated="441_238_304 - 24 * 17_858_560 + 2 * (1024 * text + text * text + 2 * text)",
+            patches=1,
+            tokens=4096,
+            names={"h": "1024 + 0"},
         ),
     ),
 )
@@ -546,13 +504,8 @@ ROWS = {
     "Gemma3nForConditionalGeneration": GEMMA3N_ALL,
     "Phi4MMForCausalLM": PHI4_MM,
     "InternVLChatModel": INTERN_VL_CHAT,
-    "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3_VL,
-    "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
     "MolmoForCausalLM": MOLMO,
-    "KimiVLForConditionalGeneration": KIMI_VL,
-    "KimiK25ForConditionalGeneration": KIMI_K25,
     "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,
-    "AriaForConditionalGeneration": ARIA,
     "PaliGemmaForConditionalGeneration": PALIGEMMA,
     "Lfm2VlForConditionalGeneration": LFM2_VL,
     "MuseGlimmerForConditionalGeneration": MUSE_GLIMMER_VISION,
@@ -565,8 +518,9 @@ ROWS = {
     "Glm4vMoeForConditionalGeneration": GLM4V_MOE,
     "GlmOcrForConditionalGeneration": GLM_OCR,
     "LlavaForConditionalGeneration": LLAVA,
-    # of its embeddings padding is left out, which the tower has seen
-    "LlavaNextForConditionalGeneration": replace(LLAVA, towers=(replace(_CLIP, patches=0),)),
+    "LlavaNextForConditionalGeneration": replace(
+        LLAVA, towers=(replace(_CLIP, window="grid * grid + 1", tile="grid * (grid + 1)"),)
+    ),
     "LlavaNextVideoForConditionalGeneration": LLAVA_NEXT,
     "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
     "Idefics3ForConditionalGeneration": IDEFICS3,

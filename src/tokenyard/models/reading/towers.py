@@ -49,11 +49,13 @@ class Tower:
 
     block: Fill = 0
     """Parameters of one block, which are shared out over a tensor-parallel group."""
+    each: Fill = 0
+    """Those of one block that every GPU holds."""
     blocks: Fill = "n"
     shared: Fill = 0
     """Others that are shared out: a projector."""
     replicated: Fill = 0
-    """Those that every GPU holds."""
+    """Those outside the blocks that every GPU holds."""
     kept: Fill = 0
     """Those of them that are loaded even where nothing may come in."""
     heads: Fill = 0
@@ -61,7 +63,9 @@ class Tower:
     tokens: Fill = 0
     """Embeddings that the largest picture or clip becomes."""
     patches: Fill = 0
-    """Patches that become one embedding: with it a step's time is told; the blocks' parameters are ``block``'s then."""
+    """Patches that become one embedding: with it a step's time is told; ``block`` and ``each`` are all blocks then."""
+    tile: Fill = 0
+    """Embeddings of a tile, which the tower sees as a whole ``window`` of patches, whatever is in it."""
     window: Fill = 0
     """Patches that one of them sees; 0: all of the picture."""
     vectors: Fill = 1
@@ -97,10 +101,10 @@ class Tower:
         bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
         values = Expressions(section, {**_TOWER_NAMES, **self.names})
         num_blocks = values.count(self.blocks, **bound)
-        of_blocks = num_blocks * values.count(self.block, **bound)
-        blocks = of_blocks + values.count(self.shared, **bound)
+        shared, whole = (num_blocks * values.count(fill, **bound) for fill in (self.block, self.each))
+        blocks = shared + values.count(self.shared, **bound)
         patches = values.count(self.patches, **bound)
-        replicated = values.count(self.replicated, **bound)
+        replicated = whole + values.count(self.replicated, **bound)
         return EncoderSpec(
             kind=self.kind,
             num_parameters=blocks + replicated,
@@ -110,8 +114,10 @@ class Tower:
             max_tokens_per_item=values.count(self.tokens, **bound),
             hidden_size=values.name("h") if patches else 0,
             num_layers=num_blocks if patches else 0,
-            layer_parameters=of_blocks if patches else 0,
+            layer_parameters=shared + whole if patches else 0,
+            replicated_layer_parameters=whole if patches else 0,
             patches_per_embedding=patches,
+            tile_embeddings=values.count(self.tile, **bound) if patches else 0,
             vectors_per_embedding=values.count(self.vectors, **bound),
             window=values.count(self.window, **bound) if patches else 0,
             whole_layers=values.count(self.whole, **bound) if patches else 0,

@@ -40,6 +40,8 @@ class NoDevice(TorchFunctionMode):  # type: ignore[misc]
             options.setdefault("device", "cpu")  # numbers from which a model computes its sizes
         if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _COPIES[name](args[0])
+        if name == "to" and isinstance(args[0], torch.Tensor) and args[0].is_meta and "device" in options:
+            options["device"] = "meta"
         if name == "__getitem__" and _is_mask(args[1]) and args[0].is_meta:
             return args[0].flatten(0, args[1].dim() - 1)  # all that a mask may choose
         return func(*args, **options)
