@@ -2,7 +2,7 @@
 
 Every path drawn must exist, and every folder that holds tracked files must be drawn, or lie in one that says it stands
 for what is below it ("..."). No module may import itself, however far round, except where ``MAY_GO_ROUND`` says why.
-One module names versions of vLLM, the table of releases: ``--versions`` prints all that do.
+One module names versions of vLLM, the table of releases: ``--versions`` prints all that do. Tests use public names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from import_graph import import_cycle, imports_of
 
-__all__ = ["drawn_paths", "main", "versions_named"]
+__all__ = ["drawn_paths", "main", "private_names", "versions_named"]
 
 REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "src" / "tokenyard"
@@ -81,6 +81,25 @@ def _naming() -> dict[Path, list[tuple[int, str]]]:
     return {file: named for file, named in found.items() if named}
 
 
+def private_names(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each private name of the package that a test imports, or reaches by a string.
+
+    ruff (SLF001) finds those that are attributes in the source.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tokenyard"):
+            yield from ((node.lineno, each.name) for each in node.names if _is_private(each.name))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr", "delattr")):
+            texts = (
+                each.value for each in node.args[:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
+            yield from ((node.lineno, each) for each in texts if _is_private(each.rpartition(".")[2]))
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
 def main() -> None:
     """Exit 1 and say what is wrong, if anything is."""
     naming = _naming()
@@ -100,6 +119,11 @@ def main() -> None:
         for file, named in naming.items()
         for line, text in named
         if REPO / file != RELEASES
+    ]
+    problems += [
+        f"{path.relative_to(REPO)}:{line} uses {name}: test through public names, or give it one"
+        for path in sorted((REPO / "tests").rglob("*.py"))
+        for line, name in private_names(path.read_text(encoding="utf-8"))
     ]
     if cycle := import_cycle(imports_of(PACKAGE, MAY_GO_ROUND)):
         problems.append("Imports go round in a circle: " + " -> ".join(cycle))

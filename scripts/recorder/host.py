@@ -101,7 +101,7 @@ class Host:
 
 def scheduler_arguments(engine: Engine, *, log_stats: bool = True) -> SchedulerArguments:
     """vLLM's own configuration of the engine, complete."""
-    config = _vllm_config(engine)
+    config = engine_config(engine)
     kv_cache_config = _kv_cache_config(engine, derived_cache_fields(config))
     config.cache_config.num_gpu_blocks = engine.num_blocks
     block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache_config, config)
@@ -161,7 +161,7 @@ def _decides_in_stages(scheduler: Any) -> Any:
     return scheduler
 
 
-def _vllm_config(engine: Engine) -> VllmConfig:
+def engine_config(engine: Engine) -> VllmConfig:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_MODEL))
         model = ModelConfig(

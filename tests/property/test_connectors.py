@@ -45,7 +45,7 @@ class MoodyWorker(TierWorker):
         self.failed: set[str] = set()
         """Requests of which a block failed to load since the last look."""
 
-    def _begin(self, job: Load | Store) -> None:
+    def begin(self, job: Load | Store) -> None:
         self.later.append((self.random.randrange(4), job))
 
     def report(self) -> ConnectorOutput | None:
@@ -54,14 +54,14 @@ class MoodyWorker(TierWorker):
             if steps:
                 self.later.append((steps - 1, job))
             else:
-                super()._begin(job)
+                super().begin(job)
         return super().report()
 
-    def _fetch(self, load: Load, source: Address) -> Tensors:
+    def fetch(self, load: Load, source: Address) -> Tensors:
         if self.fails and self.random.random() < 0.2:
             self.failed.add(load.request_id)
             raise OSError("a bad day")
-        return super()._fetch(load, source)
+        return super().fetch(load, source)
 
 
 class MovingExecutor(MachineExecutor):
@@ -141,9 +141,9 @@ class OffloadMachine(SchedulerMachine):
             assert ledger.request.all_token_ids == ledger.stream
         self.tier.check_invariants()
 
-    def _somebody_will_get_on(self, ran: list[str]) -> None:
+    def check_progress(self, ran: list[str]) -> None:
         if not self.connector.being_read and not self.connector.being_written:
-            super()._somebody_will_get_on(ran)  # else the end of a transfer is waited for
+            super().check_progress(ran)  # else the end of a transfer is waited for
 
     def _touches(self, request: Request, blocks: set[int]) -> bool:
         return not blocks.isdisjoint(self.scheduler.kv.get_block_ids(request)[0])

@@ -327,7 +327,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         ledgers = [self.ledgers[request_id] for request_id in output.req_ids]
         self.flights.append(Flight(output, ledgers, [ledger.num_resets for ledger in ledgers]))
         if idle and not self.scheduler.running:
-            self._somebody_will_get_on()
+            self.check_progress()
 
     def update_one(self, random: Random, chance: float) -> None:
         flight = self.flights.popleft()
@@ -396,7 +396,7 @@ class FeaturesMachine(RuleBasedStateMachine):
 
     # ---- the livelock detector
 
-    def _somebody_will_get_on(self) -> None:
+    def check_progress(self) -> None:
         """Nothing ran and nothing was admitted: for everybody who waits there is a reason that will go away."""
         outcomes = self.watcher.outcomes
         ended = outcomes.admission

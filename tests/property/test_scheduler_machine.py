@@ -278,7 +278,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
         self._check_grants(output)
         self._check_reasons(output, running)
-        self._somebody_will_get_on(running)
+        self.check_progress(running)
 
     def _check_grants(self, output: SchedulerOutput) -> None:
         granted = output.num_new_tokens.tolist()
@@ -293,7 +293,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(self.scheduler.running) <= self.config.max_num_seqs
         assert not set(output.req_ids) & set(output.preempted_req_ids)
 
-    def _somebody_will_get_on(self, ran: list[str]) -> None:
+    def check_progress(self, ran: list[str]) -> None:
         """The livelock detector: unless a connector still holds blocks, the next step must be the way out."""
         scheduler, ended = self.scheduler, self.watcher.outcomes.admission
         waiting = [*scheduler.waiting, *scheduler.skipped_waiting]

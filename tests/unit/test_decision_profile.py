@@ -33,9 +33,12 @@ from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import RunningBatch, StepBudget
 from tokenyard.core.sched.features.encoder import EncoderInputs
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import StateAlignment
 from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.sched.update import stop_status
 from tokenyard.core.table import RequestTable
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
@@ -370,8 +373,9 @@ def test_where_versions_cut_prompts_of_models_with_states(
         groups=(KVCacheGroup(kind=GroupKind.MAMBA),),
         mamba_cache_mode=MambaCacheMode.ALIGN,
     )
-    scheduler = Scheduler(SchedulerConfig(profile=PROFILES[version], max_num_batched_tokens=64), cache)
-    alignment = scheduler._features.alignment
+    config = SchedulerConfig(profile=PROFILES[version], max_num_batched_tokens=64)
+    kv = Scheduler(config, cache).kv
+    alignment = Features.of(config, None, kv, kv.table, None, StepsInFlight(), GrammarGate()).alignment
     assert alignment is not None
     assert alignment.split_request(Request("r", range(1, prompt + 1)), new, computed) == granted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from check_tree import versions_named
+from check_tree import private_names, versions_named
 from import_graph import import_cycle, imports_of
 
 
@@ -74,3 +74,19 @@ def test_versions_that_code_names_are_found_and_those_that_text_tells_are_not() 
     named = 'a = "until 0.27.1"\nb = VLLM_0_22\nc = version < (0, 28)\nd = f"{a} 0.30"\n'
     assert [line for line, _ in versions_named(named)] == [1, 2, 3, 4]
     assert list(versions_named('size = "10.25"\naddress = "127.0.0.30"\npair = (0, 2)\n')) == []
+
+
+def test_private_names_in_tests_are_found() -> None:
+    used = (
+        "from tokenyard.files import _locked, arrow\n"
+        'monkeypatch.setattr("tokenyard.files._LONGEST", 3)\n'
+        'setattr(files, "_LONGEST", 3)\n'
+        'getattr(files, "__name__")\n'
+        'monkeypatch.setattr(files, "MIB", "_none")\n'
+        "from other import _theirs\n"
+    )
+    assert list(private_names(used)) == [
+        (1, "_locked"),
+        (2, "tokenyard.files._LONGEST"),
+        (3, "_LONGEST"),
+    ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.request import Request, SamplingParams
-from tokenyard.core.table import _COLUMNS, NO_TOKEN, RequestTable
+from tokenyard.core.table import COLUMNS, NO_TOKEN, RequestTable
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
         table.check_invariants()
 
 
-@pytest.mark.parametrize("name", _COLUMNS)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_only_the_table_writes_its_columns(name: str) -> None:
     """Before it grows and after."""
     table = RequestTable(1, 4, max_drafts=2)

@@ -200,14 +200,14 @@ def test_two_servers_do_not_share_a_file(
 
 def test_data_parallel_engines_write_side_by_side(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
-    config = host._vllm_config
+    config = host.engine_config
 
     def second(engine: Engine) -> Any:
         made = config(engine)
         made.parallel_config.data_parallel_index = 1
         return made
 
-    monkeypatch.setattr(host, "_vllm_config", second)
+    monkeypatch.setattr(host, "engine_config", second)
     built = build(SCENARIO.engine)
     record(built)
     built.scheduler.tracer.close()

@@ -47,11 +47,10 @@ def _from_metrics(flags: ImportCommand, source: str, target: Path | None) -> int
         raise ConfigError("prometheus", source, f"{flags.log[0]} is given as well: name a log, or metrics")
     model, seed = flags.arrivals.model_name, flags.arrivals.seed
     if "://" in source:
-        is_server = source.split("?", maxsplit=1)[0].endswith("/metrics")
-        last, step = (flags.last or ("1min" if is_server else "60min")), (flags.step or ("1s" if is_server else "15s"))
+        last = None if flags.last is None else seconds_of("last", flags.last)
+        step = None if flags.step is None else seconds_of("step", flags.step)
         with errors().status(f"reading {hidden_users(source)}"):
-            span, every = seconds_of("last", last), seconds_of("step", step)
-            workload, told = scraped(source, last=span, step=every, model_name=model, seed=seed)
+            workload, told = scraped(source, last=last, step=step, model_name=model, seed=seed)
     else:
         workload, told = read_metrics(source, model_name=model, seed=seed)
     if target is not None:

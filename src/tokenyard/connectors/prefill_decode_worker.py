@@ -149,11 +149,11 @@ class PrefillDecodeWorker(TierWorker):
         for offer in plan.offers if plan is not None else ():
             self._exchange.offer(self._engine_id, offer, self.memory)
 
-    def _begin(self, job: Load | Store) -> None:
+    def begin(self, job: Load | Store) -> None:
         assert isinstance(job, Load), "the way from prefill to decode stores nothing"
         assert job.remote is not None
         if self._exchange.is_open(job.remote):
-            super()._begin(job)
+            super().begin(job)
         else:
             self._waiting_loads.append((job, self._clock() + self._patience))
 
@@ -164,9 +164,9 @@ class PrefillDecodeWorker(TierWorker):
             if load.remote is not None and not self._exchange.is_open(load.remote) and now < until:
                 self._waiting_loads.append((load, until))
             else:
-                super()._begin(load)
+                super().begin(load)
 
-    def _fetch(self, load: Load, source: Address) -> Tensors:
+    def fetch(self, load: Load, source: Address) -> Tensors:
         assert load.remote is not None
         return self._exchange.fetch(load.remote, int(source))
 

@@ -235,13 +235,14 @@ class TierWorker:
         self._done += [self._get_all(load) for load in plan.loads if not load.is_async]
         for load in plan.loads:
             if load.is_async:
-                self._begin(load)
+                self.begin(load)
 
     def after_step(self, plan: TransferPlan | None) -> None:
         for store in plan.stores if plan is not None else ():
-            self._begin(store)
+            self.begin(store)
 
-    def _begin(self, job: Load | Store) -> None:
+    def begin(self, job: Load | Store) -> None:
+        """Move the blocks of a job, on a thread where there are any; :meth:`report` returns what came of it."""
         move = partial(self._get_all, job) if isinstance(job, Load) else partial(self._put_all, job)
         if self._threads is None:
             self._done.append(move())
@@ -254,12 +255,13 @@ class TierWorker:
         failed = []
         for block, source in zip(load.blocks, load.sources, strict=True):
             try:
-                self.memory.write(block, self._fetch(load, source))
+                self.memory.write(block, self.fetch(load, source))
             except (OSError, ValueError):
                 failed.append(block)
         return FinishedTransfer(load, tuple(failed))
 
-    def _fetch(self, load: Load, source: Address) -> Tensors:
+    def fetch(self, load: Load, source: Address) -> Tensors:
+        """The tensors of one block of a load. Raises OSError or ValueError for one that cannot be loaded."""
         return self._store.get(source)
 
     def _put_all(self, store: Store) -> FinishedTransfer:

@@ -117,7 +117,7 @@ _COUNTERS = (
     *("num_prompt", "num_tokens", "num_computed", "tail_origin", "capacity", "seal_at", "skip_at", "encoder_at"),
     *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "drafts"),
 )
-_COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("has_stop_ids", "prefilling"), np.bool_)
+COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("has_stop_ids", "prefilling"), np.bool_)
 """Column -> type of its entries."""
 
 
@@ -167,7 +167,7 @@ class RequestTable(Columns):
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
         old, before, now = self._size, self._write, Columns()
-        for name, kind in _COLUMNS.items():
+        for name, kind in COLUMNS.items():
             shape = (size, self.max_drafts) if name == "drafts" else (size,)
             column: npt.NDArray[np.generic] = np.zeros(shape, kind)
             if old:

@@ -436,57 +436,8 @@ _MOST_STEPS = 11_000
 """Prometheus answers with no more points of a series."""
 
 
-def scraped(
-    url: str,
-    *,
-    last: float,
-    step: float,
-    model_name: str | None = None,
-    seed: int = 0,
-    now: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
-    advance: Callable[[], None] = lambda: None,
-) -> tuple[Workload, ServedHour]:
-    """The last seconds that Prometheus knows, at steps; of an address that ends in ``/metrics`` the next, scraped now.
-
-    Raises ConfigError for an address that does not answer, WorkloadError for an answer without requests.
-    """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("prometheus", hidden_users(url), "give an http address without a user or password, or a file")
-    if not 0 < step < last:
-        raise ConfigError("step", step, "must be above 0 and shorter than the range (§last)")
-    if parts.path.endswith("/metrics"):
-        data = _scrape(url, last, step, now, sleep, advance)
-    else:
-        if last / step > _MOST_STEPS:
-            raise ConfigError("step", step, f"Prometheus answers with {_MOST_STEPS:,} points at most: make it longer")
-        end = now()
-        asked = {"query": '{__name__=~"vllm:.*"}', "start": end - last, "end": end, "step": step}
-        data = _fetched(f"{url.rstrip('/')}/api/v1/query_range?{urlencode(asked)}")
-    return _read(read_scrapes(data, parts.hostname, model_name), seed)
-
-
-def _scrape(
-    url: str,
-    last: float,
-    step: float,
-    now: Callable[[], float],
-    sleep: Callable[[float], None],
-    advance: Callable[[], None],
-) -> bytes:
-    texts: list[bytes] = []
-    begin = now()
-    while True:
-        moment = now()
-        texts.append(f"# scraped_at {moment:.6f}\n".encode() + _fetched(url) + b"\n")
-        advance()
-        if moment - begin >= last or sum(map(len, texts)) > MOST_BYTES:
-            return b"".join(texts)
-        sleep(max(step - (now() - moment), 0.0))
-
-
-def _fetched(url: str) -> bytes:
+def fetched(url: str) -> bytes:
+    """What the address answers. Raises ConfigError."""
     try:
         with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:
             data: bytes = answer.read(MOST_BYTES + 1)
@@ -507,3 +458,56 @@ def _why(error: urllib.error.HTTPError) -> str:
         return str(json.loads(error.read(10_000)).get("error", error.reason))
     except (OSError, ValueError, AttributeError):
         return str(error.reason)
+
+
+def scraped(
+    url: str,
+    *,
+    last: float | None = None,
+    step: float | None = None,
+    model_name: str | None = None,
+    seed: int = 0,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    fetch: Callable[[str], bytes] = fetched,
+) -> tuple[Workload, ServedHour]:
+    """The last seconds that Prometheus knows, at steps; of an address that ends in ``/metrics`` the next, scraped now.
+
+    ``last`` and ``step`` are seconds: None is an hour at steps of 15 s, of a server a minute at steps of 1 s. Raises
+    ConfigError for an address that does not answer, WorkloadError for an answer without requests.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("prometheus", hidden_users(url), "give an http address without a user or password, or a file")
+    is_server = parts.path.endswith("/metrics")
+    last = (60.0 if is_server else 3600.0) if last is None else last
+    step = (1.0 if is_server else 15.0) if step is None else step
+    if not 0 < step < last:
+        raise ConfigError("step", step, "must be above 0 and shorter than the range (§last)")
+    if is_server:
+        data = _scrape(url, last, step, now, sleep, fetch)
+    else:
+        if last / step > _MOST_STEPS:
+            raise ConfigError("step", step, f"Prometheus answers with {_MOST_STEPS:,} points at most: make it longer")
+        end = now()
+        asked = {"query": '{__name__=~"vllm:.*"}', "start": end - last, "end": end, "step": step}
+        data = fetch(f"{url.rstrip('/')}/api/v1/query_range?{urlencode(asked)}")
+    return _read(read_scrapes(data, parts.hostname, model_name), seed)
+
+
+def _scrape(
+    url: str,
+    last: float,
+    step: float,
+    now: Callable[[], float],
+    sleep: Callable[[float], None],
+    fetch: Callable[[str], bytes],
+) -> bytes:
+    texts: list[bytes] = []
+    begin = now()
+    while True:
+        moment = now()
+        texts.append(f"# scraped_at {moment:.6f}\n".encode() + fetch(url) + b"\n")
+        if moment - begin >= last or sum(map(len, texts)) > MOST_BYTES:
+            return b"".join(texts)
+        sleep(max(step - (now() - moment), 0.0))

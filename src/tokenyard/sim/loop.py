@@ -59,7 +59,7 @@ class Event(NamedTuple):
 # Engines behind one router, on a clock that they may share with others.
 
 
-class _Agenda:
+class Agenda:
     """What each of many engines does next, so that an event costs as much with a hundred of them as with two.
 
     Only for engines that nothing moves but what is sent to them and what they do: each of that is ``touched``.
@@ -180,7 +180,7 @@ class EngineGroup:
                 )
                 self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
         is_apart = self._lockstep is None and all(each.transfers is None for each in parts)
-        self._agenda = _Agenda(self.ranks) if is_apart else None
+        self._agenda = Agenda(self.ranks) if is_apart else None
         """None: ranks keep step, or one's transfers move another."""
         self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
         """Which of the engines there are; None: all, always."""

@@ -24,7 +24,7 @@ Numbers = npt.NDArray[np.float64]
 MOST_BYTES = 256 << 20
 """Largest size of a file, or of an answer."""
 _MOST_SERIES = 100_000
-_MOST_CELLS = 50_000_000
+MOST_CELLS = 50_000_000
 """Series of one metric times moments: all of them are put side by side, 8 bytes each."""
 _MOST_SECONDS = 1e12
 _SAMPLE = re.compile(r"(vllm:\w{1,100})(?:\{([^}]{0,4000})\})?[ \t]+(\S{1,40})(?:[ \t]+(-?[0-9]{1,16}))?[ \t]*")
@@ -66,7 +66,7 @@ class Scrapes:
         for (name, part, engine), seen in samples.items():
             self._series.setdefault(name, {})[part, engine] = seen
         for name, series in self._series.items():
-            if len(series) * len(moments) > _MOST_CELLS:
+            if len(series) * len(moments) > MOST_CELLS:
                 many = f"holds {len(series):,} series of {name} at {len(moments):,} moments"
                 raise WorkloadError(source, 0, f"{many}: ask for one job or one model, or for fewer moments")
 

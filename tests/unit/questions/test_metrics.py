@@ -213,14 +213,18 @@ def test_acceptance_is_that_of_the_server(tmp_path: Path) -> None:
     assert run.report.speculation is not None
 
 
-def test_a_server_is_scraped_and_prometheus_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_scraped_and_prometheus_asked(tmp_path: Path) -> None:
     served(tmp_path / "m.prom", load(30, 5.0))
     text = (tmp_path / "m.prom").read_bytes()
     single = iter(text.split(b"# scraped_at")[1:])
     moments = iter(range(1000))
-    monkeypatch.setattr("tokenyard.questions.metrics._fetched", lambda url: next(single).split(b"\n", 1)[1])
     told = scraped(
-        "http://127.0.0.1:8000/metrics", last=6, step=1, now=lambda: float(next(moments)), sleep=lambda _: None
+        "http://127.0.0.1:8000/metrics",
+        last=6,
+        step=1,
+        now=lambda: float(next(moments)),
+        sleep=lambda _: None,
+        fetch=lambda url: next(single).split(b"\n", 1)[1],
     )[1]
     assert told.scrapes >= 3
     asked: list[str] = []
@@ -229,9 +233,11 @@ def test_a_server_is_scraped_and_prometheus_asked(tmp_path: Path, monkeypatch: p
         asked.append(url)
         return answer_of(text)
 
-    monkeypatch.setattr("tokenyard.questions.metrics._fetched", answer)
-    assert scraped("http://127.0.0.1:9090", last=60, step=2)[1].requests == 30
+    assert scraped("http://127.0.0.1:9090", last=60, step=2, fetch=answer)[1].requests == 30
     assert asked[0].startswith("http://127.0.0.1:9090/api/v1/query_range?query=%7B__name__")
+    assert asked[0].endswith("&step=2")
+    scraped("http://127.0.0.1:9090", now=lambda: 3600.0, fetch=answer)
+    assert asked[1].endswith("&start=0.0&end=3600.0&step=15.0"), "an hour where no range is given"
 
 
 @pytest.mark.parametrize(

@@ -644,9 +644,7 @@ def test_an_interrupt_closes_the_scheduler_and_leaves_a_trace_that_can_be_read(t
     toy = RecordedYard(tmp_path)
     toy.add("a", 4, max_tokens=6)
     toy.steps(3)
-    assert toy.recorder._records is not None
-    lines = toy.recorder._records._lines
-    assert lines is not None
+    lines = toy.writer.waiting()
     lines.pieces = _Interrupted(lines.pieces)
     with pytest.raises(KeyboardInterrupt):
         toy.scheduler.schedule()

@@ -50,7 +50,7 @@ def interrupted(after: int, path: Path) -> tuple[bool, WriterThread, LineFile]:
     writer.put(file)  # starts the thread, which is another matter
     traced = sys.gettrace()
     # Python 3.12 looks for frames that want instructions only when tracing begins.
-    sys._getframe().f_trace_opcodes = True
+    sys._getframe().f_trace_opcodes = True  # noqa: SLF001 - Python's own
     sys.settrace(Interrupt(after))
     try:
         hand_over(writer, file)

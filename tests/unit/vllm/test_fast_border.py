@@ -216,7 +216,7 @@ def test_a_full_block_of_output_is_hashed_with_what_went_before() -> None:
     hashes = VllmHashes(SIZE, 0)
     hashes.append_n([(ours, np.array([8, 9, 50, 51], np.int32).tobytes())])
     assert ours.block_hashes[2] == bytes([*range(10), 50, 51])
-    assert theirs._output_token_ids == [50, 51]
+    assert theirs._output_token_ids == [50, 51]  # noqa: SLF001 - vLLM's name
 
 
 def test_tokens_that_a_grammar_has_asked_for_are_not_taken_twice() -> None:
@@ -226,7 +226,7 @@ def test_tokens_that_a_grammar_has_asked_for_are_not_taken_twice() -> None:
         ours.append_token(token)
     sync_tokens(ours, 12)
     VllmHashes(SIZE, 0).append_n([(ours, np.array([8, 9, 50, 51], np.int32).tobytes())])
-    assert theirs._all_token_ids == [*range(10), 50, 51]
+    assert theirs._all_token_ids == [*range(10), 50, 51]  # noqa: SLF001 - vLLM's name
     assert len(ours.block_hashes) == 3
 
 
@@ -235,7 +235,7 @@ def test_hashes_of_dropped_tokens_are_forgotten() -> None:
     ours = translated_request(theirs, None)
     VllmHashes(SIZE, 0).forget_beyond(ours, 9)
     assert len(ours.block_hashes) == 2
-    assert len(theirs._all_token_ids) == 9
+    assert len(theirs._all_token_ids) == 9  # noqa: SLF001 - vLLM's name
 
 
 # ---- answers

@@ -48,7 +48,7 @@ _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05
 """A step is late if it is delivered later than this share of its own time."""
-_LEAST_AHEAD, _MOST_AHEAD = 0.0005, 0.02
+LEAST_AHEAD, MOST_AHEAD = 0.0005, 0.02
 """Seconds before its end at which a step is worked out, at least and at most."""
 
 
@@ -133,11 +133,11 @@ class _Ahead:
     """How long before its end a step is worked out: twice as long as that takes, as far as it has shown lately."""
 
     def __init__(self) -> None:
-        self.seconds = _LEAST_AHEAD
+        self.seconds = LEAST_AHEAD
 
     def took(self, seconds: float) -> None:
         """Working one out did."""
-        self.seconds = min(max(2 * seconds, 0.9 * self.seconds, _LEAST_AHEAD), _MOST_AHEAD)
+        self.seconds = min(max(2 * seconds, 0.9 * self.seconds, LEAST_AHEAD), MOST_AHEAD)
 
 
 class _Pending(NamedTuple):

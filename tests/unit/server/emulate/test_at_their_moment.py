@@ -53,8 +53,8 @@ class _Steps(StepObserver):
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are worked out so early that a busy machine is in time for it."""
-    monkeypatch.setattr("tokenyard.serve.emulate.live._LEAST_AHEAD", 0.05)
-    monkeypatch.setattr("tokenyard.serve.emulate.live._MOST_AHEAD", 0.05)
+    monkeypatch.setattr("tokenyard.serve.emulate.live.LEAST_AHEAD", 0.05)
+    monkeypatch.setattr("tokenyard.serve.emulate.live.MOST_AHEAD", 0.05)
 
 
 def _run(steps: _Steps, work: Callable[[Emulation], Any], speed: float = 0.2, more: str = "") -> None:

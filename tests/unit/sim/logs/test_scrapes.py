@@ -54,7 +54,7 @@ def test_json_nested_without_end_is_refused() -> None:
 
 
 def test_series_that_would_not_fit_beside_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrapes, "_MOST_CELLS", 5)
+    monkeypatch.setattr(scrapes, "MOST_CELLS", 5)
     lines = [f'vllm:c{{x="{i}"}} 1' for i in range(3)]
     with pytest.raises(WorkloadError, match="holds 3 series of vllm:c at 2 moments: ask for one job"):
         _scraped((1, lines), (2, lines))

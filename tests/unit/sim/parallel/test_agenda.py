@@ -33,7 +33,7 @@ QUICK = ("one", "many")
 )
 def test_events_are_those_of_all_engines_asked_every_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _run(SETTINGS[name])
-    monkeypatch.setattr("tokenyard.sim.loop._Agenda", lambda ranks: None)
+    monkeypatch.setattr("tokenyard.sim.loop.Agenda", lambda ranks: None)
     asked = _run(SETTINGS[name])
     assert found.report.to_dict() == asked.report.to_dict()
     for ours, theirs in ((found.requests, asked.requests), (found.steps, asked.steps), (found.waits, asked.waits)):
