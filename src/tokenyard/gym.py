@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,13 +68,22 @@ class _Ended(BaseException):
     """The episode is over before its workload is."""
 
 
+class _Decision(NamedTuple):
+    """What the agent says of a step."""
+
+    seats: int
+    prefill_tokens: int
+    holds_decodes: bool
+    """Whether requests that decode wait while a prompt is computed."""
+
+
 class _Asks(Policy):
     """Hands the state to the agent, and waits for what it says."""
 
     reads_tokens = False
 
     def __init__(
-        self, seen: SimpleQueue[AgentView | RunResult | BaseException], said: SimpleQueue[StepLimits | None]
+        self, seen: SimpleQueue[AgentView | RunResult | BaseException], said: SimpleQueue[_Decision | None]
     ) -> None:
         self._seen, self._said = seen, said
         self._last = 0.0
@@ -84,15 +93,17 @@ class _Asks(Policy):
         assert self.context.state is not None
         self._seen.put(_seen(self.context.state, now, self._last))
         self._last = now
-        limits = self._said.get()
-        if limits is None:
+        said = self._said.get()
+        if said is None:
             raise _Ended
-        held = limits.holds
-        if held == "decodes":
-            decoding = frozenset(each.request_id for each in self.context.state.running if _decodes(each))
-            is_of_use = len(decoding) < len(self.context.state.running)
-            limits = limits._replace(holds=decoding if is_of_use else ())
-        return limits
+        running = self.context.state.running
+        decoding = frozenset(each.request_id for each in running if said.holds_decodes and _decodes(each))
+        return StepLimits(
+            seats=said.seats,
+            prefill_tokens=said.prefill_tokens,
+            holds=decoding if len(decoding) < len(running) else (),
+            detail="agent",
+        )
 
 
 def _decodes(request: Any) -> bool:
@@ -143,7 +154,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self._choices = [settled.max_num_seqs, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
         self._seen: SimpleQueue[AgentView | RunResult | BaseException] = SimpleQueue()
-        self._said: SimpleQueue[StepLimits | None] = SimpleQueue()
+        self._said: SimpleQueue[_Decision | None] = SimpleQueue()
         self._thread: Thread | None = None
 
     def reset(
@@ -167,6 +178,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self._thread.start()
         first = self._seen.get()
         if not isinstance(first, AgentView):
+            self._thread = None
             raise ConfigError("workload", workload, "it has no request") if isinstance(first, RunResult) else first
         return first.observation, {"now": first.now}
 
@@ -186,10 +198,10 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
             raise ConfigError("action", action, f"give [seats, prompts, hold] below {self._choices}")
         seats, prompts, hold = (int(each) for each in action)
         tokens = max(int(_SHARES[prompts] * self._tokens), 1)
-        holds: Any = "decodes" if hold else ()
-        self._said.put(StepLimits(seats=seats + 1, prefill_tokens=tokens, holds=holds, detail="agent"))
+        self._said.put(_Decision(seats + 1, tokens, bool(hold)))
         after = self._seen.get()
         if isinstance(after, BaseException):
+            self._thread = None
             raise after
         if isinstance(after, RunResult):
             self._thread = None

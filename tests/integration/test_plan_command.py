@@ -30,6 +30,7 @@ def test_the_recommendation_is_what_a_run_with_its_flags_confirms(tmp_path: Path
     assert chosen["settings"]["max_num_seqs"] == 16
     assert plan["serve"].startswith("vllm serve meta-llama/Llama-3.1-8B-Instruct ")
     assert "--max-num-seqs 16" in plan["serve"]
+    assert plan["flags"] == [word for name, value in chosen["settings"].items() for word in _words_of(name, value)]
     settings = ("--max-num-seqs", "16", "--scheduling-policy", chosen["settings"]["scheduling_policy"])
     run = call("run", "chat", *FLAGS, *BLOCKS, *settings, *bounds, "--advice", "none", "--json", cwd=tmp_path)
     report = json.loads(run.stdout)
@@ -41,6 +42,16 @@ def test_the_recommendation_is_what_a_run_with_its_flags_confirms(tmp_path: Path
     assert load["beyond"] is None or load["beyond"]["met"] is False
     assert all(row["met"] is False for row in plan["rows"] if row["settings"]["max_num_seqs"] == 1)
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
+
+
+def _words_of(name: str, value: object) -> list[str]:
+    return [f"--{name.replace('_', '-')}", str(value)]
+
+
+def test_flags_of_a_plan_are_those_that_it_changes_though_they_were_given(tmp_path: Path) -> None:
+    words = ("--max-num-seqs", "16", "--max-num-batched-tokens", "2048", "--space", "max_num_seqs=8,4")
+    plan = json.loads(call("plan", "chat", *FLAGS, *BLOCKS, *words, "--no-largest-load", "--json", cwd=tmp_path).stdout)
+    assert plan["flags"] == _words_of("max_num_seqs", plan["recommended"]["settings"]["max_num_seqs"])
 
 
 def test_the_least_cost_among_gpus(tmp_path: Path) -> None:

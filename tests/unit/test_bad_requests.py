@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_engine import ToyEngine, make_request, snapshot
 
 from tokenyard.core.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.errors import ConfigError, RequestError
@@ -259,6 +261,20 @@ def test_a_request_that_could_never_reach_min_tokens_is_refused(toy: ToyEngine) 
     toy.add("just", 30, min_tokens=6, max_tokens=10)
     toy.drain()
     assert toy.requests["just"].num_output_tokens == 6
+
+
+@pytest.mark.parametrize(("profile", "ends"), [(VLLM_0_22, False), (VLLM_0_33, True)])
+def test_min_tokens_lengthen_a_recorded_answer_where_they_bar_its_end(profile: DecisionProfile, *, ends: bool) -> None:
+    """It was recorded with 5 tokens: with 60 at least the pool cannot hold it, unless nothing but repetition waits."""
+    toy = ToyEngine(profile=profile, num_gpu_blocks=9, max_model_len=256)
+    request = Request("r", [1] * 8, SamplingParams(min_tokens=60, max_tokens=80, ignore_eos=True), ends_after=5)
+    if ends:
+        toy.scheduler.add_request(request)
+        toy.drain()
+        assert request.num_output_tokens == 5
+    else:
+        with pytest.raises(RequestError, match=r"max_tokens.*can need"):
+            toy.scheduler.add_request(request)
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens", "needed"), [(17, 1, 5), (10, 8, 5), (4, 2_000_000_000, 9)])

@@ -105,5 +105,8 @@ def test_an_episode_may_be_left_and_errors_reach_the_agent() -> None:
     env.close()
     with pytest.raises(ty.ConfigError, match="reset"):
         env.step(np.array((3, 2, 1)))
+    env = SchedulingEnv("no such workload", DEPLOYMENT)
     with pytest.raises(ty.TokenyardError):
-        SchedulingEnv("no such workload", DEPLOYMENT).reset()
+        env.reset()
+    with pytest.raises(ty.ConfigError, match="there is no episode"):
+        env.step(np.array((3, 2, 1)))

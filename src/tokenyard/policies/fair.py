@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, count
 from math import inf
+from typing import Generic, TypeVar
 from weakref import WeakSet
 
 from tokenyard.core.params import user_name
@@ -15,9 +18,10 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.simple import Key, KeyedPolicy, ServiceMeter
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A waiting queue with one line per user; the policy says whose turn it is.
+# A waiting queue with one line per user or program; the policy says whose turn it is.
 
 User = tuple[int, str]
+Line = TypeVar("Line", bound=Hashable)
 
 
 def user_of(request: Request) -> User:
@@ -25,60 +29,91 @@ def user_of(request: Request) -> User:
     return request.client_index, user_name(request.job_id)
 
 
-class UserQueue:
-    """First come, first served within a user; the user with the least ``counter`` first, then the one here longest."""
+class LineQueue(Generic[Line]):
+    """Several lines, in each the first come is the first served; a subclass says which line is next."""
 
-    __slots__ = ("__weakref__", "_counter", "_on_pop", "_requests", "lines")
+    __slots__ = ("__weakref__", "_line_of", "_requests", "lines")
 
-    def __init__(self, counter: Callable[[User], float], on_pop: Callable[[Request], None]) -> None:
-        self._counter = counter
-        self._on_pop = on_pop
-        self.lines: dict[User, FCFSQueue] = {}
-        """Users who wait, each with at least one request."""
+    def __init__(self, line_of: Callable[[Request], Line]) -> None:
+        self._line_of = line_of
+        self.lines: dict[Line, FCFSQueue] = {}
+        """Lines with at least one request, the one here longest in front."""
         self._requests: dict[str, Request] = {}
 
-    def _line(self, request: Request) -> FCFSQueue:
-        self._requests[request.request_id] = request
-        return self.lines.setdefault(user_of(request), FCFSQueue())
+    def first_line(self) -> Line:
+        """The line whose head is tried next; there is one."""
+        raise NotImplementedError
+
+    def has_new_head(self, line: Line) -> None:
+        """Notified of a line that is new here, or whose head has others behind it now."""
 
     def add(self, request: Request) -> None:
-        self._line(request).add(request)
+        line = self._line_of(request)
+        self._requests[request.request_id] = request
+        if line in self.lines:
+            self.lines[line].add(request)
+        else:
+            self.prepend(request)
 
     def prepend(self, request: Request) -> None:
-        self._line(request).prepend(request)
+        line = self._line_of(request)
+        self._requests[request.request_id] = request
+        self.lines.setdefault(line, FCFSQueue()).prepend(request)
+        self.has_new_head(line)
 
     def prepend_all(self, requests: Iterable[Request]) -> None:
         for request in requests:
             self.prepend(request)
 
     def peek(self) -> Request:
-        return self.lines[min(self.lines, key=self._counter)].peek()
+        return self.lines[self.first_line()].peek()
 
     def pop(self) -> Request:
         request = self.peek()
         self.discard(request)
-        self._on_pop(request)
         return request
 
     def discard(self, request: Request) -> bool:
-        user = user_of(request)
-        line = self.lines.get(user)
-        if line is None or not line.discard(request):
+        line = self._line_of(request)
+        waiting = self.lines.get(line)
+        if waiting is None or not waiting.discard(request):
             return False
         del self._requests[request.request_id]
-        if not len(line):
-            del self.lines[user]
+        if not len(waiting):
+            del self.lines[line]
         return True
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        for user in sorted(self.lines, key=self._counter):
-            yield from self.lines[user]
+        return chain.from_iterable(self.lines.values())
 
     def get(self, request_id: str) -> Request | None:
         return self._requests.get(request_id)
+
+
+class UserQueue(LineQueue[User]):
+    """A line per user; the user with the least ``counter`` goes first, then the one here longest."""
+
+    __slots__ = ("_counter", "_on_pop")
+
+    def __init__(self, counter: Callable[[User], float], on_pop: Callable[[Request], None]) -> None:
+        super().__init__(user_of)
+        self._counter = counter
+        self._on_pop = on_pop
+
+    def first_line(self) -> User:
+        return min(self.lines, key=self._counter)
+
+    def pop(self) -> Request:
+        request = super().pop()
+        self._on_pop(request)
+        return request
+
+    def __iter__(self) -> Iterator[Request]:
+        for user in sorted(self.lines, key=self._counter):
+            yield from self.lines[user]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -179,6 +214,48 @@ class FairShare(Policy):
 _MANY_PROGRAMS = 65_536
 
 
+class ProgramQueue(LineQueue[str | None]):
+    """A line per job, and one for requests without; the line whose head has the least key goes first.
+
+    A key may rise while its request waits, as other turns of the job run: a key that is found too small is put back
+    with the one it has now, so the least that is left as it was is the least of all.
+    """
+
+    __slots__ = ("_heap", "_key", "_newest", "_numbers")
+
+    def __init__(self, key: Callable[[Request], Key]) -> None:
+        super().__init__(lambda request: request.job_id)
+        self._key = key
+        self._heap: list[tuple[Key, int, str | None]] = []
+        self._newest: dict[str | None, int] = {}
+        """Line -> the number of its entry in the heap; others of the line are out of date."""
+        self._numbers = count()
+
+    def has_new_head(self, line: str | None) -> None:
+        heappush(self._heap, self._entry(line))
+
+    def _entry(self, line: str | None) -> tuple[Key, int, str | None]:
+        number = self._newest[line] = next(self._numbers)
+        return self._key(self.lines[line].peek()), number, line
+
+    def first_line(self) -> str | None:
+        heap = self._heap
+        while True:
+            key, number, line = heap[0]
+            if self._newest.get(line) != number:
+                heappop(heap)
+            elif line not in self.lines:
+                heappop(heap)
+                del self._newest[line]
+            elif self._key(self.lines[line].peek()) == key:
+                return line
+            else:
+                heapreplace(heap, self._entry(line))
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(sorted(super().__iter__(), key=self._key))
+
+
 class AttainedService(KeyedPolicy):
     """Orders by tokens that the request's job has been given, output counted twice; no job, no service."""
 
@@ -191,8 +268,11 @@ class AttainedService(KeyedPolicy):
         self._given: OrderedDict[str, int] = OrderedDict()
         self._meter = ServiceMeter(self._charge)
 
+    def new_queue(self) -> RequestQueue:
+        return ProgramQueue(self.key)
+
     def key(self, request: Request) -> Key:
-        """Sorts requests. One that arrives later is that much behind, so none need be sorted anew."""
+        """Sorts requests: one that arrives later is that much behind. It rises while other turns of the job run."""
         given = self._given.get(request.job_id, 0) if request.job_id is not None else 0
         return given + self._ageing * request.arrival_time, request.arrival_time
 

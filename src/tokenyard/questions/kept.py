@@ -136,7 +136,8 @@ def identity_of(
 def contents_of(workload: str | Workload) -> str | None:
     """A digest of what arrives: of a workload that was made in Python, or of its file; None for a built-in one."""
     if isinstance(workload, Workload):
-        return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+        what = list(workload), workload.max_concurrency, workload.clients
+        return blake2s(pickle.dumps(what), digest_size=16).hexdigest()
     return _contents(Path(workload))
 
 

@@ -327,7 +327,7 @@ _RARE = 0.02
 
 def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
     running, waiting = scrapes.gauge("vllm:num_requests_running"), scrapes.gauge("vllm:num_requests_waiting")
-    kv = scrapes.gauge("vllm:kv_cache_usage_perc", np.nanmean)
+    kv = scrapes.gauge("vllm:kv_cache_usage_perc", mean=True)
     finished = scrapes.rise(_FINISHED)
     return ServedHour(
         source=scrapes.source,

@@ -68,7 +68,7 @@ from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Setting, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import RecordedVariants
-from tokenyard.questions.variants import read_shape, serve_words, split_words
+from tokenyard.questions.variants import changed_words, read_shape, serve_words, split_words
 from tokenyard.quick_dataclass import dataclass
 
 _MOST_REPLAYS = 100_000
@@ -392,6 +392,4 @@ def _line(words: list[str]) -> str:
 def _flags(source: KnownSource, row: Row) -> list[str]:
     if isinstance(source, RecordedVariants):
         return list(source.variant(row.settings).flags)
-    words, _ = serve_words(source.run, row.settings)
-    base, _ = serve_words(source.run, {})
-    return [word for word in words if word not in base] if len(words) > len(base) else []
+    return changed_words(source.run, row.settings)[0]

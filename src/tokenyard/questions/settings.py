@@ -59,7 +59,8 @@ class TrafficSettings(Settings):
     model_name: Annotated[str | None, Help(metavar="NAME", otherwise="the log has one model")] = None
     """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""
     time_unit: Annotated[
-        Literal["d", "s", "ms", "us", "ns"] | None, Help(metavar="{d,s,ms,us,ns}", otherwise="told by name or size")
+        Literal["d", "h", "min", "s", "ms", "us", "ns"] | None,
+        Help(metavar="{d,h,min,s,ms,us,ns}", otherwise="known by name or size"),
     ] = None
     """Unit of a log's times that are numbers (d: days, as spreadsheets count), and of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"

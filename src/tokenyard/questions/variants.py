@@ -37,8 +37,8 @@ from tokenyard.questions.recorded.variants import (
     FLAGS,
     Variant,
     as_it_was,
-    flag_words,
     redeployed,
+    setting_words,
     split_settings,
     variant_with,
 )
@@ -230,12 +230,18 @@ def is_load(name: str) -> bool:
 
 def serve_words(run: Scenario, settings: Settings) -> tuple[list[str], list[str]]:
     """The words behind ``vllm serve``, and sentences about what no flag of vLLM says."""
+    words, said = changed_words(run, settings)
     given = [each for each in run.launch.asked.given if each.flag.field not in (*settings, "model")]
     model = run.hardware.model
-    words = [hub_id(model) or model, *(word for each in given for word in each.words)]
-    said: list[str] = []
     if hub_id(model) is None and model.lower() in MODELS:
-        said.append(f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub")
+        said = [f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub", *said]
+    return [hub_id(model) or model, *(word for each in given for word in each.words), *words], said
+
+
+def changed_words(run: Scenario, settings: Settings) -> tuple[list[str], list[str]]:
+    """The flags of ``vllm serve`` that say these settings, and sentences about what no flag of vLLM says."""
+    words: list[str] = []
+    said: list[str] = []
     for name, value in settings.items():
         if is_load(name) or name in ("gpu", *_OF_A_SPLIT, *_OF_REPLICAS) or value is None:
             continue
@@ -244,7 +250,7 @@ def serve_words(run: Scenario, settings: Settings) -> tuple[list[str], list[str]
         if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
             said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
             continue
-        words += flag_words(name, value)
+        words += setting_words(name, value)
     return words, said
 
 
@@ -377,4 +383,4 @@ def _words(name: str, value: Setting) -> list[str]:
     """The flag of ``vllm serve`` that sets it."""
     if name in _NO_FLAGS:
         return []
-    return flag_words(name, (hub_id(str(value)) or value) if name == "model" else value)
+    return setting_words(name, (hub_id(str(value)) or value) if name == "model" else value)

@@ -112,7 +112,7 @@ class MetricsObserver(StepObserver):
         held = CounterMetricFamily(
             "tokenyard:held_requests", "Requests held back, by step.", labels=self._names("reason")
         )
-        for reason, count in self._held.items():
+        for reason, count in list(self._held.items()):  # the thread that steps adds to it
             held.add_metric([*self._labels.values(), reason], count, created=self._created)
         yield held
         if self._refused:
@@ -121,7 +121,7 @@ class MetricsObserver(StepObserver):
                 "Requests that a policy or a limit held back, by step and by its own word.",
                 labels=self._names("detail"),
             )
-            for detail, count in self._refused.items():
+            for detail, count in list(self._refused.items()):
                 refused.add_metric([*self._labels.values(), detail], count, created=self._created)
             yield refused
         yield from self.more()

@@ -71,6 +71,7 @@ class DynamoKV(Router):
             cached = engines[i].num_cached_tokens(request) // self._block_size
             return blocks - self._overlap * cached + self._active[engines[i].rank]
 
+        self.request_ended(now, request.request_id, -1)  # one that is sent again
         chosen = min(range(len(engines)), key=lambda i: (cost(i), i))
         rank = engines[chosen].rank
         self._sent[request.request_id] = rank, blocks
@@ -108,7 +109,7 @@ class RayServe(Router):
         """``imbalanced_threshold`` and ``match_rate_threshold``, as documented; ``seed`` of what is drawn."""
         self._most_ahead, self._threshold, self._draw = most_ahead, threshold, Random(seed)
         self._recorded: dict[int, int] = {}
-        """Tokens of prompts that an engine was the first to get, as the prefix tree holds them."""
+        """Rank of an engine -> tokens of prompts that it was the first to get, as the prefix tree holds them."""
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
         loads = [each.num_waiting + each.num_running for each in engines]
@@ -119,8 +120,9 @@ class RayServe(Router):
         elif max(cached) >= self._threshold * request.num_prompt_tokens:
             chosen = min(range(len(engines)), key=lambda i: (-cached[i], loads[i], i))
         else:
-            chosen = min(range(len(engines)), key=lambda i: (self._recorded.get(i, 0), loads[i], i))
-        self._recorded[chosen] = self._recorded.get(chosen, 0) + request.num_prompt_tokens - cached[chosen]
+            chosen = min(range(len(engines)), key=lambda i: (self._recorded.get(engines[i].rank, 0), loads[i], i))
+        rank = engines[chosen].rank
+        self._recorded[rank] = self._recorded.get(rank, 0) + request.num_prompt_tokens - cached[chosen]
         return chosen
 
 

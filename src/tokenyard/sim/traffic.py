@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple, TypeAlias
 
@@ -23,8 +23,9 @@ from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attemp
 # Which request arrives when: fixed moments, and turns that follow the end of others.
 #
 #     pending[i]     turns that request i still waits for
-#     queue          (moment, i) of requests whose moment is known; in a closed loop the due ones wait there for room
-#     every request is exactly one of: waiting for others, queued, arrived, left out
+#     due            (moment, i) of requests whose moment is known; in a closed loop they wait there for a free place
+#     sent           (moment, sent, i) of requests on their way, with the moment at which the scheduler gets them
+#     every request is exactly one of: waiting for others, due, sent, arrived, left out
 
 
 class ArrivalQueue:
@@ -38,17 +39,23 @@ class ArrivalQueue:
         for i, request in enumerate(self._requests):
             for parent in request.after:
                 self._followers[parent].append(i)
-        self._room = [0.0] * min(workload.max_concurrency or len(self._requests), len(self._requests))
-        """Since when each free place of a closed loop is free: who waited for it arrives then."""
-        self._queue = [
-            (request.arrival_time + request.delay, i) for i, request in enumerate(self._requests) if not request.after
-        ]
-        heapify(self._queue)
+        self._is_closed = workload.max_concurrency is not None
+        self._places = [0.0] * min(workload.max_concurrency or 0, len(self._requests))
+        """Since when each free place of a closed loop is free: who waits for it is sent then."""
+        self._least_delay = min((request.delay for request in self._requests), default=0.0)
+        self._due: list[tuple[float, int]] = []
+        self._sent: list[tuple[float, float, int]] = []
+        for i, request in enumerate(self._requests):
+            if not request.after:
+                self._becomes_due(request.arrival_time, i)
 
     @property
     def next_moment(self) -> float | None:
-        """When the scheduler gets the next request, as far as is known now; None: no moment is known."""
-        return self._queue[0][0] if self._queue and self._room else None
+        """When the scheduler gets the next request at the earliest, as far as is known now; None: it is not known."""
+        moments = [self._sent[0][0]] if self._sent else []
+        if self._due and self._places:
+            moments.append(max(self._due[0][0], self._places[0]) + self._least_delay)
+        return min(moments, default=None)
 
     @property
     def num_left_out(self) -> int:
@@ -56,33 +63,48 @@ class ArrivalQueue:
         return len(self._left_out)
 
     def due(self, now: float) -> list[tuple[float, WorkloadRequest]]:
-        """Requests that the scheduler has got by ``now``, each with the moment of its arrival, in order."""
-        queue = self._queue
+        """Requests that the scheduler has got by ``now``, each with the moment it was sent, in order."""
+        # A turn that becomes due later than now is sent later than now: those before it can be sent.
+        while self._due and self._places and (sent := max(self._due[0][0], self._places[0])) <= now:
+            heappop(self._places)
+            self._send(sent, heappop(self._due)[1])
         arrived = []
-        while queue and queue[0][0] <= now and self._room:
-            moment, i = heappop(queue)
-            request = self._requests[i]
-            arrived.append((max(moment - request.delay, heappop(self._room)), request))
+        while self._sent and self._sent[0][0] <= now:
+            _, sent, i = heappop(self._sent)
+            arrived.append((sent, self._requests[i]))
         return arrived
 
     def ended(self, request_id: str, *, arrived: float, now: float) -> None:
         """A request ended ``now``: its followers come after their gap."""
-        heappush(self._room, now)
+        self._leaves_place(now)
         for i in self._followers.pop(request_id, ()):
             self._pending[i] -= 1
             if not self._pending[i] and i not in self._left_out:
                 request = self._requests[i]
-                heappush(self._queue, (max(now + request.gap, arrived + request.spacing) + request.delay, i))
+                self._becomes_due(max(now + request.gap, arrived + request.spacing), i)
 
     def again(self, request: WorkloadRequest, *, now: float) -> None:
         """A request that was given up ``now`` is sent again at its ``arrival_time``; until then its place is free."""
-        heappush(self._room, now)
+        self._leaves_place(now)
         self._requests.append(request)
-        heappush(self._queue, (request.arrival_time + request.delay, len(self._requests) - 1))
+        self._becomes_due(request.arrival_time, len(self._requests) - 1)
+
+    def _becomes_due(self, moment: float, i: int) -> None:
+        if self._is_closed:
+            heappush(self._due, (moment, i))
+        else:
+            self._send(moment, i)
+
+    def _send(self, sent: float, i: int) -> None:
+        heappush(self._sent, (sent + self._requests[i].delay, sent, i))
+
+    def _leaves_place(self, now: float) -> None:
+        if self._is_closed:
+            heappush(self._places, now)
 
     def refused(self, request_id: str, *, now: float) -> None:
         """A request did not run: neither do the turns after it, nor theirs."""
-        heappush(self._room, now)
+        self._leaves_place(now)
         refused = [request_id]
         while refused:
             followers = self._followers.pop(refused.pop(), ())

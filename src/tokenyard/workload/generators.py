@@ -86,13 +86,14 @@ class SessionTurn:
 
 
 def within_context(turns: Iterable[SessionTurn], *, system_tokens: int, max_context: int) -> list[SessionTurn]:
-    """The turns that fit ``max_context`` tokens, the first of them cut down to what does."""
+    """The turns that fit ``max_context`` tokens, the first of them cut down to what does; the last calls no tool."""
     kept: list[SessionTurn] = []
     length = system_tokens
     for turn in turns:
         fitting = turn if kept else _cut(turn, max_context - system_tokens)
         length += fitting.new_tokens + fitting.output_tokens
         if length > max_context:
+            kept[-1] = replace(kept[-1], func_call=None)
             break
         kept.append(fitting)
     return kept

@@ -290,7 +290,7 @@ class Workload:
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""
-        return self._with(each if each.max_tokens == 1 else replace(each, max_tokens=1) for each in self.requests)
+        return self._with(replace(each, max_tokens=1, limit=None) for each in self.requests)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ line each. Counters may start again from 0, and several engines are added up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isinf, isnan
 from typing import Any, NamedTuple
 
@@ -74,26 +74,43 @@ class Scrapes:
         return name in self._series
 
     def _columns(self, name: str) -> Iterator[tuple[str, Numbers]]:
-        """The parts of a metric, of one engine after the other; each with what was seen last at every moment."""
+        """Part and values of a counter, one engine after the other; where a moment has none, what was seen last."""
         for (part, _), seen in self._series.get(name, {}).items():
-            column = np.full(len(self._moments), np.nan)
-            column[np.searchsorted(self._moments, list(seen))] = list(seen.values())
-            yield part, _filled(column)
+            yield part, self._column(seen)
+
+    def _column(self, seen: Mapping[float, float]) -> Numbers:
+        column = np.full(len(self._moments), np.nan)
+        column[np.searchsorted(self._moments, list(seen))] = list(seen.values())
+        last = np.where(np.isnan(column), 0, np.arange(len(column)))
+        return column[np.maximum.accumulate(last)]
+
+    def _gauges(self, name: str) -> Iterator[tuple[str, str, Numbers]]:
+        """Part, engine and values of a gauge; an engine that has ended says nothing any more: NaN."""
+        for (part, engine), seen in self._series.get(name, {}).items():
+            moments = sorted(seen)
+            known = self._moments < moments[-1] + max(np.diff(moments), default=0.5)
+            yield part, engine, np.where(known, self._column(seen), np.nan)
 
     @property
     def num_engines(self) -> int:
-        """The number of engines that say how many requests they run; 1 where none does."""
-        return max(len({engine for _, engine in self._series.get("vllm:num_requests_running", ())}), 1)
+        """The number of engines that say at once how many requests they run; 1 where none does."""
+        by_engine: dict[str, npt.NDArray[np.bool_]] = {}
+        for _, engine, column in self._gauges("vllm:num_requests_running"):
+            by_engine[engine] = by_engine.get(engine, np.zeros(len(column), bool)) | ~np.isnan(column)
+        return max(int(sum(by_engine.values(), np.zeros(1, np.int64)).max()), 1)
 
-    def gauge(self, name: str, how: Callable[..., Any] = np.nansum) -> Numbers:
-        """All engines: their sum, or their mean with ``how=np.nanmean``; shape ``[n]``, 0 where nothing is known."""
-        columns = [column for _, column in self._columns(name)]
-        return np.nan_to_num(how(np.stack(columns), axis=0)) if columns else np.zeros(len(self.times))
+    def gauge(self, name: str, *, mean: bool = False) -> Numbers:
+        """The sum over all engines, or their mean; shape ``[n]``, 0 where nothing is known."""
+        columns = [column for *_, column in self._gauges(name)]
+        if not columns:
+            return np.zeros(len(self.times))
+        sums: Numbers = np.nansum(columns, axis=0)
+        return sums / np.maximum((~np.isnan(columns)).sum(axis=0), 1) if mean else sums
 
     def part_means(self, name: str) -> dict[str, float]:
         """The mean of each part of a gauge over time, of all engines."""
         means: dict[str, float] = {}
-        for part, column in self._columns(name):
+        for part, _, column in self._gauges(name):
             means[part] = means.get(part, 0.0) + float(np.nan_to_num(column).mean())
         return means
 
@@ -123,12 +140,6 @@ class Scrapes:
         """The mean of a histogram over all of the time; None if nothing was counted."""
         count = float(self.rise(f"{name}_count").sum())
         return float(self.rise(f"{name}_sum").sum()) / count if count else None
-
-
-def _filled(column: Numbers) -> Numbers:
-    """What was seen last, where a moment has nothing."""
-    seen = np.where(np.isnan(column), 0, np.arange(len(column)))
-    return column[np.maximum.accumulate(seen)]
 
 
 def _rises(column: Numbers) -> Numbers:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
-from tokenyard.policies.fair import AttainedService
+from tokenyard.policies.fair import AttainedService, ProgramQueue
 from tokenyard.policies.simple import LeastComputed, ServiceMeter, ShortestRemaining, remaining_work
 
 
@@ -71,6 +73,51 @@ def test_programs_with_little_service_go_first() -> None:
     for name in ("much.2", "little.2", "new.1"):
         toy.add(name, 4, job_id=name.partition(".")[0])
     assert toy.waiting == ["new.1", "little.2", "much.2"]
+
+
+def test_a_program_with_many_calls_at_once_lets_a_new_one_in() -> None:
+    """Its calls wait together, and each that is served makes the others less urgent."""
+    toy = ToyEngine(policy_object=AttainedService(), max_num_seqs=1)
+    for number in range(4):
+        toy.add(f"many.{number}", 40, max_tokens=1, job_id="many")
+    toy.add("new.0", 40, max_tokens=1, job_id="new")
+    toy.add("alone", 8, max_tokens=1)
+    served = list[str]()
+    while before := toy.waiting:
+        toy.step()
+        served += [each for each in before if each not in toy.waiting]
+    assert served[:3] == ["many.0", "new.0", "alone"]
+    assert served[3:] == ["many.1", "many.2", "many.3"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 9)), max_size=60))
+def test_the_least_key_goes_first_whatever_rises_meanwhile(actions: list[tuple[int, int, int]]) -> None:
+    """Against a queue that sorts anew each time; within a program it is first come, first served."""
+    service = dict.fromkeys("abcd", 0)
+    queue = ProgramQueue(lambda request: (service.get(request.job_id or "", 0) + request.arrival_time,))
+    lines: dict[str | None, list[Request]] = {}
+    for number, (kind, job, amount) in enumerate(actions):
+        line = "abcd"[job] if amount else None
+        if kind <= 2 or not len(queue):
+            request = Request(f"r{number}", [1], job_id=line, arrival_time=float(number))
+            queue.add(request)
+            lines.setdefault(line, []).append(request)
+        elif kind == 3:
+            service["abcd"[job]] += amount
+        else:
+            heads = [waiting[0] for waiting in lines.values() if waiting]
+            least = min(heads, key=lambda head: service.get(head.job_id or "", 0) + head.arrival_time)
+            found = queue.pop() if kind == 4 else queue.peek()
+            assert service.get(found.job_id or "", 0) + found.arrival_time == (
+                service.get(least.job_id or "", 0) + least.arrival_time
+            )
+            if kind == 4:
+                assert lines[found.job_id].pop(0) is found
+                if amount % 2:
+                    queue.prepend(found)
+                    lines[found.job_id].insert(0, found)
+        assert len(queue) == sum(map(len, lines.values()))
+    assert sorted(each.request_id for each in queue) == sorted(r.request_id for line in lines.values() for r in line)
 
 
 def test_service_counts_prompts_once_and_output_twice() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, snapshot
 
-from tokenyard.core.request import FinishReason, RequestStatus
+from tokenyard.core.request import FinishReason, Request, RequestStatus
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, RequestError
 
 
@@ -92,6 +93,22 @@ def test_any_finished_status_may_be_given(toy: ToyEngine) -> None:
     toy.scheduler.finish_requests("a", RequestStatus.FINISHED_ERROR)
     assert toy.requests["a"].status is RequestStatus.FINISHED_ERROR
     assert FinishReason.of(toy.requests["a"].status) is FinishReason.ERROR
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"), [(RequestStatus.FINISHED_STOPPED, True), (RequestStatus.FINISHED_ERROR, False)]
+)
+def test_a_policy_keeps_blocks_of_turns_that_have_ended_by_themselves(status: RequestStatus, *, kept: bool) -> None:
+    class Keeping(Policy):
+        def keeps_blocks(self, now: float, request: Request) -> bool:
+            return True
+
+    toy = ToyEngine(policy_object=Keeping())
+    free = toy.scheduler.kv.num_free_blocks
+    toy.add("a", 8, job_id="j")
+    toy.step()
+    toy.scheduler.finish_requests("a", status)
+    assert (toy.scheduler.kv.num_free_blocks < free) is kept
 
 
 @pytest.mark.parametrize(

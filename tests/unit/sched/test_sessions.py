@@ -74,6 +74,20 @@ def test_a_session_keeps_its_blocks_and_computes_only_what_is_new() -> None:
     assert output.scheduled_new_reqs[0].block_ids[0][: len(held[0])] == held[0]
 
 
+@pytest.mark.parametrize(("ends_after", "length"), [(2, 2), (None, 5)])
+def test_every_answer_of_a_session_ends_where_its_own_piece_says(ends_after: int | None, length: int) -> None:
+    params, scheduler = SamplingParams(max_tokens=5, ignore_eos=True), make()
+    session = Request("s", [1, 2, 3, 4], params, resumable=True, ends_after=3)
+    scheduler.add_request(session)
+    for expected, more in ((3, [5, 6]), (length, [7, 8])):
+        steps = 0
+        while status_of(session) is not RequestStatus.WAITING_FOR_STREAMING_REQ:
+            step(scheduler)
+            steps += 1
+        assert steps == expected
+        scheduler.add_request(Request("s", more, params, resumable=True, ends_after=ends_after))
+
+
 def test_input_that_comes_early_waits_for_the_answer() -> None:
     scheduler, session = make(), piece(list(range(5)))
     scheduler.add_request(session)

@@ -151,6 +151,52 @@ def test_a_request_is_on_its_way_for_a_while() -> None:
     assert due(queue, 5.25) == [(5.0, "b")]
 
 
+def test_who_waited_for_a_place_is_on_the_way_as_long_as_others() -> None:
+    """It is sent when a place is free; the scheduler has it later."""
+    requests = [request(str(i), delay=each) for i, each in enumerate((5.0, 5.0, 2.0))]
+    queue = ArrivalQueue(Workload("w", requests, max_concurrency=1))
+    assert due(queue, 4.9) == []
+    assert due(queue, 5.0) == [(0.0, "0")]
+    queue.ended("0", arrived=0.0, now=7.0)
+    assert due(queue, 11.9) == []
+    assert due(queue, 12.0) == [(7.0, "1")]
+    queue.ended("1", arrived=7.0, now=20.0)
+    assert queue.next_moment == 22.0
+    assert due(queue, 22.0) == [(20.0, "2")]
+
+
+@given(st.data())
+def test_a_closed_loop_delays_every_request_and_keeps_its_places(data: st.DataObject) -> None:
+    """Each is sent once due and a place is free, in the order in which they are due; turns follow others."""
+    most, count = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
+    delays = st.sampled_from([0.0, 0.25, 1.5])
+    requests = [
+        request(f"{i}", delay=data.draw(delays), after=(f"{i - 3}",), gap=data.draw(st.sampled_from([0.0, 2.0])))
+        if i >= 3 and data.draw(st.booleans())
+        else request(f"{i}", delay=data.draw(delays), arrival_time=data.draw(st.sampled_from([0.0, 0.5, 3.0])))
+        for i in range(count)
+    ]
+    queue, now = ArrivalQueue(Workload("w", requests, max_concurrency=most)), 0.0
+    ends: list[tuple[float, str, float]] = []
+    sent, ended = list[float](), list[float]()
+    while ends or queue.next_moment is not None:
+        coming = queue.next_moment
+        if ends and (coming is None or ends[0][0] <= coming):
+            now, name, arrived = ends.pop(0)
+            ended.append(now)
+            queue.ended(name, arrived=arrived, now=now)
+            continue
+        assert coming is not None
+        now = max(now, coming)
+        for moment, each in queue.due(now):
+            assert moment + each.delay <= now
+            assert moment >= each.arrival_time
+            sent.append(moment)
+            ends = sorted([*ends, (now + 1.0 + int(each.request_id) % 2, each.request_id, moment)])
+    assert len(ended) == count
+    assert all(sum(start <= at for start in sent) - sum(end <= at for end in ended) <= most for at in sent)
+
+
 def test_what_is_sent_again_arrives_at_its_moment_and_leaves_its_place_meanwhile() -> None:
     queue = ArrivalQueue(Workload("w", [request("a"), request("b")], max_concurrency=1))
     assert due(queue, 0.0) == [(0.0, "a")]

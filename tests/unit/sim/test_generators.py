@@ -87,6 +87,12 @@ def test_agents_end_once_and_stay_within_the_context() -> None:
     assert {each.this_func_call for each in workload} == {None, "shell", "search", "edit", "read_file", "run_tests"}
 
 
+def test_an_agent_that_reaches_the_end_of_its_context_calls_no_tool_then() -> None:
+    requests = agentic(AgenticOptions(num_sessions=20, max_context=5000)).requests
+    assert any(each.this_func_call for each in requests)
+    assert not [each.request_id for each in requests if each.is_last_step and each.this_func_call]
+
+
 def test_a_first_turn_is_cut_down_to_the_context() -> None:
     options = ChatOptions(
         num_sessions=60, message=(400.0, 1.0), output=(400.0, 1.0), system_tokens=100, max_context=500

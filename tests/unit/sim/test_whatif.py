@@ -212,6 +212,19 @@ def test_an_answer_is_what_a_run_with_that_setting_reports(
     assert told.serve_flags[0].startswith("--")
 
 
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("max_loras=0", ()),
+        ("max_loras=2", ("--max-loras", "2")),
+        ("enable_prefix_caching=false", ("--no-enable-prefix-caching",)),
+    ],
+)
+def test_flags_of_a_variant_are_ones_that_vllm_takes(text: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    record("pressure", Workload("busy", [busy_request(i) for i in range(4)]), tmp_path)
+    assert read_variant(read_run(tmp_path), text).flags == flags
+
+
 def test_modelled_step_times_have_the_range_of_replays_that_are_as_far_off(tmp_path: Path) -> None:
     """One request alone: nothing queues, so every figure is as far off as its steps; prompts apart from answers."""
     lone = WorkloadRequest(request_id="r", prompt=StreamTokens.unique(1, 12), max_tokens=9)

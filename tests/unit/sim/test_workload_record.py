@@ -93,6 +93,14 @@ def test_clients_wait_for_some_seconds(given: dict[str, Any]) -> None:
         Clients(**given)
 
 
+def test_an_answer_of_one_token_ends_by_its_limit() -> None:
+    made = [
+        WorkloadRequest(request_id=name, prompt=StreamTokens.unique(1, 2), max_tokens=most, limit=limit)
+        for name, most, limit in (("a", 9, 100), ("b", 1, 50), ("c", 7, None))
+    ]
+    assert [(each.max_tokens, each.limit) for each in Workload("w", made).with_one_token_each()] == [(1, None)] * 3
+
+
 def test_rate_scale_moves_arrivals_and_keeps_gaps() -> None:
     workload = Workload("w", [request("a", arrival_time=10.0), request("b", after=("a",), gap=3.0)])
     faster = workload.with_rate(4)

@@ -136,7 +136,7 @@ class Lifecycle:
         self._table.note_departure()
         if self._features.encoder is not None:
             self._features.encoder.request_ended(request)
-        ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
+        ended_by_itself = not loading and status not in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
         if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
             self.pins.pin(request)
         elif not wanted:

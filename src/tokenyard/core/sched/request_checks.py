@@ -49,16 +49,21 @@ def check_servable(
     if request.status.is_finished or request.slot >= 0:
         raise RequestError(rid, "status", request.status.name, "add a fresh request")
     encoder_tokens = sum(item.num_embeds for item in request.mm_features if item.cross)
+    least = request.sampling_params.min_tokens if config.profile.min_tokens_bar_stops else 0
+    longest = request.max_tokens
+    if request.ends_after is not None:
+        # One more: a step may be in flight when the last token comes.
+        longest = min(longest, max(request.ends_after, least) + 1)
     check_lengths(
         rid,
         request.num_prompt_tokens,
-        request.max_tokens if request.ends_after is None else min(request.max_tokens, request.ends_after + 1),
+        longest,
         config=config,
         kv=kv,
         num_lookahead_tokens=num_lookahead_tokens,
         encoder_tokens=encoder_tokens,
     )
-    room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
+    room = limit - request.num_prompt_tokens
     if least > room:
         # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
         fix = f"§max_model_len ({limit}) leaves room for {room} output tokens"

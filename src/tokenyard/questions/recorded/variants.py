@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.given import nearest
-from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, setting_name
+from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, flag_table, flag_words, setting_name
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
@@ -120,7 +120,7 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         flags=tuple(
             word
             for name in engine
-            for word in flag_words(FLAGS.get(name, name), getattr(scheduler if name in _SCHEDULER else cache, name))
+            for word in setting_words(FLAGS.get(name, name), getattr(scheduler if name in _SCHEDULER else cache, name))
         ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
@@ -163,6 +163,8 @@ def _changed(config: Any, kind: type, given: Mapping[str, Any], names: Sequence[
     return replace(config, **changes) if changes else config
 
 
+_SAID_BY_NO_FLAG = (("max_loras", 0),)
+"""Settings that are off where no flag is given."""
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
@@ -215,12 +217,12 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
 
 
-def flag_words(name: str, value: object) -> list[str]:
-    """The words of a flag of ``vllm serve`` that sets it."""
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", str(value)]
+def setting_words(name: str, value: object) -> list[str]:
+    """The words of ``vllm serve`` that set it; none where vLLM has no flag for it, or for this value."""
+    flag = f"--{name.replace('_', '-')}"
+    if flag_table().named(flag, prefixes=False) is None or (name, value) in _SAID_BY_NO_FLAG:
+        return []
+    return flag_words(flag, value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

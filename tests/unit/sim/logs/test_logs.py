@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import facts_of
 from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, columns_from
@@ -77,6 +78,12 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 def _timed(tmp_path: Path, first: float, step: float, name: str = "timestamp") -> Path:
     records = [{name: first + i * step + 0.01 * (i % 3), "usage": _usage(50 + i, 3 + i % 5)} for i in range(20)]
     return _file(tmp_path, _lines(*records))
+
+
+def test_the_flag_takes_every_unit_that_messages_name() -> None:
+    (annotated, *_) = get_args(get_type_hints(TrafficSettings, include_extras=True)["time_unit"])
+    units = {unit for each in get_args(annotated) for unit in get_args(each)}
+    assert units == {str(unit) for unit in TimeUnit}
 
 
 def test_minutes_since_1970_are_no_seconds(tmp_path: Path) -> None:

@@ -37,6 +37,32 @@ def test_two_spellings_of_a_bound_are_one_bucket() -> None:
     assert found.histogram("vllm:h").counts.tolist() == [[4.0]]
 
 
+def test_an_engine_that_has_ended_runs_nothing_any_more() -> None:
+    """A rollout: the old pod ends under load, the new one begins idle; a scrape that failed once is no end."""
+    old, new = 'vllm:num_requests_running{pod="old"} ', 'vllm:num_requests_running{pod="new"} '
+    kv = 'vllm:kv_cache_usage_perc{pod="%s"} '
+    found = _scraped(
+        (0, [f"{old}18", kv % "old" + "0.75"]),
+        (10, [f"{old}20", kv % "old" + "0.5"]),
+        (20, [f"{new}0", f"{kv % 'new'}0.25"]),
+        (30, [f"{new}2", f"{kv % 'new'}0.25"]),
+        (40, [f"{new}2"]),
+        (50, [f"{new}2", f"{kv % 'new'}0.5"]),
+    )
+    assert found.gauge("vllm:num_requests_running").tolist() == [18.0, 20.0, 0.0, 2.0, 2.0, 2.0]
+    assert found.gauge("vllm:kv_cache_usage_perc", mean=True).tolist() == [0.75, 0.5, 0.25, 0.25, 0.25, 0.5]
+    assert found.num_engines == 1, "never two at once"
+    assert found.gauge("vllm:none").tolist() == [0.0] * 6
+
+
+def test_engines_scraped_in_turns_count_together() -> None:
+    """Until its next scrape is due, what an engine said last stands."""
+    lines = [f'vllm:num_requests_running{{pod="{pod}"}} 1' for pod in "ab"]
+    found = _scraped(*((5.0 * i, [lines[i % 2]]) for i in range(6)))
+    assert found.gauge("vllm:num_requests_running").tolist() == [1.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    assert found.num_engines == 2
+
+
 def test_what_cannot_be_added_up_is_no_sample() -> None:
     found = _scraped((1, ["vllm:c 1", "vllm:g Inf"]), (2, ["vllm:c +Inf"]), (3, ["vllm:c 4", "vllm:g -Inf"]))
     assert found.rise("vllm:c").tolist() == [3.0]

@@ -187,6 +187,14 @@ def test_dynamo_counts_blocks_to_compute_and_under_way() -> None:
     assert router.choose(1.0, long("c"), engines) == 0
 
 
+def test_dynamo_counts_a_request_that_is_sent_again_once() -> None:
+    router, engines = DynamoKV(), [Engine(0), Engine(1)]
+    for _ in range(3):
+        router.choose(0.0, long("a"), engines)
+    router.request_ended(1.0, "a", 0)
+    assert [router.choose(2.0, long(name), engines) for name in "bc"] == [0, 1], "nothing is under way"
+
+
 def test_cache_aware_needs_a_share_of_the_prompt_and_some_balance() -> None:
     router = CacheAware()
     assert router.choose(0.0, long(), [Engine(0), Engine(1, num_running=9, cached={"a": 96})]) == 1
@@ -207,6 +215,13 @@ def test_ray_serve_follows_the_cache_while_loads_are_alike() -> None:
     chosen = [RayServe(seed=seed).choose(0.0, long(), ahead) for seed in range(50)]
     assert set(chosen) == {0, 2}, "of two that are drawn the emptier"
     assert RayServe(most_ahead=5).choose(0.0, long(), [Engine(0), Engine(1, num_running=5)]) == 0
+
+
+def test_ray_serve_knows_engines_by_their_ranks_where_some_have_left() -> None:
+    router = RayServe(seed=3)
+    assert router.choose(0.0, long(), [Engine(4)]) == 0
+    assert router.choose(0.0, long(), [Engine(2), Engine(4)]) == 0, "engine 4 has been sent a prompt"
+    assert router.choose(0.0, long(), [Engine(4), Engine(7)]) == 1
 
 
 def test_sessions_keep_their_engine_and_few_move() -> None:

@@ -83,6 +83,8 @@ class SessionInput(NamedTuple):
     sampling_params: SamplingParams
     arrival_time: float
     mm_features: tuple[MultiModalItem, ...]
+    ends_after: int | None = None
+    predicted_output_tokens: int | None = None
 
     @classmethod
     def of(cls, request: Request) -> SessionInput | None:
@@ -90,7 +92,14 @@ class SessionInput(NamedTuple):
         if not request.resumable:
             return None
         tokens = request.token_slice(0, request.num_prompt_tokens)
-        return cls(tokens, request.sampling_params, request.arrival_time, request.mm_features)
+        return cls(
+            tokens,
+            request.sampling_params,
+            request.arrival_time,
+            request.mm_features,
+            request.ends_after,
+            request.predicted_output_tokens,
+        )
 
 
 class Sessions:
@@ -210,7 +219,8 @@ class Sessions:
         session.mm_features += moved
         session.has_extra_keys = session.has_extra_keys or bool(moved)
         session.num_prompt_tokens = known + len(update.tokens)
-        session.sampling_params = update.sampling_params
+        session.sampling_params, session.ends_after = update.sampling_params, update.ends_after
+        session.predicted_output_tokens = update.predicted_output_tokens
         session.arrival_time = update.arrival_time
         session.stop_reason = None
         session.status = RequestStatus.WAITING
