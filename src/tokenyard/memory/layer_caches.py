@@ -18,7 +18,7 @@ from tokenyard.core.config import GroupKind, MambaCacheMode, require_int
 from tokenyard.core.facts import ReleaseFacts, release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
-from tokenyard.models.formats import dtype_bytes
+from tokenyard.models.formats import KV_CACHE_DTYPES, kv_element_bytes
 from tokenyard.models.mixers import (
     Attends,
     CompressedAttention,
@@ -62,9 +62,6 @@ _WINDOW_BLOCK_SIZE = 64
 _RING_ROWS = 8
 _COMPRESSOR_BLOCKS = {4: 4, 128: 8}
 """Tokens per block of a compressor's state, by how many tokens it joins."""
-
-KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
-"""Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
 
 _HOPPER, _BLACKWELL = 9, 10
 """Compute capabilities; that of the RTX Blackwells is 12."""
@@ -166,11 +163,6 @@ class LayerCache:
         if self.kind is GroupKind.CROSS_ATTENTION:
             return -(-settings.max_num_encoder_input_tokens // size)
         return -(-max_model_len // (size * settings.decode_context_parallel_size)) + self.drafts
-
-
-def kv_element_bytes(dtype: str) -> float:
-    """Bytes per element of a resolved ``kv_cache_dtype``."""
-    return KV_CACHE_DTYPES[dtype] if dtype in KV_CACHE_DTYPES else float(dtype_bytes(dtype))
 
 
 def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:

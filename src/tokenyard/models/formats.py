@@ -34,6 +34,15 @@ def dtype_bytes(dtype: str) -> int:
     return size
 
 
+KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
+"""Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
+
+
+def kv_element_bytes(dtype: str) -> float:
+    """Bytes per element of keys and values in a resolved ``kv_cache_dtype``."""
+    return KV_CACHE_DTYPES[dtype] if dtype in KV_CACHE_DTYPES else float(dtype_bytes(dtype))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
     """How one kind of weight is stored and multiplied."""

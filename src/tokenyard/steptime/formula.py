@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenyard.memory.room import MOST_CAPTURED
-from tokenyard.models.formats import BFLOAT16_BYTES, WeightFormat, dtype_bytes, plain_format
+from tokenyard.models.formats import BFLOAT16_BYTES, WeightFormat, dtype_bytes, kv_element_bytes, plain_format
 from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import (
@@ -189,11 +189,6 @@ def _held_whole(layer: LayerSpec, hidden_size: int) -> int:
     """Parameters of a layer's matrices that every GPU holds whole: more than norms come to (``describe``)."""
     beside = layer.norm_parameters + (layer.mlp.extra_parameters if isinstance(layer.mlp, DenseMLP) else 0)
     return beside if beside > _MOST_NORMS * hidden_size else 0
-
-
-def kv_element_bytes(dtype: str) -> float:
-    """Bytes per element of keys and values, by the names that ``--kv-cache-dtype`` takes."""
-    return 0.5625 if dtype == "nvfp4" else 1.0 if dtype.startswith("fp8") else dtype_bytes(dtype)
 
 
 def _mixer_width(mixer: Mixer, tp: int) -> float:

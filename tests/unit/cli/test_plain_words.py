@@ -13,6 +13,7 @@ from tokenyard.cli.support.flags import COMMANDS, Command
 from tokenyard.cli.support.flags.marks import POSITIONAL
 from tokenyard.cli.support.parsing import read_by_tyro
 from tokenyard.cli.support.plain_words import read_plainly
+from tokenyard.errors import ConfigError
 
 WORDS = ("1", "-1", "0.5", "1e3", "chat", "a=1", "None", "", "on", "fcfs", "--", "--json", "x y", "9" * 19)
 
@@ -50,9 +51,12 @@ def as_tyro_reads(words: list[str]) -> Command | None:
 @pytest.mark.slow
 @given(command_lines())
 def test_what_is_plain_is_read_as_tyro_reads_it(words: list[str]) -> None:
-    plain = read_plainly(words)
-    if plain is not None:
-        assert plain == as_tyro_reads(words)
+    try:
+        plain = read_plainly(words)
+    except ConfigError:
+        assert as_tyro_reads(words) is None
+    else:
+        assert plain is None or plain == as_tyro_reads(words)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,22 @@ def test_usual_lines_need_no_tyro(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "fly", "run", "run chat --limit x", "run chat --help", "run chat --jsn", "run a -1"]
+    "line", ["", "fly", "run", "run chat --limit x --help", "run chat --help", "run chat --jsn", "run a -1"]
 )
 def test_mistakes_and_help_are_tyros(line: str) -> None:
     assert read_plainly(line.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("run chat --limit x", "--limit = 'x': give a whole number of at most 18 digits"),
+        ("run chat --burstiness x", "--burstiness = 'x': give a number"),
+        ("run chat --time-unit x", "--time-unit = 'x': use one of: d, h, min, s, ms, us, ns"),
+        ("plan chat --maximize=x", "--maximize = 'x': use one of: goodput, throughput, load"),
+    ],
+)
+def test_a_word_that_a_flag_does_not_take_is_named_with_what_it_takes(line: str, error: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_plainly(line.split())
+    assert str(refused.value) == error

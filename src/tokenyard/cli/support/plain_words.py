@@ -17,6 +17,7 @@ from tokenyard.cli.support.flag_names import NUMBERS, Flag, flags_of
 from tokenyard.cli.support.flags import command_of
 from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED
 from tokenyard.deploy.settings import OFF_UNLESS_NAMED
+from tokenyard.errors import ConfigError
 
 if TYPE_CHECKING:
     from tokenyard.cli.support.flags import Command
@@ -29,7 +30,10 @@ class _NotPlainError(Exception):
 
 
 def read_plainly(arguments: Sequence[str]) -> Command | None:
-    """The command with its flags; None where tyro has to look at the words."""
+    """The command with its flags; None where tyro has to look at the words.
+
+    Raises ConfigError for a word that is none of its flag's choices, or no number.
+    """
     command = command_of(arguments[0]) if arguments else None
     if command is None:
         return None
@@ -101,10 +105,10 @@ def _placed(positional: Sequence[Flag], bare: list[str]) -> Iterator[tuple[Flag,
         element = _element(each.kind)
         if element is not None:
             if bare:
-                yield each, tuple(_one(element, word) for word in bare)
+                yield each, tuple(_one(each, element, word) for word in bare)
             bare = []
         elif bare:
-            yield each, _one(each.kind, bare[0])
+            yield each, _one(each, each.kind, bare[0])
             bare = bare[1:]
     if bare:
         raise _NotPlainError
@@ -128,14 +132,14 @@ def _value(said: _Said) -> Any:
     if element is not None:
         if not values:
             raise _NotPlainError
-        return tuple(_one(element, word) for word in values)
+        return tuple(_one(said.flag, element, word) for word in values)
     if len(values) != 1:
         raise _NotPlainError
-    return _one(kind, values[0])
+    return _one(said.flag, kind, values[0])
 
 
-def _one(kind: Any, word: str) -> Any:
-    """One word as a value of a type."""
+def _one(flag: Flag, kind: Any, word: str) -> Any:
+    """One word as a value of a type, which is the flag's or what the flag has several of."""
     if get_origin(kind) in (Union, UnionType):
         kinds = [each for each in get_args(kind) if each is not NoneType]
         if len(kinds) != 1:
@@ -146,20 +150,25 @@ def _one(kind: Any, word: str) -> Any:
     if kind is Path:
         return Path(word)
     if get_origin(kind) is Literal:
-        return _chosen({each: each for each in get_args(kind)}, word)
+        return _chosen(flag, {each: each for each in get_args(kind)}, word)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _chosen({str(each.value): each for each in kind}, word)
+        return _chosen(flag, {str(each.value): each for each in kind}, word)
     if kind not in NUMBERS:
         raise _NotPlainError
     try:
         return NUMBERS[kind][1](word)
     except ValueError:
-        raise _NotPlainError from None
+        fix = "give a whole number of at most 18 digits" if kind is int else "give a number"
+        raise ConfigError(_shown(flag), word, fix) from None
 
 
-def _chosen(choices: dict[Any, Any], word: str) -> Any:
+def _shown(flag: Flag) -> str:
+    return flag.name.upper() if POSITIONAL in flag.said else flag.spellings[0]
+
+
+def _chosen(flag: Flag, choices: dict[Any, Any], word: str) -> Any:
     if word not in choices:
-        raise _NotPlainError
+        raise ConfigError(_shown(flag), word, f"use one of: {', '.join(map(str, choices))}")
     return choices[word]
 
 

@@ -37,7 +37,7 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
-from tokenyard.memory.layer_caches import kv_element_bytes
+from tokenyard.models.formats import kv_element_bytes
 from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
 from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
 from tokenyard.serve.torch.checkpoint import (
