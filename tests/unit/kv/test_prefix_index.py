@@ -103,9 +103,7 @@ def test_it_behaves_like_a_dict_of_lists(commands: list[tuple[bool, bytes, int]]
 
 NUMBERS = st.sampled_from((1, 2, 3, 4, 1023, 1024, 1025, 5000))
 """Few, so that several blocks have the same content; around the length that a column begins with, and beyond it."""
-COMMANDS = st.lists(
-    st.tuples(st.booleans(), st.lists(st.tuples(NUMBERS, st.integers(1, 40)), max_size=8)), max_size=40
-)
+COMMANDS = st.lists(st.tuples(st.booleans(), st.lists(st.tuples(NUMBERS, st.integers(1, 40)), max_size=8)), max_size=40)
 
 
 @given(commands=COMMANDS)

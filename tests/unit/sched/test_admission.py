@@ -80,6 +80,22 @@ def test_prefill_exceeds_budget_stops_the_pass() -> None:
     assert toy.outcomes.skipped == []
 
 
+@pytest.mark.parametrize("threshold", [0, 24])
+def test_a_prompt_that_takes_the_rest_of_the_budget_fits_whole(threshold: int) -> None:
+    toy = ToyEngine(enable_chunked_prefill=False, long_prefill_token_threshold=threshold)
+    toy.add("a", 40 if not threshold else 24)
+    toy.add("b", 24)
+    toy.add("c", 24 if not threshold else 16)
+    scheduled = {"a": 40, "b": 24} if not threshold else {"a": 24, "b": 24, "c": 16}
+    assert toy.step().num_scheduled_tokens == scheduled
+
+
+def test_a_threshold_of_one_token_lets_a_prompt_through_token_by_token() -> None:
+    toy = ToyEngine(long_prefill_token_threshold=1)
+    toy.add("a", 3)
+    assert [toy.step().num_scheduled_tokens for _ in range(2)] == [{"a": 1}] * 2
+
+
 def test_prefill_exceeds_budget_may_skip_instead() -> None:
     toy = ToyEngine(enable_chunked_prefill=False, skip_oversized_prefill=True)
     for name, length in (("a", 40), ("b", 30), ("c", 4)):
