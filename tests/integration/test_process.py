@@ -28,6 +28,34 @@ def test_python_m_is_the_command(tmp_path: Path) -> None:
     assert shown == f"tokenyard {version('tokenyard')}\ncore: {which_core()}\n"
 
 
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [("print('done') or 2", 2, ""), ("[][0]", 1, "IndexError: list index out of range")],
+)
+def test_the_process_ends_as_the_command_says(ends: str, code: int, said: str) -> None:
+    """Behind the last words of threads and of handlers, all of which are heard."""
+    script = f"""
+import atexit, sys, threading, time
+from tokenyard.cli import main
+
+def late():
+    time.sleep(0.05)
+    print("thread")
+
+def fake():
+    atexit.register(print, "handler")
+    threading.Thread(target=late).start()
+    return {ends}
+
+main.main = fake
+main.command()
+"""
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (code, ["thread", "handler"])
+    assert done.stderr.endswith(f"{said}\n") if said else done.stderr == ""
+
+
 def test_version_and_help(tmp_path: Path) -> None:
     assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\ncore: {which_core()}\n", "")
     outcome = tokenyard("--help", cwd=tmp_path)

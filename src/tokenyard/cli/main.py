@@ -13,15 +13,35 @@ nothing: what takes time to load is loaded where an interrupt is expected.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 from tokenyard.cli.support.streams import make_printable, say, silence, with_stdin
 from tokenyard.errors import RequestError, TokenyardError, shown
+
+
+def command() -> NoReturn:
+    """The process of one command: the system takes back at once what the interpreter would give back piece by piece."""
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # the first of the handlers is called last, when threads have ended
+    codes.append(main())
+    sys.exit(codes[0])
+
+
+def _leave(codes: Sequence[int]) -> None:
+    """End with the command's exit code; without one its end was an error, which the interpreter tells."""
+    if codes:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # it was flushed, closed or silenced
+                stream.flush()
+        os._exit(codes[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,4 +124,4 @@ def _fail(message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()
