@@ -21,12 +21,14 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 
 from planner.items import prompts  # noqa: E402
 from planner.largest import compared  # noqa: E402 - of scripts
+from planner.limited import compared as sized  # noqa: E402
 from tokenyard.errors import ConfigError  # noqa: E402
 from tokenyard.models.images.largest import LARGEST  # noqa: E402
+from tokenyard.models.images.limited import heeds_sizes  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
 from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
-from tokenyard.models.inputs import known_items  # noqa: E402
+from tokenyard.models.inputs import known_items, sharing_architectures  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
@@ -55,6 +57,7 @@ DRAFTS = RECORDED.with_name("drafts.json.gz")
 PUBLIC = RECORDED.with_name("public_configs.json")
 IMAGES = RECORDED.with_name("image_tokens.json.gz")
 VIDEOS = RECORDED.with_name("largest_videos.json.gz")
+LIMITED = RECORDED.with_name("limited_items.json.gz")
 ITEMS = RECORDED.with_name("items.json.gz")
 _TEXT = """# Models
 
@@ -144,10 +147,18 @@ pictures. Known are vLLM's parameters of every layer and of every tower: `tests/
 them with vLLM 0.33's own modules on the meta device (`scripts/record_encoders.py`). Not estimated are {untimed}: towers
 of convolutions, of experts, and such as compute more tiles than their embeddings tell.
 
+`--mm-encoder-tp-mode data` is heeded where vLLM's class heeds it (of {sharing} architectures): every GPU holds the
+tower, with what joins it to the decoder but for Llama 4's and Isaac's, and items are shared out as vLLM shares them.
+What a GPU's weights come to then was compared as well. Other classes share out weights all the same, and the header
+says so.
+
 vLLM measures memory with as many of the largest pictures or videos as the encoder's budget holds: the encoder computes
 them, then the decoder runs a step beside their embeddings. The more counts: patches times what the widest moment of a
 layer holds (three vectors, and the MLP's or the attention's), with the embeddings, or those and the step. A header's
-memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"video": 0}}'` makes it smaller,
+memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"video": 0}}'` makes it smaller, and so
+do sizes of pictures (`'{{"image": {{"count": 2, "width": 512, "height": 512}}}}'`): vLLM measures with one no larger.
+Where its class builds one to know the largest, the budget shrinks as well; of classes that know it by themselves the
+budget stays. {limited_total} (`scripts/record_limited_items.py`); classes that heed no sizes: {unlimited}.
 `--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
 may be half as much again ([a log](deployments.md#memory-against-logs)).
 
@@ -287,9 +298,14 @@ def _images() -> dict[str, str]:
     planned += [
         ours == theirs for name, cases in by_frame.items() for case in cases for ours, theirs in compared(name, case)
     ]
+    small = json.loads(gzip.decompress(LIMITED.read_bytes()))["families"]
+    limited = [a == b for name, cases in small.items() for case in cases for a, b in sized(name, case)]
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
         "timed": str(len(_timed())),
+        "sharing": str(len(sharing_architectures())),
+        "limited_total": f"{sum(limited):,} of {len(limited):,} pictures of drawn sizes are vLLM's",
+        "unlimited": ", ".join(f"`{name}`" for name in small if heeds_sizes(name) is False),
         "untimed": ", ".join(f"`{name}`" for name in _untimed()),
         "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),
         "unplanned": ", ".join(f"`{name}`" for name in _unplanned()),

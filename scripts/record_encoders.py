@@ -53,7 +53,7 @@ def main() -> int:
     known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["architectures"] if OUT.exists() else {}
     for name in parser.parse_args().names or sorted(set(entries) - set(known)):
         configs = [each["config"] for each in entries[name]["cases"] if each["variant"] in VARIANTS]
-        answer = _in_a_process(name, entries[name]["kind"], configs) if configs else {}
+        answer = _answer(name, entries[name]["kind"], configs)
         if answer:
             known[name] = answer
             print(name, answer.get("error") or [case["parts"] for case in answer["cases"][:1]], flush=True)
@@ -72,10 +72,21 @@ def _may_see(entry: dict[str, Any]) -> bool:
     )
 
 
-def _in_a_process(name: str, kind: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
+def _answer(name: str, kind: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of each configuration in a process of its own: what was shared out by images leaves traces. Nothing of text."""
+    whole: dict[str, Any] = {}
+    for config in configs:
+        said = _in_a_process(name, kind, config)
+        if "case" in said:
+            whole.setdefault("cases", []).append(said.pop("case"))
+        whole |= said
+    return whole
+
+
+def _in_a_process(name: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
     context = multiprocessing.get_context("fork")
     mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(name, kind, configs, theirs), daemon=True)
+    process = context.Process(target=_ask, args=(name, kind, config, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -87,7 +98,7 @@ def _in_a_process(name: str, kind: str, configs: list[dict[str, Any]]) -> dict[s
     return dict(answer)
 
 
-def _ask(name: str, kind: str, configs: list[dict[str, Any]], answers: Any) -> None:
+def _ask(name: str, kind: str, config: dict[str, Any], answers: Any) -> None:
     """Parts and weights for both modes; runs in the forked process."""
     logging.disable(logging.CRITICAL)
     from planner.draw import config_class
@@ -95,34 +106,30 @@ def _ask(name: str, kind: str, configs: list[dict[str, Any]], answers: Any) -> N
     from tokenyard.vllm.describing.built import BuiltModel
 
     options = {**OPTIONS.get(name, {}), **({"runner": "pooling"} if kind == "pooling" else {})}
-    answer: dict[str, Any] = {"cases": []}
     try:
         config_class(name)  # registers what stands in where no class reads its files
-        for config in configs:
-            built = BuiltModel(config, 1, options, files=FILES.get(name))
-            if not built.config.model_config.is_multimodal_model:
-                answers.send({})
-                return
-            outside = _outside(built.model)
-            case = {
-                "config": config,
-                "parts": _parts(built.model, outside),
-                "lists": dict(_lists(built.model, outside)),
-            }
-            answer["cases"].append(case)
-            case["weight_bytes"] = {}
-            for mode in ("weights", "data"):
-                try:
-                    shared = BuiltModel(config, 2, {**options, "mm_encoder_tp_mode": mode}, files=FILES.get(name))
-                except Exception as error:  # noqa: BLE001 - what is not shared out is not, whatever the mode
-                    case["weight_bytes"][mode] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-                    continue
-                case["weight_bytes"][mode] = shared.weights()[1]
-                taken = shared.config.model_config.multimodal_config.mm_encoder_tp_mode
-                answer["shares_work"] = taken == "data"
+        built = BuiltModel(config, 1, options, files=FILES.get(name))
+        if not built.config.model_config.is_multimodal_model:
+            answers.send({})
+            return
+        outside = _outside(built.model)
+        case = {"config": config, "parts": _parts(outside), "lists": dict(_lists(built.model, outside))}
+        answer: dict[str, Any] = {"case": {**case, "weight_bytes": {}}}
+        for mode in ("weights", "data"):
+            try:
+                shared = BuiltModel(config, 2, {**options, "mm_encoder_tp_mode": mode}, files=FILES.get(name))
+            except Exception as error:  # noqa: BLE001 - what is not shared out is not, whatever the mode
+                answer["case"]["weight_bytes"][mode] = _line(error)[:200]
+                continue
+            answer["case"]["weight_bytes"][mode] = shared.weights()[1]
+            answer["shares_work"] = shared.config.model_config.multimodal_config.mm_encoder_tp_mode == "data"
         answers.send(answer)
     except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-        answers.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+        answers.send({"error": _line(error)[:300]})
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _outside(model: Any) -> dict[str, Any]:
@@ -139,16 +146,16 @@ def _outside(model: Any) -> dict[str, Any]:
     return {name: each for name, each in named.items() if word in name and "decoder" not in name}
 
 
-def _parts(model: Any, outside: dict[str, Any]) -> dict[str, int]:
+def _parts(outside: dict[str, Any]) -> dict[str, int]:
     """Parameters by the part of the model that they stand in."""
     parts: dict[str, int] = {}
     for name, each in outside.items():
-        part = _part(model, name)
+        part = _part(name)
         parts[part] = parts.get(part, 0) + each.numel()
     return parts
 
 
-def _part(model: Any, name: str) -> str:
+def _part(name: str) -> str:
     """The first module on the way to a parameter that is more than a shell around all."""
     path = name.split(".")
     depth = 2 if path[0] in ("model", "thinker", "encoder", "vlm", "visual_model") and len(path) > 2 else 1

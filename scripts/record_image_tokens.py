@@ -192,15 +192,19 @@ def _path(module: str) -> str:
     return module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
 
 
+def class_called(name: str) -> Any:
+    """vLLM's model class for an architecture that sees or hears."""
+    from vllm.model_executor.models.registry import _MULTIMODAL_MODELS
+
+    module, class_name = _MULTIMODAL_MODELS[name]
+    return getattr(import_module(_path(module)), class_name)
+
+
 class Asked:
     """A processing class of vLLM's beside a configuration, with what stands in for the processor's file."""
 
     def __init__(self, name: str, config: Any, processor: Mapping[str, Any]) -> None:
-        from vllm.model_executor.models.registry import _MULTIMODAL_MODELS
-
-        module, class_name = _MULTIMODAL_MODELS[name]
-        model = getattr(import_module(_path(module)), class_name)
-        made_by = model._processor_factory.info  # noqa: SLF001
+        made_by = class_called(name)._processor_factory.info  # noqa: SLF001
         context = SimpleNamespace(
             get_hf_config=lambda *_: config,
             get_merged_mm_kwargs=dict,

@@ -17,6 +17,7 @@ from tokenyard.memory.room import SAMPLING_BYTES, EncodedAtOnce, StepMemory, ste
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
 from tokenyard.models.images.largest import LARGEST, Frames
+from tokenyard.models.images.limited import knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.encoders import timed_encoders
@@ -135,11 +136,13 @@ def measured_encoder(
     if not encoders or not planned or flags.hardware.skip_mm_profiling:
         return None
     item, kind = max((tokens, kind) for kind, tokens in planned.items())
+    limited = 0 if kind == "video" else max(each.limited_tokens_per_item for each in model.item_encoders)
     of_prompt = max(1, min(items_allowed(model.architecture, kind, allowed), length // item))
     at_once = min(max(limits.max_num_batched_tokens, item) // item, limits.max_num_seqs * of_prompt)
     items = max(1, at_once)
-    widest = max(encoders, key=lambda each: each.num_patches(item) * each.hidden_size)
-    return EncodedAtOnce(widest, item * items, items)
+    measured = limited or item
+    widest = max(encoders, key=lambda each: each.num_patches(measured) * each.hidden_size)
+    return EncodedAtOnce(widest, measured * items, items)
 
 
 def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
@@ -155,7 +158,8 @@ def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: in
     pictures = item_kind(model)
     allowed = {each: items_allowed(model.architecture, each, limit_mm_per_prompt) for each in (pictures, "video")}
     image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in through)
-    largest = {pictures: image} if allowed[pictures] else {}
+    limited = 0 if knows_its_budget(model.architecture) else max(each.limited_tokens_per_item for each in through)
+    largest = {pictures: limited or image} if allowed[pictures] else {}
     video = LARGEST.get(model.architecture)
     if video is not None and allowed["video"]:
         frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames) for each in through)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +46,7 @@ from tokenyard.deploy.vllm_serve.models import (
     check_activations,
     check_method,
     encoders_in_use,
+    item_sizes,
     online_quantization,
     overridden,
 )
@@ -66,12 +69,14 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_parallelism,
     no_start,
 )
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
 from tokenyard.models.additions import with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
+from tokenyard.models.images.limited import with_limited_picture
+from tokenyard.models.inputs import may_share_images
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
@@ -111,10 +116,36 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
         return model.with_encoders(())
     limits = flags.limit_mm_per_prompt
     model = model.with_encoders(encoders_in_use(model, limits))
-    if limits is not None and model.encoders and (not timed_encoders(model) or "{" in limits.strip()[1:]):
-        note = f"limit_mm_per_prompt {limits}: memory that vLLM keeps free for images, of sizes beside their counts"
+    if limits is not None and model.encoders:
+        model = _with_sizes(model, raw, found.where, limits)
+    return _sharing_images(model) if flags.mm_encoder_tp_mode == "data" and flags.tensor_parallel_size > 1 else model
+
+
+def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], where: str, limits: str) -> ModelSpec:
+    """The model, whose largest picture is no larger than a line says; what of its sizes is not heeded is noted."""
+    left = item_sizes(limits)
+    if pictures := left.get("image"):
+        try:
+            limited = with_limited_picture(model, raw, where, pictures)
+        except ConfigError as error:
+            raise NoStartError(f"the picture it measures memory with is refused by its processor: {error}") from None
+        if limited is not None:
+            model = limited
+            del left["image"]
+    if left or not timed_encoders(model):
+        what = f"{json.dumps(left)}" if left else limits
+        note = f"limit_mm_per_prompt {what}: memory that vLLM keeps free for images, of sizes beside their counts"
         model = replace(model, ignored=(*model.ignored, note))
     return model
+
+
+def _sharing_images(model: ModelSpec) -> ModelSpec:
+    """The model whose encoder every GPU holds, if vLLM's class for it can share out images; else as it is."""
+    if not may_share_images(model.architecture):
+        note = "mm_encoder_tp_mode data: vLLM's class for the model has none, and its encoder's weights are shared out"
+        return replace(model, notes=(*model.notes, note)) if model.encoders else model
+    encoders = tuple(replace(each, shares_work=each.kind == "vision") for each in model.encoders)
+    return replace(model, encoders=encoders)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -153,6 +153,8 @@ class HardwareSettings(Settings):
     """Images, videos and sounds per prompt: an encoder is not loaded where all its inputs are 0."""
     skip_mm_profiling: Switch = False
     """Keep no memory free for the work of an encoder."""
+    mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
+    """How GPUs of a tensor-parallel group share an encoder: its weights or, each holding all of them, the images."""
     hf_overrides: Annotated[str | None, Help(metavar="JSON", otherwise="none")] = None
     """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
     enforce_eager: Switch = False

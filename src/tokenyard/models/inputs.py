@@ -1,6 +1,8 @@
-"""Which inputs a model's encoders are loaded for, and how many of each a prompt may have, as vLLM 0.33's classes say.
+"""Which inputs a model's encoders are loaded for, how many of each a prompt may have, and whether GPUs may share them
+out, as vLLM 0.33's classes say.
 
-``scripts/record_limits.py`` and ``scripts/record_items.py`` have asked them: ``inputs.json``, ``items.json``.
+``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` have asked them:
+``inputs.json``, ``items.json``, ``encoder_modes.json``.
 """
 
 from __future__ import annotations
@@ -48,6 +50,18 @@ def most_items(architecture: str, kind: str) -> int | None:
     """
     known = known_items().get(architecture)
     return None if known is None else known.get(kind, 0)
+
+
+@cache
+def sharing_architectures() -> frozenset[str]:
+    """Those whose classes heed ``--mm-encoder-tp-mode data``."""
+    content: list[str] = json.loads(Path(__file__).with_name("encoder_modes.json").read_text())
+    return frozenset(content)
+
+
+def may_share_images(architecture: str) -> bool:
+    """Whether the architecture's class heeds ``--mm-encoder-tp-mode data``."""
+    return architecture in sharing_architectures()
 
 
 def item_kind(model: ModelSpec) -> str:

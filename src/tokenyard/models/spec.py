@@ -33,6 +33,8 @@ class EncoderSpec:
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     planned_tokens_per_item: int = 0
     """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
+    limited_tokens_per_item: int = 0
+    """Embeddings of the picture that sizes of a line leave of that one (``--limit-mm-per-prompt``); 0: it says none."""
     planned_tokens_per_frame: int = 0
     """Embeddings of a frame of the video that it takes for the largest, where they are not a picture's."""
     planned_frames: int = 0
@@ -55,6 +57,8 @@ class EncoderSpec:
     """Patches that one of them sees: its window's or its tile's; 0: all of the picture."""
     whole_layers: int = 0
     """Layers that see all of the picture where the others have a window."""
+    always_shared_parameters: int = 0
+    """Those that are shared out even where every GPU holds the rest: what joins a tower to the decoder (Llama 4)."""
     shares_work: bool = False
     """Every GPU holds all of it, and they share out items (``--mm-encoder-tp-mode data``)."""
     weights: WeightFormat = BFLOAT16
@@ -67,8 +71,10 @@ class EncoderSpec:
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
+        require_int("limited_tokens_per_item", self.limited_tokens_per_item, 0)
         require_int("planned_tokens_per_frame", self.planned_tokens_per_frame, 0)
         require_int("planned_frames", self.planned_frames, 0)
+        require_int("always_shared_parameters", self.always_shared_parameters, 0, self.num_parameters)
         require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
         require_int("replicated_layer_parameters", self.replicated_layer_parameters, 0, self.layer_parameters)
         require_int("num_layers", self.num_layers, 0, MAX_COUNT)
@@ -97,7 +103,8 @@ class EncoderSpec:
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""
         if self.ranks_sharing(tp) == 1:
-            return self.weights.num_bytes(self.num_parameters)
+            always = self.always_shared_parameters if self.shares_work else 0
+            return self.weights.num_bytes(self.num_parameters - always) + self.weights.num_bytes(always) // tp
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
 

@@ -4,13 +4,15 @@ Nothing measured it. A tower is a stack of layers over patches (of sound: over f
 attention (within a window where it has one) and its activations take what those of a prompt take, at the shares of the
 GPU's rates that are fitted for decoders. It runs without CUDA graphs, before the decoder in the same step. What joins
 patches to embeddings counts once an embedding. Every GPU of a tensor-parallel group has its share of the heads and of
-the layers that are shared out (``--mm-encoder-tp-mode weights``).
+the layers that are shared out (``--mm-encoder-tp-mode weights``) or, where each holds the tower, computes its items or
+tiles (``data``): the one with most decides, and all are told what the others computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import EncoderSpec, ModelSpec
@@ -34,7 +36,7 @@ def timed_encoders(spec: ModelSpec) -> tuple[EncoderSpec, ...]:
 class EncoderTime:
     """Seconds of one tower on one kind of GPU."""
 
-    __slots__ = ("_encoder", "_formula")
+    __slots__ = ("_encoder", "_formula", "_ranks")
 
     def __init__(
         self, encoder: EncoderSpec, dtype_bytes: int, gpu: GPU, parallel: Parallelism, constants: Mapping[str, float]
@@ -42,18 +44,48 @@ class EncoderTime:
         """``constants`` are those of the decoder beside it; ``dtype_bytes`` those of an activation."""
         alone = replace(parallel, data=1, pipeline=1, expert=False)
         values = {**constants, **_ALONE, "step": _PARTS * constants["kernel"]}
-        counts = encoder_counts(encoder, dtype_bytes, 1 if encoder.num_heads % parallel.tensor else parallel.tensor)
-        self._encoder = encoder
+        counts = encoder_counts(encoder, dtype_bytes, encoder.ranks_sharing(parallel.tensor))
+        self._encoder, self._ranks = encoder, parallel.tensor if encoder.shares_work else 1
+        if self._ranks > 1:
+            counts = replace(counts, all_reduces=1)  # a gather of all embeddings
         self._formula = StepFormula(counts, gpu, alone, values, eager=True)
 
     def seconds(self, embeds: Sequence[int]) -> float:
         """Seconds for items that become so many embeddings each; those of one step are computed together."""
         if not embeds:
             return 0.0
-        each = [self._encoder.num_patches(count) for count in embeds]
-        patches, pairs = sum(each), float(sum(count**2 for count in each))
-        work = StepWork(patches, sum(embeds), 0, 0, 1, patches, 0, pairs)
+        return max(map(self._seconds, shared_out(self._encoder, embeds, self._ranks)))
+
+    def _seconds(self, items: Sequence[_Item]) -> float:
+        """Those of one GPU."""
+        patches, pairs = sum(each.patches for each in items), float(sum(each.patches**2 for each in items))
+        work = StepWork(patches, sum(each.embeddings for each in items), 0, 0, 1, patches, 0, pairs)
         return float(self._formula.seconds(work, patches))
+
+
+class _Item(NamedTuple):
+    """What is computed by one GPU."""
+
+    patches: int
+    embeddings: int
+
+
+def shared_out(encoder: EncoderSpec, embeds: Sequence[int], ranks: int) -> list[list[_Item]]:
+    """What each GPU computes of items that become so many embeddings each; nothing for one that has none.
+
+    As vLLM's ``run_dp_sharded_vision_model`` shares out tiles, as many for each; and ``get_load_balance_assignment``
+    items, the largest first, each to the GPU with the fewest patches.
+    """
+    items = [_Item(encoder.num_patches(count), count) for count in embeds]
+    if ranks == 1:
+        return [items]
+    if encoder.tile_embeddings:
+        tiles = sum(each.patches for each in items) // encoder.window
+        return [[_Item(encoder.window, encoder.tile_embeddings)] * -(-tiles // ranks)]
+    of_ranks: list[list[_Item]] = [[] for _ in range(ranks)]
+    for item in sorted(items, reverse=True):
+        min(of_ranks, key=lambda taken: sum(each.patches for each in taken)).append(item)
+    return [each for each in of_ranks if each]
 
 
 def encoder_counts(encoder: EncoderSpec, dtype_bytes: int, tp: int) -> WorkCounts:

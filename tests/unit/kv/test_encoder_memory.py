@@ -98,3 +98,28 @@ def test_vllm_may_be_told_not_to_measure_it() -> None:
     assert measured.encoded is not None
     assert measured.encoded.embeddings == 114_688
     assert measured.plan.num_blocks < skipped.plan.num_blocks
+
+
+def test_gpus_that_share_pictures_hold_the_whole_encoder() -> None:
+    line = "vllm serve qwen2.5-vl-7b --tensor-parallel-size 2"
+    weights, data = _settled(line), _settled(f"{line} --mm-encoder-tp-mode data")
+    whole = sum(each.num_bytes() for each in QWEN.encoders)
+    more = data.model.weight_bytes(2) - weights.model.weight_bytes(2)
+    assert more == whole - sum(each.num_bytes(2) for each in QWEN.encoders) > 0
+    assert data.plan.num_blocks < weights.plan.num_blocks
+    alone = _settled("vllm serve qwen2.5-vl-7b --mm-encoder-tp-mode data")
+    assert alone.model == QWEN
+
+
+def test_a_class_that_cannot_share_pictures_shares_weights() -> None:
+    line = "vllm serve gemma-3-27b --tensor-parallel-size 2"
+    weights, data = _settled(line), _settled(f"{line} --mm-encoder-tp-mode data")
+    assert data.plan == weights.plan
+    assert [each for each in data.model.notes if "mm_encoder_tp_mode" in each]
+    assert not [each for each in weights.model.notes if "mm_encoder_tp_mode" in each]
+
+
+def test_as_many_items_as_gpus_take_what_one_takes() -> None:
+    tower = replace(_tower(), shares_work=True)
+    one, two = (EncodedAtOnce(tower, each * 4096, each) for each in (1, 2))
+    assert one.patches(2) == two.patches(2) == two.patches(1) // 2 == 4 * 4096

@@ -1,10 +1,11 @@
-"""Encoders have vLLM's parameters, part by part: those of every stack of layers, and all of them.
+"""Encoders have vLLM's parameters, part by part: those of every stack of layers, and all of them, shared out or not.
 
 vLLM 0.33's own modules on the meta device, as ``scripts/record_encoders.py`` recorded them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.support.planner_answers import recorded
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.inputs import may_share_images
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.encoders import timed_encoders
@@ -25,6 +27,8 @@ LARGEST_LAYERS_ERROR = 0.02
 _DECODERS_OWN = ("lm_head", "proj_out", "score", "classifier", "pooler", "custom_text_proj", "text_")
 """Parts beside the decoder that are no encoder."""
 _HEARING = ("audio", "apm", "embed_tokens_extend")
+INSIDE = {"InklingForConditionalGeneration": {"audio"}}
+"""Encoders that vLLM's decoder holds."""
 NOT_ASKED = {
     "DeepseekVLV2ForCausalLM": "Please install timm",
     "Gemma3nForConditionalGeneration": "requires the timm library",
@@ -48,7 +52,7 @@ def _kind(model: ModelSpec, part: str) -> str:
 def test_encoders_have_as_many_parameters(name: str) -> None:
     for model, case in _models(name):
         parts = {part: size for part, size in case["parts"].items() if not part.startswith(_DECODERS_OWN)}
-        for kind in {each.kind for each in model.encoders}:
+        for kind in {each.kind for each in model.encoders} - INSIDE.get(name, set()):
             ours = sum(each.num_parameters for each in model.encoders if each.kind == kind)
             theirs = sum(size for part, size in parts.items() if _kind(model, part) == kind)
             assert ours == pytest.approx(theirs, rel=LARGEST_ERROR), f"{kind}: {parts}"
@@ -73,6 +77,33 @@ def test_layers_of_timed_encoders_have_as_many_parameters(name: str) -> None:
                 for size in (each.layer_parameters, whole)
                 for found in stacks
             ), f"{each.layer_parameters:,}: {case['lists']}"
+
+
+SHARING = sorted(name for name, each in BUILT.items() if each.get("shares_work"))
+
+
+def _sharing_images(model: ModelSpec) -> ModelSpec:
+    return replace(model, encoders=tuple(replace(each, shares_work=each.kind == "vision") for each in model.encoders))
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_encoders_whose_images_are_shared_out_weigh_what_they_do(name: str) -> None:
+    """On one of two GPUs: what ``--mm-encoder-tp-mode data`` is more than ``weights``, of which others tell."""
+    assert may_share_images(name)
+    for model, case in _models(name):
+        theirs = case["weight_bytes"]
+        if isinstance(theirs["data"], str):  # Kimi-VL's defaults, whose heads cannot be shared out
+            assert theirs["data"] == theirs["weights"]
+            continue
+        both = [each.weight_bytes(2) for each in (model, _sharing_images(model))]
+        assert both[1] - both[0] == pytest.approx(theirs["data"] - theirs["weights"], rel=0.001)
+
+
+@pytest.mark.parametrize("name", sorted(set(ASKED) - set(SHARING)))
+def test_others_share_weights_all_the_same(name: str) -> None:
+    assert not may_share_images(name)
+    for case in BUILT[name]["cases"]:
+        assert case["weight_bytes"]["data"] == case["weight_bytes"]["weights"]
 
 
 def test_vllm_was_asked_about_every_timed_encoder() -> None:

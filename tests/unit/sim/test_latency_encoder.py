@@ -17,7 +17,7 @@ from tokenyard.models.hub_names import model_called
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.calibrated import IMAGE_ENCODER, CalibratedLatency
-from tokenyard.steptime.encoders import encoder_counts, timed_encoders
+from tokenyard.steptime.encoders import encoder_counts, shared_out, timed_encoders
 from tokenyard.steptime.formula import Parallelism
 from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import StepShape
@@ -73,7 +73,7 @@ def test_a_large_picture_takes_what_its_arithmetic_does() -> None:
     assert at_best < _encoding(tower, 1024) < 3 * at_best
 
 
-@pytest.mark.parametrize("model", ["qwen2.5-vl-7b", "gemma-3-27b", "llama-4-scout"])
+@pytest.mark.parametrize("model", ["qwen2.5-vl-7b", "gemma-3-27b", "mistral-small-3.1-24b"])
 def test_twice_the_patches_take_longer(model: str) -> None:
     (tower,) = timed_encoders(model_called(model))
     few, many = (replace(tower, patches_per_embedding=each * tower.patches_per_embedding) for each in (1, 2))
@@ -93,6 +93,40 @@ def test_gpus_share_a_tower() -> None:
     tower = _tower()
     assert 0.5 * _encoding(tower, 8192) < _encoding(tower, 8192, tp=2) < 0.9 * _encoding(tower, 8192)
     assert _encoding(replace(tower, num_heads=3), 8192, tp=2) == pytest.approx(_encoding(tower, 8192), rel=0.01)
+
+
+def test_gpus_may_share_pictures() -> None:
+    """``--mm-encoder-tp-mode data``: the GPU with the most patches decides."""
+    tower = replace(_tower(), shares_work=True)
+    one = _encoding(tower, 8192)
+    gathered = pytest.approx(one, rel=0.02)
+    assert _encoding(tower, 8192, tp=2) == gathered
+    assert _encoding(tower, 8192, 8192, tp=2) == gathered
+    assert _encoding(tower, 8192, *(1024,) * 8, tp=4) == gathered
+    assert _encoding(tower, *(8192,) * 3, tp=2) == pytest.approx(_encoding(tower, 8192, 8192), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("embeds", "ranks", "patches"),
+    [
+        ((1000, 100, 200, 50), 2, [[4000], [800, 400, 200]]),
+        ((10,), 4, [[40]]),
+        ((5, 5, 5, 5), 2, [[20, 20], [20, 20]]),
+    ],
+)
+def test_the_largest_goes_to_the_gpu_with_the_fewest(
+    embeds: tuple[int, ...], ranks: int, patches: list[list[int]]
+) -> None:
+    shares = shared_out(_tower(), embeds, ranks)
+    assert [[each.patches for each in share] for share in shares] == patches
+
+
+def test_tiles_are_shared_out_evenly() -> None:
+    """InternVL: 13 and 5 tiles of 256 embeddings, of which a GPU of four gets five at most."""
+    (tower,) = timed_encoders(_built("InternVLChatModel"))
+    tiles = [256 * 13, 256 * 5]
+    assert [len(each) for each in shared_out(tower, tiles, 4)] == [5]
+    assert sum(each.patches for each in shared_out(tower, tiles, 1)[0]) == 18 * tower.window
 
 
 def test_what_every_gpu_holds_of_a_layer_is_not_shared() -> None:

@@ -88,6 +88,36 @@ def input_limits(limits: str | None) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count is not None}
 
 
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    "image": ("width", "height"),
+    "video": ("num_frames", "width", "height"),
+    "audio": ("length",),
+}
+"""What a line may say of items beside their count."""
+
+
+def item_sizes(limits: str | None) -> dict[str, dict[str, int]]:
+    """By input, the sizes that ``--limit-mm-per-prompt`` says of it, in pixels, frames and samples.
+
+    Inputs of which it says none, or which it forbids, are left out. ConfigError for a size that there is not, or that
+    is no whole number from 1.
+    """
+    given = {} if limits is None else _object("limit_mm_per_prompt", limits)
+    found = {}
+    for kind, said in given.items():
+        sizes = {name: value for name, value in said.items() if name != "count"} if isinstance(said, dict) else {}
+        for name, value in sizes.items():
+            field, known = f"limit_mm_per_prompt.{kind}.{name}", _SIZES.get(kind, ())
+            if name not in known:
+                raise ConfigError(field, value, f"is no size of it: give {' or '.join((*known, 'count'))}")
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(field, value, "give a whole number from 1")
+        if isinstance(said, dict) and said.get("count") == 0:
+            continue
+        found[kind] = {name: value for name, value in sizes.items() if value is not None}
+    return {kind: sizes for kind, sizes in found.items() if sizes}
+
+
 def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
     """The most items of a kind (``image``, ``video`` ...) that vLLM takes in a prompt: the line's, the model's at most.
 

@@ -143,7 +143,7 @@ ISAAC = varied(
     towers=(
         Tower(
             block=VIT,
-            shared="h * joined * (4 * h * joined + 4 * text)",
+            always="h * joined * (4 * h * joined + 4 * text)",
             replicated="pixels * h + h + num_patches * h + 2 * h",
             patches="joined",
             tokens="num_patches // joined",

@@ -64,10 +64,12 @@ LLAMA4_VISION = varied(
     towers=(
         Tower(
             block=VIT,
-            shared="w * into + into * out + 3 * patch * patch * h + vision_out * text",
+            shared="w * into + into * out + 3 * patch * patch * h",
+            always="vision_out * text",
             replicated="(grid * grid + 1) * h + 5 * h",
             patches=4,
             window="grid * grid + 1",
+            tile="grid * grid // 4",
             tokens="(image // patch) * (image // patch) // 4",
             names={
                 "image": "image_size=448", "into": "projector_input_dim=4096", "out": "projector_output_dim=4096",
@@ -416,6 +418,7 @@ INTERN_VL_CHAT = ArchitectureRow(
             replicated="pixels * h + (grid * grid + 3) * h + 4 * h * text + text * text + 8 * h + 2 * text",
             patches=4,
             window="grid * grid + 1",
+            tile="grid * grid // 4",
             tokens="grid * grid // 4 * (most + 1)",
             outer={"most": "max_dynamic_patch=12", "select": "select_layer + 0 if select_layer else -1"},
         ),

@@ -54,6 +54,8 @@ class Tower:
     blocks: Fill = "n"
     shared: Fill = 0
     """Others that are shared out: a projector."""
+    always: Fill = 0
+    """Those that are shared out even where every GPU holds the rest (``--mm-encoder-tp-mode data``)."""
     replicated: Fill = 0
     """Those outside the blocks that every GPU holds."""
     kept: Fill = 0
@@ -102,7 +104,8 @@ class Tower:
         values = Expressions(section, {**_TOWER_NAMES, **self.names})
         num_blocks = values.count(self.blocks, **bound)
         shared, whole = (num_blocks * values.count(fill, **bound) for fill in (self.block, self.each))
-        blocks = shared + values.count(self.shared, **bound)
+        always = values.count(self.always, **bound)
+        blocks = shared + values.count(self.shared, **bound) + always
         patches = values.count(self.patches, **bound)
         replicated = whole + values.count(self.replicated, **bound)
         return EncoderSpec(
@@ -110,6 +113,7 @@ class Tower:
             num_parameters=blocks + replicated,
             replicated_parameters=replicated,
             kept_parameters=values.count(self.kept, **bound),
+            always_shared_parameters=always,
             num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
             hidden_size=values.name("h") if patches else 0,
