@@ -4,12 +4,12 @@ The scheduler's strokes read and write whole columns; a single request is touche
 (a block fills, a stop fires, memory runs out). A slot is stable while its request holds blocks, so the same columns
 can serve as the persistent input batch of a model runner.
 
-``tail[slot]`` holds the tokens of the block that is being filled:
+``tail[slot]`` holds the tokens of the block that is being filled, the request all those before it:
 
-    request.tokens   [ 0 ........................ start )            flushed
-    tail[slot]                                  [ start ... num_tokens )   start = num_tokens // block_size * block_size
+    request.sealed_tokens  [ 0 ..................... start )
+    tail[slot]                                      [ start ... num_tokens )       start: the last multiple of block_size
 
-A full tail stays until the next token would overwrite it: :meth:`RequestTable.seal` flushes it when it fills.
+When a block fills, :meth:`RequestTable.seal` gives its tokens to the request, and the row is written over.
 """
 
 from __future__ import annotations

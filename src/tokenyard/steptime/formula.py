@@ -122,7 +122,7 @@ class WorkCounts:
 
 
 def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None) -> WorkCounts:
-    """The counts for one GPU of the first pipeline stage, or the mean over stages where layers do not divide."""
+    """The counts for one GPU: those of all layers over the number of pipeline stages, whole numbers rounded down."""
     tp, share = parallel.tensor, 1 / parallel.pipeline
     kv_bytes = kv_element_bytes(kv_dtype if kv_dtype not in (None, "auto") else spec.kv_cache_dtype or spec.dtype)
     linear: Counter[WeightFormat] = Counter()
