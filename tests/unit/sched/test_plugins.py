@@ -140,11 +140,12 @@ def test_a_limit_of_ones_own_refuses_with_its_word() -> None:
     assert [(each.reason, each.detail) for each in engine.outcomes.skipped] == [(Reason.POLICY_REFUSED, "not_r0")]
 
 
-def test_a_limit_of_ones_own_cuts_a_prompt() -> None:
+@pytest.mark.parametrize("most", [3, 1])
+def test_a_limit_of_ones_own_cuts_a_prompt(most: int) -> None:
     def cut(candidate: Candidate) -> None:
-        candidate.num_new_tokens = min(candidate.num_new_tokens, 3)
+        candidate.num_new_tokens = min(candidate.num_new_tokens, most)
 
-    assert toy(Limited(cut), [4, 2]).step().num_scheduled_tokens == {"r0": 3, "r1": 2}
+    assert toy(Limited(cut), [4, 2]).step().num_scheduled_tokens == {"r0": most, "r1": min(most, 2)}
 
 
 def test_what_a_limit_may_not_do() -> None:
@@ -154,9 +155,13 @@ def test_what_a_limit_may_not_do() -> None:
     def more(candidate: Candidate) -> None:
         candidate.num_new_tokens += 1
 
+    def none(candidate: Candidate) -> None:
+        candidate.num_new_tokens = 0
+
     for does, said in (
         (raises, "Limit.ask raised KeyError"),
         (more, "Limit.ask left 5 of 4 tokens"),
+        (none, "Limit.ask left 0 of 4 tokens"),
         (lambda each: False, "Limit.ask returned False"),
         (lambda each: Refused(""), "Limit.ask returned"),
     ):
