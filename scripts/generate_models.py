@@ -135,9 +135,10 @@ replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context,
 (`scripts/record_image_tokens.py`, and `scripts/record_largest_videos.py` where a frame has embeddings of its own).
 `preprocessor_config.json`, `processor_config.json` and `video_preprocessor_config.json` beside a `config.json` count;
 what they leave out is as the processor's class has it. Molmo 2's frames are planned for only where such a file says how
-many there are: classes and checkpoints differ. Of the others that read videos the largest picture is taken; for what
-vLLM plans a checkpoint's own processor and tokenizer would have to be there (GLM-4V: frames by its sampling, times in
-words), or it was not asked: {unplanned}.
+many there are: classes and checkpoints differ. A video of GLM-4V is chosen by the volume of its frames; GLM-4.6V's
+processor has a number of its own, in which words for times count as four tokens each, which only a checkpoint's
+tokenizer could say. Of the others that read videos the largest picture is taken; for what
+vLLM plans a checkpoint's own processor and tokenizer would have to be there, or it was not asked: {unplanned}.
 
 Time and memory of an encoder's work are estimated ([step times](latency.md#calibrated)) where its row of the table says
 how many patches (of sound: frames) become an embedding and which of them see each other: those of {timed}

@@ -278,6 +278,7 @@ def _own_processor(asked: Asked, _: Mapping[str, Any]) -> Callable[[int, int], i
 
 def _one_more_argument(asked: Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
     image_processor = SimpleNamespace(size=processor["size"])
+    asked.info.get_image_processor = lambda **_: image_processor
     return lambda wide, high: int(
         asked.info.get_num_image_tokens(image_width=wide, image_height=high, image_processor=image_processor)
     )

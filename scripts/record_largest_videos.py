@@ -39,6 +39,8 @@ LENGTHS = (1024, 2048, 4096, 8000, 20_000, 25_088, 32_768, 131_072, 262_144, 1_0
 _LEFT_OUT = ("audio_config", "sound_config", "talker_config")
 _WORD = "<|video_pad|>"
 
+_NO_IMAGES: tuple[str, Any, dict[str, Any]] = ("", lambda *_: None, {})
+
 Question = Callable[[int, dict[str, int]], int]
 """Longest context and how many images and videos a prompt has -> embeddings of a video."""
 
@@ -120,6 +122,40 @@ def _molmo2(asked: Asked, video: Mapping[str, Any]) -> Question:
     return tokens
 
 
+def _glm(asked: Asked, video: Mapping[str, Any]) -> Question:
+    """GLM-4.6V's processor knows a number by itself, and is asked with a tokenizer that has four tokens for a time."""
+    tokenizer = MagicMock()
+    tokenizer.encode.return_value = [0, 0, 0, 0]
+    asked.info.get_tokenizer = lambda: tokenizer
+    asked.info._get_processor_class_name = lambda: video["processor_class"]  # noqa: SLF001
+    asked.info._get_video_max_pixels = lambda: video["size"]["longest_edge"]  # noqa: SLF001
+
+    def tokens(length: int, counts: dict[str, int]) -> int:
+        known = asked.info.get_mm_max_tokens_per_item(length, counts)
+        if known is not None:
+            return int(known["video"])
+        frames = asked.info.get_num_frames_with_most_features(length, counts)
+        size = asked.info.get_image_size_with_most_features()
+        _, count = asked.info._get_vision_info(  # noqa: SLF001
+            image_width=size.width,
+            image_height=size.height,
+            num_frames=max(frames, 2),
+            max_image_pixels=video["size"]["longest_edge"],
+        )
+        return int(count)
+
+    return tokens
+
+
+def _llava_next(asked: Asked, _: Mapping[str, Any]) -> Question:
+    def tokens(length: int, counts: dict[str, int]) -> int:
+        frames = asked.info.get_num_frames_with_most_features(length, counts)
+        return int(asked.info.get_num_video_tokens(image_width=336, image_height=336, num_frames=frames))
+
+    return tokens
+
+
+_GLM = {"size": {"shortest_edge": 12_544, "longest_edge": 28 * 28 * 2 * 30_000}, "processor_class": "Glm4vProcessor"}
 _MOLMO2 = {
     "size": {"height": 378, "width": 378}, "patch_size": 14, "pooling_size": [3, 3], "num_frames": 384,
     "video_use_col_tokens": False,
@@ -127,9 +163,13 @@ _MOLMO2 = {
 ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
     "Gemma4ForConditionalGeneration": (_by_itself, {}),
     "Gemma4UnifiedForConditionalGeneration": (_by_itself, {}),
+    "Glm4vForConditionalGeneration": (_glm, _GLM),
+    "Glm4vMoeForConditionalGeneration": (_glm, _GLM),
+    "GlmOcrForConditionalGeneration": (_glm, {**_GLM, "processor_class": "Glm46VProcessor"}),
     "InternVLChatModel": (_internvl_chat, {}),
     "InternVLForConditionalGeneration": (_internvl, {"image_seq_length": 256}),
     "InternS1ForConditionalGeneration": (_internvl, {"image_seq_length": 256}),
+    "LlavaNextVideoForConditionalGeneration": (_llava_next, {}),
     "LlavaOnevisionForConditionalGeneration": (_of_video, {}),
     "MiniCPMV4_6ForConditionalGeneration": (_minicpm, {"max_slice_nums": 9}),
     "MiniCPMV4_7ForConditionalGeneration": (_minicpm, {"max_slice_nums": 9}),
@@ -140,6 +180,13 @@ ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 """Architecture -> how vLLM is asked, and what its video processor's file has."""
 CHANGED: dict[str, Callable[[Random], dict[str, Any]]] = {
+    **dict.fromkeys(
+        ("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration"),
+        lambda random: {
+            "size": {"shortest_edge": 12_544, "longest_edge": random.choice((2_007_040, 9_633_792, 100_352_000))},
+            "processor_class": random.choice(("Glm4vProcessor", "Glm46VProcessor")),
+        },
+    ),
     "MiniCPMV4_6ForConditionalGeneration": lambda random: {"max_slice_nums": random.choice((1, 4, 6))},
     "MiniCPMV4_7ForConditionalGeneration": lambda random: {"max_slice_nums": random.choice((1, 4, 6))},
     "Molmo2ForConditionalGeneration": lambda random: {
@@ -191,7 +238,7 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
 
     from planner.draw import config_class
 
-    rule, asking, processor = FAMILIES[name]
+    rule, asking, processor = FAMILIES.get(name, _NO_IMAGES)
     ask, video = ASKING[name]
     raw, settings = deepcopy(dict(default)), deepcopy(processor)
     set_fields(raw, PUBLISHED.get(name, {}))
@@ -207,7 +254,8 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
     asked = Asked(name, config, settings)
     count = asking(asked, settings)
     image = asked.largest(count)
-    asked.image = image or image_rule({**raw, "architectures": [name]}, settings).planned
+    if name in FAMILIES:
+        asked.image = image or image_rule({**raw, "architectures": [name]}, settings).planned
     question = ask(asked, video)
     kept = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
     planned = [

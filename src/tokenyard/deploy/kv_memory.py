@@ -162,7 +162,9 @@ def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: in
     largest = {pictures: limited or image} if allowed[pictures] else {}
     video = LARGEST.get(model.architecture)
     if video is not None and allowed["video"]:
-        frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames) for each in through)
+        frames = max(
+            Frames(each.planned_tokens_per_frame, each.planned_frames, each.planned_videos) for each in through
+        )
         largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]), frames=frames)
     return {kind: tokens for kind, tokens in largest.items() if tokens}
 

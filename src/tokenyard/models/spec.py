@@ -37,6 +37,8 @@ class EncoderSpec:
     """Embeddings of the picture that sizes of a line leave of that one (``--limit-mm-per-prompt``); 0: it says none."""
     planned_tokens_per_frame: int = 0
     """Embeddings of a frame of the video that it takes for the largest, where they are not a picture's."""
+    planned_videos: tuple[int, ...] = ()
+    """Embeddings of the videos that it chooses among, ascending, where frames are the smaller the more there are."""
     planned_frames: int = 0
     """Frames that such a video has at most; 0: as many as the context has room for."""
     kept_parameters: int = 0

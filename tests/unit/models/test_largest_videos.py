@@ -21,6 +21,10 @@ BY_IMAGE = recorded(Path(__file__).with_name("image_tokens.json.gz"))["families"
 BUILT = recorded(Path(__file__).with_name("registry.json.gz"))["architectures"]
 
 
+APART = {"Molmo2ForConditionalGeneration", "LlavaNextVideoForConditionalGeneration"}
+"""A file has to say how many frames there are; a model that sees no images."""
+
+
 def _config(name: str) -> dict[str, object]:
     (cases,) = (each["cases"] for each in BUILT if each["architecture"] == name)
     return dict(cases[0]["config"])
@@ -43,7 +47,7 @@ def test_vllm_was_asked_about_every_family() -> None:
     assert not asked & set(FAMILIES)
 
 
-@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"Molmo2ForConditionalGeneration"}))
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - APART))
 def test_a_model_that_is_read_plans_for_it(name: str) -> None:
     """As a deployment without a file of a processor does; a line that forbids images leaves the context to videos."""
     model = replace(_read(name), max_model_len=131_072)
@@ -52,6 +56,30 @@ def test_a_model_that_is_read_plans_for_it(name: str) -> None:
     assert largest_item(model, None, 131_072) == max(image, planned[131_072, 1])
     assert largest_item(model, '{"image": 0}', 131_072) == planned[131_072, 0]
     assert largest_item(model, '{"video": 0}', 131_072) == image
+
+
+def test_a_model_that_sees_videos_alone_plans_for_them() -> None:
+    """LLaVA-Next Video: frames of 12 x 12 embeddings, as many as the context has room for."""
+    model = _read("LlavaNextVideoForConditionalGeneration")
+    assert largest_item(model, None, 4096) == 28 * 144
+    assert largest_item(model, '{"video": 0}', 4096) == 0
+
+
+def test_a_video_of_glm_4v_has_smaller_frames_the_more_there_are(tmp_path: Path) -> None:
+    """Frames of the largest picture, scaled by the volume of all; 4.6V's processor knows a number for any context."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(_config("Glm4vMoeForConditionalGeneration")))
+    model = read_model_file(file)
+    tower = model.encoders[0]
+    assert tower.planned_videos == tuple(sorted(set(tower.planned_videos)))
+    assert tower.planned_tokens_per_frame == tower.planned_tokens_per_item == 7396
+    assert largest_item(model, '{"image": 0}', 20_000) == max(each for each in tower.planned_videos if each <= 20_000)
+    assert largest_item(model, None, 131_072) == max(tower.planned_videos) == 36_980
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Glm46VProcessor"}))
+    assert largest_item(read_model_file(file), None, 32_768) == 30_000 + 320 * (2 + 4) + 2
+    half = {"size": {"shortest_edge": 12_544, "longest_edge": 28 * 28 * 2 * 15_000}}
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(half))
+    assert largest_item(read_model_file(file), None, 32_768) == 15_000 + 320 * (2 + 4) + 2
 
 
 def test_a_decoder_without_a_word_for_videos_reads_none() -> None:

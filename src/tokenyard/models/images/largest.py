@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
-from tokenyard.models.images.rules import ImageRule, NearestTiles
+from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
 from tokenyard.models.images.table import RULES, ImageFields, object_beside
+from tokenyard.models.images.videos import VideoRule
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 
@@ -27,9 +29,11 @@ class Frames(NamedTuple):
     """Frames of the largest video, where they have a number of embeddings of their own."""
 
     tokens: int = 0
-    """Embeddings of each; 0: it is a picture's, or the model reads no videos."""
+    """Embeddings of each, or of both of the least video; 0: it is a picture's, or the model reads no videos."""
     most: int = 0
     """0: as many as there is room for."""
+    among: tuple[int, ...] = ()
+    """Embeddings of the videos to choose of, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,8 @@ class LargestVideo:
     """It has so many, whatever the image and the context."""
     by_frame: bool = False
     """A frame has a number of its own; where it has none the model reads no videos."""
+    chosen: bool = False
+    """It is the largest that fits of those that the model's rule for videos makes of one picture (GLM-4V)."""
     counted: int = 1
     """Times its embeddings that vLLM counts for a frame, and for an image, when it shares out the context."""
     behind: int = 0
@@ -56,11 +62,15 @@ class LargestVideo:
     def num_tokens(self, image: int, length: int, *, has_images: bool, frames: Frames | None = None) -> int:
         """Its embeddings, beside a largest ``image`` of so many and a longest context of ``length`` tokens.
 
-        ``frames``: those that have a number of their own.
+        ``frames``: those that have a number of their own, or the videos that it is chosen of.
         """
         if self.fills or self.tokens:
             return self.tokens or length
-        each, most = frames or Frames() if self.by_frame else (image, self.layers)
+        if self.chosen:
+            of_two, _, among = frames or Frames()
+            room = length - (image if has_images else 0)
+            return max((each for each in among if each <= room), default=of_two)
+        each, most = (frames or Frames())[:2] if self.by_frame else (image, self.layers)
         if not each:
             return 0
         of_image = self.counted * each if self.counted > 1 else image
@@ -112,6 +122,11 @@ LARGEST: dict[str, LargestVideo] = {
         LargestVideo(by_frame=True, beside_image=True, counted=4, ends=2),
     ),
     "Molmo2ForConditionalGeneration": LargestVideo(by_frame=True),
+    "LlavaNextVideoForConditionalGeneration": LargestVideo(by_frame=True),
+    **dict.fromkeys(
+        ("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration"),
+        LargestVideo(chosen=True),
+    ),
 }  # fmt: skip
 """By architecture. Of others that read videos a checkpoint's own processor would have to be there."""
 
@@ -166,11 +181,46 @@ def _pooled_whole(_fields: ImageFields, _rule: ImageRule, video: Mapping[str, An
     return Frames(2 + rows * (columns + ends_rows), fields.limit("num_frames", 0))
 
 
+_GLM_FRAMES = 600
+"""Frames at most, by vLLM's code for GLM-4V."""
+_GLM_SECONDS, _SECONDS_TOKENS = 320, 4
+"""Pairs of frames of a video of GLM-4.6V, and tokens of the words for a time, which a checkpoint's tokenizer says."""
+
+
+def _of_volume(
+    _fields: ImageFields, rule: ImageRule, video: Mapping[str, Any], *, made_by: str = "Glm4vProcessor"
+) -> Frames:
+    """A video of the largest picture is scaled by its volume: more frames are smaller ones.
+
+    GLM-4.6V's processor says by itself how much one may have, with the words for times. ``made_by`` is a processor's
+    class where no file names one.
+    """
+    if not isinstance(rule, BoundedArea):
+        return Frames()
+    wide, high = rule.grid(HUGE, HUGE)
+    _, most = ImageFields({}, video).pixels(1, 28 * 28 * 2 * 30_000)
+    if video.get("processor_class", made_by) != "Glm4vProcessor":
+        of_times = _GLM_SECONDS * (2 + _SECONDS_TOKENS) + 2
+        return Frames(most // (rule.depth * rule.side**2) + of_times)
+    made, side = VideoRule(area=replace(rule, most=most), whole=True), rule.side
+    counts = [made.num_tokens(wide * side, high * side, frames) for frames in range(2, _GLM_FRAMES + 1)]
+    return Frames(counts[0], among=tuple(sorted(set(counts))))
+
+
+def _pooled_frame(fields: ImageFields, _rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+    """As many as there is room for."""
+    return Frames(_pooled(fields, _rule, _video).tokens)
+
+
 _FRAMES: dict[str, Callable[[ImageFields, ImageRule, Mapping[str, Any]], Frames]] = {
     "InternVLChatModel": _tile_if_shown,
     "InternVLForConditionalGeneration": _tile,
     "InternS1ForConditionalGeneration": _tile,
     "LlavaOnevisionForConditionalGeneration": _pooled,
+    "Glm4vForConditionalGeneration": _of_volume,
+    "Glm4vMoeForConditionalGeneration": _of_volume,
+    "GlmOcrForConditionalGeneration": partial(_of_volume, made_by="Glm46VProcessor"),
+    "LlavaNextVideoForConditionalGeneration": _pooled_frame,
     "MiniCPMV4_6ForConditionalGeneration": _sliced,
     "MiniCPMV4_7ForConditionalGeneration": _sliced,
     "Molmo2ForConditionalGeneration": _pooled_whole,
@@ -186,7 +236,13 @@ def frames_of(config: Mapping[str, Any], processor: Mapping[str, Any], video: Ma
     if architecture not in _FRAMES:
         return Frames()
     fields = ImageFields(config, processor)
-    return _FRAMES[architecture](fields, RULES[architecture](fields), video)
+    made_by = {"processor_class": processor["processor_class"]} if "processor_class" in processor else {}
+    return _FRAMES[architecture](fields, _rule(architecture, fields), {**made_by, **video})
+
+
+def _rule(architecture: str, fields: ImageFields, tokens: int = 0) -> ImageRule:
+    """How large images are; of a model that reads videos alone so many ``tokens``."""
+    return RULES[architecture](fields) if architecture in RULES else FixedCount(tokens)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -201,12 +257,12 @@ def with_images(
     Files of processors beside the ``config.json`` at ``where`` count. Raises ConfigError where one cannot be read.
     """
     seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
-    if seeing is None or architecture not in RULES:
+    if seeing is None or (architecture not in RULES and architecture not in _FRAMES):
         return encoders
     names = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
     processor, around, video = (object_beside(Path(where), name) for name in names)
     try:
-        rule = RULES[architecture](ImageFields(raw, processor))
+        rule = _rule(architecture, ImageFields(raw, processor), encoders[seeing].max_tokens_per_item)
         most, planned = rule.bound, rule.planned
         frames = frames_of({**raw, "architectures": [architecture]}, processor, {**around, **video})
     except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
@@ -217,5 +273,6 @@ def with_images(
         planned_tokens_per_item=planned,
         planned_tokens_per_frame=frames.tokens,
         planned_frames=frames.most,
+        planned_videos=frames.among,
     )
     return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])

@@ -26,6 +26,7 @@ from tokenyard.models.images.crops import (
     Windows,
 )
 from tokenyard.models.images.rules import (
+    HUGE,
     BestResolution,
     BoundedArea,
     BoundedEdge,
@@ -100,8 +101,9 @@ def largest_size(_rule: ImageRule) -> tuple[int, int]:
 
 @largest_size.register
 def _(rule: BoundedArea) -> tuple[int, int]:
-    if rule.searched == "whole":
-        high, wide = rule.grid(9_999_999, 9_999_999)
+    if rule.searched == "whole" or rule.planned_edge:
+        edge = rule.planned_edge or HUGE
+        wide, high = rule.grid(edge, edge)
         return wide * rule.side, high * rule.side
     if rule.searched == "root":
         edge = max(isqrt(rule.most) // rule.side, 1) * rule.side

@@ -67,7 +67,7 @@ class FixedCount(LargestIsPlanned):
 
 
 _MOST_ELONGATED = 200
-_HUGE = 9_999_999
+HUGE = 9_999_999
 """Pixels along the edges of the image that vLLM takes for the largest."""
 
 
@@ -101,6 +101,8 @@ class BoundedArea:
     one_at_least: bool = False
     """An edge is rounded to one side where it would be none."""
     most_elongated: float = _MOST_ELONGATED
+    planned_edge: int = 0
+    """Pixels along the edges of the image that vLLM takes for the largest, where its class has a number of its own."""
 
     def num_tokens(self, width: int, height: int) -> int:
         wide, high = self.grid(width, height)
@@ -147,8 +149,9 @@ class BoundedArea:
 
     @property
     def planned(self) -> int:
-        if self.searched == "whole":
-            return self.num_tokens(_HUGE, _HUGE)
+        if self.searched == "whole" or self.planned_edge:
+            edge = self.planned_edge or HUGE
+            return self.num_tokens(edge, edge)
         if self.searched == "root":
             edge = max(isqrt(self.most) // self.side, 1) * self.side
             return self.num_tokens(edge, edge)

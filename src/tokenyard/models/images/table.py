@@ -442,7 +442,7 @@ RULES: dict[str, Maker] = {
     "BailingMoeV3VLForConditionalGeneration": _QWEN3,
     "DotsOCRForCausalLM": partial(_area, most=11_289_600),
     "CohereCompassForConditionalGeneration": _QWEN3,
-    "LlavaOnevision2ForConditionalGeneration": _QWEN2,
+    "LlavaOnevision2ForConditionalGeneration": partial(_area, planned_edge=1800),
     "Ernie4_5_VLMoeForConditionalGeneration": partial(
         _area,
         merge="spatial_conv_size",
