@@ -1,10 +1,10 @@
 """``dataclass`` that takes a third of the time to make a class: a command makes a hundred and fifty before it begins.
 
-The standard library writes the source of six methods for each and compiles it. Here one is compiled, ``__init__``; the
-others are closures over the fields' names. What one sees of a class is the same: to ``dataclasses.fields``,
-``replace``, ``is_dataclass`` and ``inspect.signature``, to pickle, and to classes that derive from it. One that itself
-derives from a dataclass is left to the library, and so is one with a field that ``__init__`` does not take. A type
-checker sees ``dataclasses.dataclass``.
+The standard library writes the source of six methods for each and compiles it. Here one is compiled, ``__init__``, when
+the first object is made or somebody looks at it; the others are closures over the fields' names. What one sees of a
+class is the same: to ``dataclasses.fields``, ``replace``, ``is_dataclass`` and ``inspect.signature``, to pickle, and to
+classes that derive from it. One that itself derives from a dataclass is left to the library, and so is one with a field
+that ``__init__`` does not take. A type checker sees ``dataclasses.dataclass``.
 """
 
 from __future__ import annotations
@@ -56,6 +56,27 @@ def _init_of(kind: Any, fields: Sequence[dataclasses.Field[Any]], *, frozen: boo
     init: Callable[..., None] = scope["make"](**known)
     init.__annotations__ = {each.name: each.type for each in fields} | {"return": None}
     return init
+
+
+class _InitWhenNeeded:
+    """Stands for ``__init__`` until that is asked for: of most classes that a command loads it makes no object."""
+
+    __slots__ = ("_fields", "_frozen", "_kind")
+
+    def __init__(self, kind: Any, fields: Sequence[dataclasses.Field[Any]], *, frozen: bool) -> None:
+        self._kind, self._fields, self._frozen = kind, fields, frozen
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        kind = self._kind
+        init: Any = _named(_init_of(kind, self._fields, frozen=self._frozen), "__init__", kind)
+        kind.__init__ = init
+        return init if instance is None else init.__get__(instance, owner)
+
+
+def _named(method: Any, name: str, kind: Any) -> Any:
+    """The method as one of the class."""
+    method.__name__, method.__qualname__, method.__module__ = name, f"{kind.__qualname__}.{name}", kind.__module__
+    return method
 
 
 def _values_of(fields: Sequence[dataclasses.Field[Any]]) -> Callable[[object], tuple[object, ...]]:
@@ -126,7 +147,7 @@ def _process(kind: Any, *, frozen: bool, slots: bool, kw_only: bool, eq: bool, s
         own.discard("__hash__")  # Python has put it there
     made = dataclasses.dataclass(kind, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
     fields = dataclasses.fields(made)
-    methods: dict[str, Any] = {"__init__": _init_of(made, fields, frozen=frozen)}
+    methods: dict[str, Any] = {"__init__": _InitWhenNeeded(made, fields, frozen=frozen)}
     if shown:
         methods["__repr__"] = _repr_of(fields)
     if eq:
@@ -139,10 +160,8 @@ def _process(kind: Any, *, frozen: bool, slots: bool, kw_only: bool, eq: bool, s
             methods |= {"__getstate__": _state, "__setstate__": _set_state}
     for name, method in methods.items():
         if name not in own:
-            if method is not None and method not in (_state, _set_state):
-                method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
-                method.__module__ = made.__module__
-            setattr(made, name, method)
+            is_shared = method in (None, _state, _set_state) or name == "__init__"
+            setattr(made, name, method if is_shared else _named(method, name, made))
     params = made.__dataclass_params__
     params.init, params.repr, params.eq, params.frozen = True, shown, eq, frozen
     return made

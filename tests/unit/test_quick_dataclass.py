@@ -89,6 +89,23 @@ def test_a_field_is_assigned_only_where_the_library_lets_it(options: dict[str, b
             assert made.x == 2
 
 
+def test_init_is_made_once_and_when_it_is_asked_for() -> None:
+    kind = both({"frozen": True})[1]
+    kept = vars(kind)["__init__"]
+    assert not inspect.isfunction(kept)
+    made = kind.__init__
+    assert (made.__name__, made.__qualname__, made.__module__) == (
+        "__init__",
+        f"{kind.__qualname__}.__init__",
+        __name__,
+    )
+    assert vars(kind)["__init__"] is made
+    other = both({"slots": True})[1](1, name="q")
+    assert inspect.isfunction(vars(type(other))["__init__"])
+    other.__init__(2)
+    assert (other.x, other.name) == (2, "p")
+
+
 def test_hashes_and_copies_and_pickles() -> None:
     one = Kept(size=3, names=("a",))
     assert {one: 1}[Kept(size=3, names=("a",))] == 1
