@@ -184,7 +184,9 @@ description with vLLM's planner for one and two GPUs, and ends with 1 where some
 0.22.1, 0.27.1 and 0.33.0, when the table had none of them: Zamba2 2.7B, StarCoder, Ultravox on Llama 3.2 1B,
 HunyuanOCR, Ovis2 1B and Moondream. Weights and blocks were vLLM's in all eighteen, and each file was replayed.
 
-`--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`).
+`--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`). A file
+that is there, in the cache or in a folder of that name, counts before what the name is known for; a folder that is not
+there has the shape that its last part is known for, and the header says so.
 
 ## Public files, as they are
 

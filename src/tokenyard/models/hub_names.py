@@ -368,6 +368,7 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     model of which that is true, and for no other; so does a name that says a length (``-32k``). Where no such model is
     known, the ending of a name (``-AWQ``, ``-FP8``) may say how the weights of a known one were quantised.
     """
+    name = name.rstrip("/")
     short = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace("quantized.", "")
     for maker in _MAKERS:
         short = short.removeprefix(maker)
@@ -449,13 +450,17 @@ class Called(NamedTuple):
 
 
 def config_called(asked: str) -> Called:
-    """The ``config.json`` of a model by any name that it has; a folder that is there counts before its name.
+    """The ``config.json`` of a model by any name that it has; a file that is there, in a folder or in the hub's cache,
+    counts before its name.
 
     ConfigError as :func:`tokenyard.models.named.model_spec`.
     """
     known = None if not isinstance(asked, str) or Path(asked).is_dir() else known_as(asked, MODELS)
-    if known is None or (known.quantised_as is not None and cached_folder(asked) is not None):
+    if known is None:
         return Called(*config_of(asked))
+    if cached_folder(asked) is not None:
+        note = f"read from its config.json in the hub's cache, not by its name as {known.quantised_as or known.name}"
+        return Called(*config_of(asked), notes=(note,))
     name, where, raw = config_of(known.name)
     if known.quantised_as is None:
         return Called(name, where, raw, known.max_model_len)
@@ -463,6 +468,11 @@ def config_called(asked: str) -> Called:
     form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
     note = f"read by its name: {form}; name its config.json to read what they are"
     return Called(asked, where, raw, known.max_model_len, (note,))
+
+
+def is_path(asked: str) -> bool:
+    """Whether a model's name can be that of a folder alone, none of the hub."""
+    return asked.startswith(("/", ".", "~")) or ("://" not in asked and asked.rstrip("/").count("/") > 1)
 
 
 def model_called(asked: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:

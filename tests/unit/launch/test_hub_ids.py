@@ -98,3 +98,42 @@ def test_a_folder_that_is_there_counts_before_its_name(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config_of("qwen3-8b")[2], "num_hidden_layers": 4}))
     assert tokenyard.Deployment(model=str(folder), gpu="h100").resolve().settled.model.num_layers == 4
     assert model_called("/elsewhere/Qwen3-8B").num_layers == 36
+
+
+def _cached(home: Path, name: str, **changes: object) -> None:
+    """The hub's cache with a checkpoint, as the hub's client lays it out."""
+    folder = home / "hub" / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0123abc")
+    (folder / "snapshots" / "0123abc").mkdir(parents=True)
+    config = {**config_of("qwen3-8b")[2], **changes}
+    (folder / "snapshots" / "0123abc" / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("name", ["acme/Qwen3-8B", "Qwen/Qwen3-8B"])
+def test_a_file_in_the_hubs_cache_counts_before_what_its_name_is_known_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    _cached(tmp_path, name, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
+    resolved = tokenyard.Deployment(model=name, gpu="h100").resolve()
+    model = resolved.settled.model
+    assert (model.name, model.quantization, model_called(name).quantization) == (name, "awq", "awq")
+    said = [each.why for each in resolved.header.assumed if each.name == "model"]
+    assert said == ["read from its config.json in the hub's cache, not by its name as qwen3-8b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("acme/Qwen3-8B", "what acme/Qwen3-8B has the shape of"),
+        ("/elsewhere/Qwen3-8B", "what /elsewhere/Qwen3-8B, a folder that is not here, has the shape of"),
+        ("/elsewhere/Qwen3-8B/", "what /elsewhere/Qwen3-8B/, a folder that is not here, has the shape of"),
+        ("models/of/Qwen3-8B", "what models/of/Qwen3-8B, a folder that is not here, has the shape of"),
+    ],
+)
+def test_a_folder_that_is_not_there_has_the_shape_that_its_last_part_is_known_for(name: str, said: str) -> None:
+    resolved = tokenyard.Deployment(model=name, gpu="h100").resolve()
+    assert resolved.settled.model.name == "qwen3-8b"
+    assert said in [each.why for each in resolved.header.assumed if each.name == "model"]
