@@ -12,7 +12,6 @@ from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.layer_caches import LayerCache
-from tokenyard.models.hub_names import is_path
 from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import policy_label, policy_maker
@@ -304,9 +303,7 @@ def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assum
     if "model" not in given:
         yield Assumption(name="model", value=settled.model.name, why="not given")
     elif settled.model.name != hardware.model and "/" in hardware.model:
-        absent = ", a folder that is not here," if is_path(hardware.model) else ""
-        why = f"what {hardware.model}{absent} has the shape of"
-        yield Assumption(name="model", value=settled.model.name, why=why)
+        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
 
 
 def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:

@@ -73,6 +73,7 @@ from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
 from tokenyard.models.additions import with_draft_head
+from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.limited import with_limited_picture
@@ -111,7 +112,9 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     check_activations(model)
     if found.max_model_len is not None and flags.hf_overrides is None:
         model = replace(model, max_model_len=found.max_model_len)
-    model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *found.notes))
+    elsewhere = described_elsewhere(model, version)
+    notes = (*model.notes, *found.notes, *(() if elsewhere is None else (elsewhere,)))
+    model = replace(model, ignored=(*model.ignored, *passed_over), notes=notes)
     if flags.language_model_only:
         return model.with_encoders(())
     limits = flags.limit_mm_per_prompt

@@ -20,6 +20,8 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 DESCRIBED = "tokenyard_model"
 """The key that tells such a file from a ``config.json``; its value is the version of the format."""
+DESCRIBED_BY = "described by the classes of vLLM "
+"""How the first of a description's notes begins; the version is the rest."""
 _VERSION = 1
 _KINDS: dict[str, type] = {
     each.__name__: each
@@ -81,6 +83,17 @@ def described_model(raw: Mapping[str, Any], *, where: str, dtype: str = "auto") 
     if dtype not in ("auto", spec.dtype):
         raise ConfigError("dtype", dtype, f"{where} describes the model in {spec.dtype}: describe it again")
     return spec
+
+
+def described_elsewhere(spec: ModelSpec, version: str) -> str | None:
+    """What to say of a model whose description another version of vLLM made than ``version`` (``0.33``), which serves.
+
+    Each version builds a model by its own class: layers, weights and what a token keeps may differ.
+    """
+    by = next((note.removeprefix(DESCRIBED_BY) for note in spec.notes if note.startswith(DESCRIBED_BY)), version)
+    if by.split(".")[:2] == version.split(".")[:2]:
+        return None
+    return f"its description is of vLLM {by}, and {version} may build it otherwise: describe it again within {version}"
 
 
 def _made(made: Any, content: Any, where: str, **more: Any) -> Any:

@@ -449,6 +449,11 @@ class Called(NamedTuple):
     """What was taken from the name."""
 
 
+def _is_path(asked: str) -> bool:
+    """Whether a model's name can be that of a folder alone, none of the hub."""
+    return asked.startswith(("/", ".", "~")) or ("://" not in asked and asked.rstrip("/").count("/") > 1)
+
+
 def config_called(asked: str) -> Called:
     """The ``config.json`` of a model by any name that it has; a file that is there, in a folder or in the hub's cache,
     counts before its name.
@@ -462,17 +467,13 @@ def config_called(asked: str) -> Called:
         note = f"read from its config.json in the hub's cache, not by its name as {known.quantised_as or known.name}"
         return Called(*config_of(asked), notes=(note,))
     name, where, raw = config_of(known.name)
+    absent = (f"there is no {asked} here: taken for what its last part is known for",) if _is_path(asked) else ()
     if known.quantised_as is None:
-        return Called(name, where, raw, known.max_model_len)
+        return Called(name, where, raw, known.max_model_len, absent)
     raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
     form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
     note = f"read by its name: {form}; name its config.json to read what they are"
-    return Called(asked, where, raw, known.max_model_len, (note,))
-
-
-def is_path(asked: str) -> bool:
-    """Whether a model's name can be that of a folder alone, none of the hub."""
-    return asked.startswith(("/", ".", "~")) or ("://" not in asked and asked.rstrip("/").count("/") > 1)
+    return Called(asked, where, raw, known.max_model_len, (*absent, note))
 
 
 def model_called(asked: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:

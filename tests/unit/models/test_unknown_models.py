@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tokenyard import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.models.described import described_model, model_in_words
 from tokenyard.models.layers import MoE
@@ -29,6 +30,17 @@ def test_every_command_takes_a_description(tmp_path: Path) -> None:
     file = tmp_path / "model.json"
     file.write_text(json.dumps(model_in_words(MODELS["qwen3-next-80b-a3b"])))
     assert model_spec(str(file)) == MODELS["qwen3-next-80b-a3b"]
+
+
+@pytest.mark.parametrize(("served_by", "warns"), [("0.27", False), ("0.33", True)])
+def test_a_description_of_another_version_is_said_to_be_one(served_by: str, warns: bool, tmp_path: Path) -> None:
+    file = tmp_path / "model.json"
+    words = model_in_words(MODELS["qwen3-8b"]) | {"notes": ["described by the classes of vLLM 0.27.1"]}
+    file.write_text(json.dumps(words))
+    header = Deployment(model=str(file), gpu="h100", vllm_version=served_by).resolve().header
+    said = [each.why for each in header.assumed if "vLLM" in each.why and each.name == "model"]
+    warning = "its description is of vLLM 0.27.1, and 0.33 may build it otherwise: describe it again within 0.33"
+    assert said == ["described by the classes of vLLM 0.27.1", *([warning] if warns else [])]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenyard.errors import CannotDescribeError, TokenyardError
 from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.described import DESCRIBED_BY
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import (
@@ -79,7 +80,7 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
 
     plain = {key: value for key, value in raw.items() if key not in ("quantization_config", "compression_config")}
     options = {"dtype": dtype, "trust_remote_code": False}
-    notes = [f"described by the classes of vLLM {versions()['vllm']}"]
+    notes = [f"{DESCRIBED_BY}{versions()['vllm']}"]
     model_type = str(raw.get("model_type") or "")
     if model_type and not is_known(model_type):
         stand_in(plain)
