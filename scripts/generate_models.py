@@ -22,6 +22,7 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 from planner.items import prompts  # noqa: E402
 from planner.largest import compared  # noqa: E402 - of scripts
 from planner.limited import compared as sized  # noqa: E402
+from planner.limited import compared_videos as shown  # noqa: E402
 from tokenyard.errors import ConfigError  # noqa: E402
 from tokenyard.models.images.largest import LARGEST  # noqa: E402
 from tokenyard.models.images.limited import heeds_sizes  # noqa: E402
@@ -157,9 +158,11 @@ vLLM measures memory with as many of the largest pictures or videos as the encod
 them, then the decoder runs a step beside their embeddings. The more counts: patches times what the widest moment of a
 layer holds (three vectors, and the MLP's or the attention's), with the embeddings, or those and the step. A header's
 memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"video": 0}}'` makes it smaller, and so
-do sizes of pictures (`'{{"image": {{"count": 2, "width": 512, "height": 512}}}}'`): vLLM measures with one no larger.
-Where its class builds one to know the largest, the budget shrinks as well; of classes that know it by themselves the
-budget stays. {limited_total} (`scripts/record_limited_items.py`); classes that heed no sizes: {unlimited}.
+do sizes (`'{{"image": {{"count": 2, "width": 512, "height": 512}}, "video": {{"num_frames": 8}}}}'`): vLLM measures
+with a picture or a video no larger. Where its class builds one to know the largest, the budget shrinks as well; of
+classes that know it by themselves the budget stays, but for Gemma 4's frames. {limited_total}
+(`scripts/record_limited_items.py`); classes that heed no sizes of pictures: {unlimited}. Lengths of sound, and sizes of
+classes that were not asked, are passed over, and the header says so.
 `--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
 may be half as much again ([a log](deployments.md#memory-against-logs)).
 
@@ -302,12 +305,16 @@ def _images() -> dict[str, str]:
         ours == theirs for name, cases in by_frame.items() for case in cases for ours, theirs in compared(name, case)
     ]
     small = json.loads(gzip.decompress(LIMITED.read_bytes()))["families"]
-    limited = [a == b for name, cases in small.items() for case in cases for a, b in sized(name, case)]
+    limited, shortened = (
+        [a == b for name, cases in small.items() for case in cases for a, b in asked(name, case)]
+        for asked in (sized, shown)
+    )
     return {
         "videos": ", ".join(f"`{name}`" for name in FAMILIES),
         "timed": str(len(_timed())),
         "sharing": str(len(sharing_architectures())),
-        "limited_total": f"{sum(limited):,} of {len(limited):,} pictures of drawn sizes are vLLM's",
+        "limited_total": f"{sum(limited):,} of {len(limited):,} pictures of drawn sizes are vLLM's, and"
+        f" {sum(shortened):,} of {len(shortened):,} videos",
         "unlimited": ", ".join(f"`{name}`" for name in small if heeds_sizes(name) is False),
         "untimed": ", ".join(f"`{name}`" for name in _untimed()),
         "planned": ", ".join(f"`{name}`" for name in sorted(LARGEST)),

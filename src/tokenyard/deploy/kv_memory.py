@@ -16,8 +16,8 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, EncodedAtOnce, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
-from tokenyard.models.images.largest import LARGEST, Frames
-from tokenyard.models.images.limited import knows_its_budget
+from tokenyard.models.images.largest import LARGEST, Frames, LimitedVideo
+from tokenyard.models.images.limited import heeds_frames, knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.encoders import timed_encoders
@@ -136,13 +136,37 @@ def measured_encoder(
     if not encoders or not planned or flags.hardware.skip_mm_profiling:
         return None
     item, kind = max((tokens, kind) for kind, tokens in planned.items())
-    limited = 0 if kind == "video" else max(each.limited_tokens_per_item for each in model.item_encoders)
     of_prompt = max(1, min(items_allowed(model.architecture, kind, allowed), length // item))
     at_once = min(max(limits.max_num_batched_tokens, item) // item, limits.max_num_seqs * of_prompt)
     items = max(1, at_once)
-    measured = limited or item
+    measured = _measured_item(model, kind, length) or item
     widest = max(encoders, key=lambda each: each.num_patches(measured) * each.hidden_size)
     return EncodedAtOnce(widest, measured * items, items)
+
+
+def _measured_item(model: ModelSpec, kind: str, length: int) -> int:
+    """Embeddings of the item that memory is measured with, where it is not the largest: sizes of a line leave less.
+
+    The video is made without an image beside it.
+    """
+    if kind != "video":
+        return max(each.limited_tokens_per_item for each in model.item_encoders)
+    return _video(model, length, has_images=False, is_limited=True)
+
+
+def _video(model: ModelSpec, length: int, *, has_images: bool, is_limited: bool) -> int:
+    """Embeddings of the largest video, the class's or what sizes of a line leave of it; 0 where a model reads none."""
+    video, through = LARGEST.get(model.architecture), model.item_encoders
+    if video is None:
+        return 0
+    image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in through)
+    frames = max(Frames(each.planned_tokens_per_frame, each.planned_frames, each.planned_videos) for each in through)
+    limited = max(
+        LimitedVideo(each.limited_tokens_per_frame, each.limited_frames, each.limited_videos) for each in through
+    )
+    return video.num_tokens(
+        image, length, has_images=has_images, frames=frames, limited=limited if is_limited else None
+    )
 
 
 def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
@@ -158,14 +182,12 @@ def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: in
     pictures = item_kind(model)
     allowed = {each: items_allowed(model.architecture, each, limit_mm_per_prompt) for each in (pictures, "video")}
     image = max(each.planned_tokens_per_item or each.max_tokens_per_item for each in through)
-    limited = 0 if knows_its_budget(model.architecture) else max(each.limited_tokens_per_item for each in through)
+    builds = not knows_its_budget(model.architecture)
+    limited = max(each.limited_tokens_per_item for each in through) if builds else 0
     largest = {pictures: limited or image} if allowed[pictures] else {}
-    video = LARGEST.get(model.architecture)
-    if video is not None and allowed["video"]:
-        frames = max(
-            Frames(each.planned_tokens_per_frame, each.planned_frames, each.planned_videos) for each in through
-        )
-        largest["video"] = video.num_tokens(image, length, has_images=bool(allowed[pictures]), frames=frames)
+    if allowed["video"]:
+        is_limited = builds or heeds_frames(model.architecture)
+        largest["video"] = _video(model, length, has_images=bool(allowed[pictures]), is_limited=is_limited)
     return {kind: tokens for kind, tokens in largest.items() if tokens}
 
 

@@ -76,7 +76,7 @@ from tokenyard.models.additions import with_draft_head
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
-from tokenyard.models.images.limited import with_limited_picture
+from tokenyard.models.images.limited import with_limited_picture, with_limited_video
 from tokenyard.models.inputs import may_share_images
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
@@ -127,14 +127,16 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
 def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], where: str, limits: str) -> ModelSpec:
     """The model, whose largest picture is no larger than a line says; what of its sizes is not heeded is noted."""
     left = item_sizes(limits)
-    if pictures := left.get("image"):
+    for kind, limits_of in (("image", with_limited_picture), ("video", with_limited_video)):
+        if kind not in left:
+            continue
         try:
-            limited = with_limited_picture(model, raw, where, pictures)
+            limited = limits_of(model, raw, where, left[kind])
         except ConfigError as error:
-            raise NoStartError(f"the picture it measures memory with is refused by its processor: {error}") from None
+            raise NoStartError(f"the {kind} it measures memory with is refused by its processor: {error}") from None
         if limited is not None:
             model = limited
-            del left["image"]
+            del left[kind]
     if left or not timed_encoders(model):
         what = f"{json.dumps(left)}" if left else limits
         note = f"limit_mm_per_prompt {what}: memory that vLLM keeps free for images, of sizes beside their counts"

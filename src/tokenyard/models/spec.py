@@ -35,6 +35,12 @@ class EncoderSpec:
     """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
     limited_tokens_per_item: int = 0
     """Embeddings of the picture that sizes of a line leave of that one (``--limit-mm-per-prompt``); 0: it says none."""
+    limited_frames: int = 0
+    """Frames that a line leaves of a video at most; 0: it says none."""
+    limited_tokens_per_frame: int = 0
+    """Embeddings of a layer of the video that sizes of a line leave; 0: it says none."""
+    limited_videos: tuple[int, ...] = ()
+    """Those of the videos that it chooses among, in their order."""
     planned_tokens_per_frame: int = 0
     """Embeddings of a frame of the video that it takes for the largest, where they are not a picture's."""
     planned_videos: tuple[int, ...] = ()
@@ -73,7 +79,8 @@ class EncoderSpec:
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
-        require_int("limited_tokens_per_item", self.limited_tokens_per_item, 0)
+        for field in ("limited_tokens_per_item", "limited_frames", "limited_tokens_per_frame"):
+            require_int(field, getattr(self, field), 0)
         require_int("planned_tokens_per_frame", self.planned_tokens_per_frame, 0)
         require_int("planned_frames", self.planned_frames, 0)
         require_int("always_shared_parameters", self.always_shared_parameters, 0, self.num_parameters)

@@ -267,7 +267,7 @@ def test_variables_that_are_obeyed_are_named_as_used() -> None:
         ("gemma-3-27b", '{"image": 0}', False, False),
         ("gemma-3-27b", '{"image": 2}', True, False),
         ("gemma-3-27b", '{"image": {"count": 2, "width": 10}}', True, False),
-        ("qwen2.5-vl-7b", '{"video": {"count": 2, "width": 100}}', True, True),
+        ("qwen2.5-vl-7b", '{"audio": {"count": 2, "length": 100}}', True, True),
         ("gemma-4-31b", '{"image": 2}', True, False),
         ("qwen2.5-vl-7b", '{"image": 0}', True, False),
         ("qwen2.5-vl-7b", '{"image": 0, "video": 0}', False, False),

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tests.support.planner_answers import recorded
 
-from planner.limited import compared
+from planner.limited import compared, compared_videos
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
+from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.images.limited import heeds_sizes, knows_its_budget
@@ -19,7 +20,7 @@ from tokenyard.questions.scenario import replay_spec
 FAMILIES = recorded(Path(__file__).with_name("limited_items.json.gz"))["families"]
 
 
-@pytest.mark.parametrize("name", sorted(name for name, cases in FAMILIES.items() if cases[0]["heeded"]))
+@pytest.mark.parametrize("name", sorted(name for name, cases in FAMILIES.items() if cases[0].get("heeded")))
 def test_pictures_are_as_large_as_vllms(name: str) -> None:
     pairs = [pair for case in FAMILIES[name] for pair in compared(name, case)]
     assert [ours for ours, _ in pairs] == [theirs for _, theirs in pairs]
@@ -28,7 +29,7 @@ def test_pictures_are_as_large_as_vllms(name: str) -> None:
 
 
 def test_some_classes_do_not_heed_sizes() -> None:
-    silent = {name for name, cases in FAMILIES.items() if not cases[0]["heeded"]}
+    silent = {name for name, cases in FAMILIES.items() if cases[0].get("heeded") is False}
     assert {name for name in FAMILIES if heeds_sizes(name) is False} == silent
     assert "DeepseekOCRForCausalLM" in silent
     assert heeds_sizes("KimiK25ForConditionalGeneration") is None
@@ -65,6 +66,35 @@ def test_a_budget_that_a_class_builds_a_picture_for_is_smaller_too() -> None:
     assert small.encoded.embeddings == small.encoded.items * 400
 
 
+@pytest.mark.parametrize("name", sorted(name for name, cases in FAMILIES.items() if cases[0].get("videos")))
+def test_videos_are_as_large_as_vllms(name: str) -> None:
+    pairs = [pair for case in FAMILIES[name] for pair in compared_videos(name, case)]
+    assert [ours for ours, _ in pairs] == [theirs for _, theirs in pairs]
+    assert len(pairs) >= 21
+
+
+def test_fewer_and_smaller_frames_leave_more_memory() -> None:
+    """Qwen2.5-VL: seven layers of 16,384 embeddings; of eight frames four, as large or of 512 x 512 pixels."""
+    plain, few, small = (
+        _settled("qwen2.5-vl-7b", limits)
+        for limits in (
+            "{}",
+            '{"video": {"num_frames": 8}}',
+            '{"video": {"num_frames": 8, "width": 512, "height": 512}}',
+        )
+    )
+    found = [each.encoded.embeddings for each in (plain, few, small) if each.encoded is not None]
+    assert found == [7 * 16_384, 4 * 16_384, 4 * 324]
+    assert plain.plan.num_blocks < few.plan.num_blocks < small.plan.num_blocks
+
+
+def test_a_budget_that_is_made_for_frames_is_smaller_with_fewer() -> None:
+    """Gemma 4: 78 embeddings for each of 32 frames at most; pictures have 280."""
+    lines = ("{}", '{"video": {"num_frames": 8}}')
+    models = [_settled("gemma-4-31b --tensor-parallel-size 4", line).model for line in lines]
+    assert [largest_item(each, None, 8192) for each in models] == [32 * 78, 8 * 78]
+
+
 def test_sizes_that_are_larger_change_nothing() -> None:
     plain, large = (
         _settled("mistral-small-3.1-24b", image)
@@ -77,9 +107,9 @@ def test_sizes_that_are_larger_change_nothing() -> None:
 
 
 def test_what_is_not_heeded_is_said() -> None:
-    heard = _settled("qwen2.5-vl-7b", '{"image": {"width": 512}, "video": {"num_frames": 8}}')
+    heard = _settled("qwen2.5-vl-7b", '{"image": {"width": 512}, "video": {"num_frames": 8}, "audio": {"length": 9}}')
     (said,) = (each for each in heard.model.ignored if "limit_mm_per_prompt" in each)
-    assert '{"video": {"num_frames": 8}}' in said
+    assert '{"audio": {"length": 9}}' in said
     assert not any("limit_mm" in each for each in _settled("gemma-3-12b", '{"image": {"width": 64}}').model.ignored)
 
 

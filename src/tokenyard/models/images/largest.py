@@ -36,6 +36,17 @@ class Frames(NamedTuple):
     """Embeddings of the videos to choose of, ascending."""
 
 
+class LimitedVideo(NamedTuple):
+    """What a line leaves of the largest video, which vLLM measures memory with (``--limit-mm-per-prompt``)."""
+
+    tokens: int = 0
+    """Embeddings of a layer of it; 0: as many as it has."""
+    frames: int = 0
+    """At most; 0: as many as it has."""
+    among: tuple[int, ...] = ()
+    """Embeddings of those that it is chosen of, in their order; empty: as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestVideo:
     """How much of the longest context its frames fill."""
@@ -54,29 +65,50 @@ class LargestVideo:
     """It is the largest that fits of those that the model's rule for videos makes of one picture (GLM-4V)."""
     counted: int = 1
     """Times its embeddings that vLLM counts for a frame, and for an image, when it shares out the context."""
+    joined: int = 1
+    """Frames of a layer."""
+    in_pairs: bool = False
+    """What has no pair is left out (ERNIE 4.5)."""
+    per_frame: int = 0
+    """Embeddings of each frame of one that has the same number whatever the context."""
     behind: int = 0
     """Embeddings behind the frames, which have to fit the context as well."""
     ends: int = 0
     """Embeddings around the frames, which do not."""
 
-    def num_tokens(self, image: int, length: int, *, has_images: bool, frames: Frames | None = None) -> int:
+    def num_tokens(
+        self,
+        image: int,
+        length: int,
+        *,
+        has_images: bool,
+        frames: Frames | None = None,
+        limited: LimitedVideo | None = None,
+    ) -> int:
         """Its embeddings, beside a largest ``image`` of so many and a longest context of ``length`` tokens.
 
-        ``frames``: those that have a number of their own, or the videos that it is chosen of.
+        ``frames``: those that have a number of their own, or the videos that it is chosen of. ``limited``: what a line
+        leaves of it.
         """
+        limited = limited or LimitedVideo()
         if self.fills or self.tokens:
-            return self.tokens or length
+            fewer = min(self.tokens, self.per_frame * limited.frames or self.tokens)
+            return limited.tokens or fewer or length
         if self.chosen:
             of_two, _, among = frames or Frames()
             room = length - (image if has_images else 0)
-            return max((each for each in among if each <= room), default=of_two)
+            among = among or (of_two,)
+            chosen = max((i for i, each in enumerate(among) if each <= room), default=among.index(of_two))
+            return (limited.among or among)[chosen]
         each, most = (frames or Frames())[:2] if self.by_frame else (image, self.layers)
         if not each:
             return 0
         of_image = self.counted * each if self.counted > 1 else image
         room = length - self.behind - (of_image if self.beside_image and has_images else 0)
         layers = max(room // (self.counted * each), 1)
-        return each * (min(layers, most) if most else layers) + self.behind + self.ends
+        left = limited.frames - limited.frames % self.joined if self.in_pairs else limited.frames
+        bounds = (layers, most, -(-max(left, min(limited.frames, 1)) // self.joined))
+        return (limited.tokens or each) * min(bound for bound in bounds if bound) + self.behind + self.ends
 
 
 _WHOLE = (
@@ -94,9 +126,9 @@ LARGEST: dict[str, LargestVideo] = {
             "Exaone4_5_ForConditionalGeneration", "OpenPanguVLForConditionalGeneration",
             "Qwen2VLForConditionalGeneration", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel",
             "Qwen2_5_VLForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
-        ), LargestVideo(layers=7),
+        ), LargestVideo(layers=7, joined=2),
     ),
-    "Ernie4_5_VLMoeForConditionalGeneration": LargestVideo(beside_image=True),
+    "Ernie4_5_VLMoeForConditionalGeneration": LargestVideo(beside_image=True, joined=2, in_pairs=True),
     **dict.fromkeys(
         (
             "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
@@ -106,7 +138,7 @@ LARGEST: dict[str, LargestVideo] = {
     **dict.fromkeys(_WHOLE, LargestVideo(tokens=25_165_824 // 2 // (32 * 32))),
     **dict.fromkeys(
         ("Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-        LargestVideo(tokens=_FRAMES_OF_GEMMA * _A_FRAME_OF_GEMMA),
+        LargestVideo(tokens=_FRAMES_OF_GEMMA * _A_FRAME_OF_GEMMA, per_frame=_A_FRAME_OF_GEMMA),
     ),
     **dict.fromkeys(
         ("InternVLChatModel", "InternVLForConditionalGeneration", "InternS1ForConditionalGeneration"),
@@ -181,7 +213,9 @@ def _pooled_whole(_fields: ImageFields, _rule: ImageRule, video: Mapping[str, An
     return Frames(2 + rows * (columns + ends_rows), fields.limit("num_frames", 0))
 
 
-_GLM_FRAMES = 600
+MOST_OF_GLM = 28 * 28 * 2 * 30_000
+"""Pixels of a whole video of GLM-4V's, where no file of its processor says another number."""
+MOST_FRAMES = 600
 """Frames at most, by vLLM's code for GLM-4V."""
 _GLM_SECONDS, _SECONDS_TOKENS = 320, 4
 """Pairs of frames of a video of GLM-4.6V, and tokens of the words for a time, which a checkpoint's tokenizer says."""
@@ -198,12 +232,12 @@ def _of_volume(
     if not isinstance(rule, BoundedArea):
         return Frames()
     wide, high = rule.grid(HUGE, HUGE)
-    _, most = ImageFields({}, video).pixels(1, 28 * 28 * 2 * 30_000)
+    _, most = ImageFields({}, video).pixels(1, MOST_OF_GLM)
     if video.get("processor_class", made_by) != "Glm4vProcessor":
         of_times = _GLM_SECONDS * (2 + _SECONDS_TOKENS) + 2
         return Frames(most // (rule.depth * rule.side**2) + of_times)
     made, side = VideoRule(area=replace(rule, most=most), whole=True), rule.side
-    counts = [made.num_tokens(wide * side, high * side, frames) for frames in range(2, _GLM_FRAMES + 1)]
+    counts = [made.num_tokens(wide * side, high * side, frames) for frames in range(2, MOST_FRAMES + 1)]
     return Frames(counts[0], among=tuple(sorted(set(counts))))
 
 

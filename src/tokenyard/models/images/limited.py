@@ -1,4 +1,4 @@
-"""The picture that vLLM measures memory with where a line limits its size.
+"""The picture and the video that vLLM measures memory with where a line limits their sizes.
 
 ``--limit-mm-per-prompt '{"image": {"count": 2, "width": 512}}'``: neither edge is longer than the line says, nor than
 that of the picture that vLLM takes for the largest. ``scripts/record_limited_items.py`` has asked vLLM's own builders.
@@ -25,12 +25,14 @@ from tokenyard.models.images.crops import (
     TilesTwice,
     Windows,
 )
+from tokenyard.models.images.largest import LARGEST, MOST_FRAMES, MOST_OF_GLM, LimitedVideo
 from tokenyard.models.images.rules import (
     HUGE,
     BestResolution,
     BoundedArea,
     BoundedEdge,
     BoundedPatches,
+    FilledArea,
     FixedCount,
     ImageRule,
     LeastPadding,
@@ -41,6 +43,7 @@ from tokenyard.models.images.rules import (
     tile_shapes,
 )
 from tokenyard.models.images.table import RULES, ImageFields, object_beside
+from tokenyard.models.images.videos import VideoRule
 from tokenyard.models.spec import ModelSpec
 
 _ANY = (1 << 20, 1 << 20)
@@ -53,9 +56,19 @@ def _recorded() -> dict[str, Any]:
     return content
 
 
+_PAIR = 2
+"""Frames of the video that Qwen3-VL's class measures with, and of a layer of it."""
+
+
 def knows_its_budget(architecture: str) -> bool:
     """Whether the class says how large the largest item is, so that sizes of a line leave the budget as it is."""
     return architecture in _recorded()["own_budgets"]
+
+
+def heeds_frames(architecture: str) -> bool:
+    """Whether a class that knows its budget makes it for no more frames of a video than a line says (Gemma 4)."""
+    video = LARGEST.get(architecture)
+    return video is not None and video.per_frame > 0
 
 
 def heeds_sizes(architecture: str) -> bool | None:
@@ -85,11 +98,68 @@ def with_limited_picture(
     if seeing is None or model.architecture not in RULES:
         return None
     rule = RULES[model.architecture](ImageFields(raw, object_beside(Path(where), "preprocessor_config.json")))
-    heeded = False if isinstance(rule, FixedCount) else heeds_sizes(model.architecture)
+    heeded = False if isinstance(rule, FixedCount | FilledArea) else heeds_sizes(model.architecture)
     if not heeded:
         return model if heeded is not None else None
     tokens = limited_tokens(rule, sizes.get("width"), sizes.get("height"))
     limited = replace(model.encoders[seeing], limited_tokens_per_item=tokens)
+    return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
+
+
+def limited_video(
+    architecture: str, fields: ImageFields, video: Mapping[str, Any], sizes: Mapping[str, int]
+) -> LimitedVideo:
+    """What ``num_frames``, ``width`` and ``height`` of a line leave of the largest video.
+
+    ``video`` is what the file of the model's video processor holds. ConfigError for a video that it refuses.
+    """
+    largest, frames = LARGEST[architecture], sizes.get("num_frames", 0)
+    is_sized = "width" in sizes or "height" in sizes
+    if largest.by_frame or (not largest.chosen and not is_sized):
+        return LimitedVideo(frames=frames)
+    rule = RULES[architecture](fields)
+    if not isinstance(rule, BoundedArea):
+        return LimitedVideo(frames=frames)
+
+    def within(size: tuple[int, int]) -> tuple[int, int]:
+        return min(sizes.get("width", size[0]), size[0]), min(sizes.get("height", size[1]), size[1])
+
+    if largest.chosen:
+        _, most = ImageFields({}, video).pixels(1, MOST_OF_GLM)
+        made = VideoRule(area=replace(rule, most=most), whole=True)
+        size, counts = largest_size(rule), dict[int, int]()
+        for count in range(2, MOST_FRAMES + 1):
+            counts.setdefault(made.num_tokens(*size, count), count)
+        fewer = {tokens: max(min(count, frames or count), 2) for tokens, count in counts.items()}
+        return LimitedVideo(among=tuple(made.num_tokens(*within(size), fewer[tokens]) for tokens in sorted(fewer)))
+    if not largest.tokens:
+        return LimitedVideo(rule.num_tokens(*within(largest_size(rule))), frames)
+    least, most = ImageFields({}, video).pixels(4096, 25_165_824)
+    area = BoundedArea(side=rule.side, least=least, most=most, small="cut")
+    wide, high = replace(area, depth=_PAIR).grid(*largest_size(replace(area, most=most // _PAIR)))
+    made = VideoRule(area=area, whole=True)
+    return LimitedVideo(made.num_tokens(*within((wide * rule.side, high * rule.side)), _PAIR))
+
+
+def with_limited_video(
+    model: ModelSpec, raw: Mapping[str, Any], where: str, sizes: Mapping[str, int]
+) -> ModelSpec | None:
+    """The model, whose first encoder that sees has the video that sizes of a line leave; None where vLLM was not asked.
+
+    ConfigError for a video that the model's processor refuses.
+    """
+    seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
+    if seeing is None or model.architecture not in _recorded()["heeding_videos"]:
+        return None
+    encoder = model.encoders[seeing]
+    if LARGEST[model.architecture].chosen and not encoder.planned_videos:
+        return None  # GLM-4.6V's processor knows a number by itself, and its frames were not asked for
+    names = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+    processor, around, video = (object_beside(Path(where), name) for name in names)
+    left = limited_video(model.architecture, ImageFields(raw, processor), {**around, **video}, sizes)
+    limited = replace(
+        encoder, limited_tokens_per_frame=left.tokens, limited_frames=left.frames, limited_videos=left.among
+    )
     return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
 
 
