@@ -111,9 +111,11 @@ its prompt ([pooling](features.md#pooling)).
 ## Tokens of an image
 
 `tokenyard.image_tokens("qwen2.5-vl-7b", 1280, 720)` is 1,196: the embeddings that an image becomes, by the model's own
-rule. Limits of pixels and tiles are those of a `preprocessor_config.json` beside the `config.json`, else those of the
-family's published checkpoints. `scripts/record_image_tokens.py` has asked the processing classes of vLLM {image_vllm}
-for images of drawn sizes, three times a family, with other limits each time:
+rule. Limits of pixels and tiles are those of a `processor_config.json` beside the `config.json` that has a section
+`image_processor`, else of a `preprocessor_config.json`, as transformers reads them; else those of the family's
+published checkpoints. A value there that cannot be is refused by every command.
+`scripts/record_image_tokens.py` has asked the processing classes of vLLM {image_vllm} for images of drawn
+sizes, three times a family, with other limits each time:
 {image_total};
 `tests/unit/models/test_image_tokens.py` repeats it. The largest image, by which vLLM makes an encoder's budget and
 cache, is equal as well where vLLM says it without a checkpoint's files ({image_largest} times).
@@ -134,10 +136,11 @@ Where videos may come in, vLLM makes an encoder's budget and cache as large as t
 replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
 `--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}
 (`scripts/record_image_tokens.py`, and `scripts/record_largest_videos.py` where a frame has embeddings of its own).
-`preprocessor_config.json`, `processor_config.json` and `video_preprocessor_config.json` beside a `config.json` count;
-what they leave out is as the processor's class has it. Molmo 2's frames are planned for only where such a file says how
-many there are: classes and checkpoints differ. A video of GLM-4V is chosen by the volume of its frames; GLM-4.6V's
-processor has a number of its own, in which words for times count as four tokens each, which only a checkpoint's
+A section `video_processor` of `processor_config.json` counts, else `video_preprocessor_config.json`, else
+`preprocessor_config.json`; what they leave out is as the processor's class has it. Molmo 2's frames are planned for
+only where such a file says how many there are: classes and checkpoints differ. A video of GLM-4V
+is chosen by the volume of its frames; GLM-4.6V's processor has a number of its own, in which words for times count
+as four tokens each, which only a checkpoint's
 tokenizer could say. Of the others that read videos the largest picture is taken; for what
 vLLM plans a checkpoint's own processor and tokenizer would have to be there, or it was not asked: {unplanned}.
 

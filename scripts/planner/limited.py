@@ -8,8 +8,9 @@ from typing import Any
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.largest import LARGEST, frames_of
 from tokenyard.models.images.limited import limited_tokens, limited_video
+from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import ImageRule
-from tokenyard.models.images.table import ImageFields, image_rule
+from tokenyard.models.images.table import image_rule
 
 
 def compared(name: str, case: Mapping[str, Any]) -> list[tuple[int | None, int | None]]:
@@ -22,24 +23,18 @@ def compared_videos(name: str, case: Mapping[str, Any]) -> list[tuple[int | None
     """The same of videos, without an image beside them."""
     config = {**case["config"], "architectures": [name]}
     return [
-        (_video(config, case["processor"], case["video"], length, sizes), theirs)
+        (_video(config, Processors(case["processor"], case["video"]), length, sizes), theirs)
         for length, sizes, _, theirs in case.get("videos", ())
     ]
 
 
-def _video(
-    config: Mapping[str, Any],
-    processor: Mapping[str, Any],
-    video: Mapping[str, Any],
-    length: int,
-    sizes: Mapping[str, int],
-) -> int | None:
+def _video(config: Mapping[str, Any], processors: Processors, length: int, sizes: Mapping[str, int]) -> int | None:
     name = config["architectures"][0]
     try:
-        limited = limited_video(name, ImageFields(config, processor), video, sizes)
+        limited = limited_video(name, config, processors, sizes)
     except ConfigError:
         return None
-    image, frames = image_rule(config, processor).planned, frames_of(config, processor, video)
+    image, frames = image_rule(config, processors.image).planned, frames_of(config, processors)
     return LARGEST[name].num_tokens(image, length, has_images=False, frames=frames, limited=limited)
 
 

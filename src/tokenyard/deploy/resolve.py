@@ -77,6 +77,7 @@ from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.limited import with_limited_picture, with_limited_video
+from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.inputs import may_share_images
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
@@ -131,7 +132,7 @@ def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], where: str, limits: st
         if kind not in left:
             continue
         try:
-            limited = limits_of(model, raw, where, left[kind])
+            limited = limits_of(model, raw, processors_beside(where), left[kind])
         except ConfigError as error:
             raise NoStartError(f"the {kind} it measures memory with is refused by its processor: {error}") from None
         if limited is not None:

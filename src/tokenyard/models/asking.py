@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tokenyard.core.config import require_int
 from tokenyard.models.hub_names import config_called
+from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.images.rules import MAX_EDGE
-from tokenyard.models.images.table import image_rule, object_beside
+from tokenyard.models.images.table import image_rule
 from tokenyard.models.images.videos import video_rule
 
 MAX_FRAMES = 1 << 20
@@ -16,28 +15,28 @@ MAX_FRAMES = 1 << 20
 def image_tokens(model: str, width: int, height: int) -> int:
     """Embeddings that an image of ``width`` by ``height`` pixels becomes when ``model`` reads it.
 
-    ``model`` is a name or a path, as ``--model`` takes it; a ``preprocessor_config.json`` beside the ``config.json``
-    counts. Tokens around an image and at the ends of its rows are not counted. Raises ConfigError where no rule is
-    known for the model, or where it refuses such an image.
+    ``model`` is a name or a path, as ``--model`` takes it; what a ``processor_config.json`` or a
+    ``preprocessor_config.json`` beside the ``config.json`` says counts. Tokens around an image and at the ends of its
+    rows are not counted. Raises ConfigError where no rule is known for the model, or where it refuses such an image.
     """
     require_int("width", width, 1, MAX_EDGE)
     require_int("height", height, 1, MAX_EDGE)
     found = config_called(model)
-    where, config = found.where, found.raw
-    return image_rule(config, object_beside(Path(where), "preprocessor_config.json")).num_tokens(width, height)
+    beside = processors_beside(found.where)
+    return image_rule(found.raw, beside.image, beside.image_from).num_tokens(width, height)
 
 
 def video_tokens(model: str, width: int, height: int, frames: int) -> int:
     """Embeddings that a video of so many frames becomes when ``model`` reads it: those that are taken of it, by rate.
 
-    ``model`` is a name or a path, as ``--model`` takes it; a ``video_preprocessor_config.json`` beside the
-    ``config.json`` counts. Tokens around a video, and the times between its frames (Qwen3-VL), are not counted. Raises
-    ConfigError where no rule is known for the model, or where it refuses such a video.
+    ``model`` is a name or a path, as ``--model`` takes it; what a ``processor_config.json``, else a
+    ``video_preprocessor_config.json``, else a ``preprocessor_config.json`` beside the ``config.json`` says counts.
+    Tokens around a video, and the times between its frames (Qwen3-VL), are not counted. Raises ConfigError where no
+    rule is known for the model, or where it refuses such a video.
     """
     require_int("width", width, 1, MAX_EDGE)
     require_int("height", height, 1, MAX_EDGE)
     require_int("frames", frames, 1, MAX_FRAMES)
     found = config_called(model)
-    where, config = found.where, found.raw
-    beside = object_beside(Path(where), "video_preprocessor_config.json")
-    return video_rule(config, beside).num_tokens(width, height, frames)
+    beside = processors_beside(found.where)
+    return video_rule(found.raw, beside.video, beside.video_from).num_tokens(width, height, frames)

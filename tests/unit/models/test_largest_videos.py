@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.planner_answers import recorded
@@ -12,7 +13,9 @@ from tests.support.planner_answers import recorded
 from planner.largest import compared
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.errors import ConfigError
+from tokenyard.models.asking import image_tokens, video_tokens
 from tokenyard.models.images.largest import LARGEST, with_images
+from tokenyard.models.images.processors import Processors
 from tokenyard.models.reading.read import model_from_config, read_model_file
 from tokenyard.models.spec import ModelSpec
 
@@ -86,7 +89,7 @@ def test_a_decoder_without_a_word_for_videos_reads_none() -> None:
     raw = _config("InternVLChatModel")
     other = {**raw, "llm_config": {**raw["llm_config"], "model_type": "internlm2"}}  # type: ignore[dict-item]
     encoders = _read("InternVLChatModel").encoders
-    shown, silent = (with_images(encoders, "InternVLChatModel", each, "config.json") for each in (raw, other))
+    shown, silent = (with_images(encoders, "InternVLChatModel", each, Processors({}, {})) for each in (raw, other))
     assert [each.planned_tokens_per_frame for each in shown if each.kind == "vision"] == [256]
     assert [each.planned_tokens_per_frame for each in silent if each.kind == "vision"] == [0]
 
@@ -104,4 +107,49 @@ def test_files_of_processors_beside_the_config_count(tmp_path: Path) -> None:
     assert max(each.planned_tokens_per_item for each in read_model_file(file).encoders) > image
     (tmp_path / "preprocessor_config.json").write_text("[")
     with pytest.raises(ConfigError, match="cannot be read"):
+        read_model_file(file)
+
+
+QWEN = {"shortest_edge": 4096, "longest_edge": 1_310_720}
+_WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("processor_config.json", {"image_processor": {"size": {"longest_edge": -5}}}, "longest_edge of processor_con"),
+    ("processor_config.json", {"image_processor": [1]}, "image_processor of .*processor_config.json"),
+    ("preprocessor_config.json", {"max_pixels": "big"}, "max_pixels of preprocessor_config.json = 'big': give a whole"),
+    ("preprocessor_config.json", {"max_pixels": 9}, "give 1024 at least"),
+    ("video_preprocessor_config.json", {"size": {"longest_edge": 0}}, "size.longest_edge of video_preprocessor_config"),
+    ("video_preprocessor_config.json", {"size": {"longest_edge": 2047}}, "give 2048 at least"),
+]
+
+
+def _written(folder: Path, name: str) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps(_config(name)))
+    return file
+
+
+def test_sections_of_processor_config_win_over_files_of_their_own(tmp_path: Path) -> None:
+    """As transformers reads them: a section, else a file of its own; videos else the images' file."""
+    file = _written(tmp_path, "Qwen3VLForConditionalGeneration")
+    assert largest_item(read_model_file(file), None, 32_768) == 16_384
+    assert largest_item(read_model_file(file), '{"image": 0}', 32_768) == 12_288
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {**QWEN, "longest_edge": 655_360}}))
+    of_file = read_model_file(file)
+    assert of_file.encoders[0].planned_tokens_per_item == image_tokens(str(file), 3000, 3000) + 15 == 640
+    assert largest_item(of_file, '{"image": 0}', 32_768) == 320
+    sections = {"image_processor": {"size": QWEN}, "video_processor": {"size": {**QWEN, "longest_edge": 2_621_440}}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(sections))
+    of_section = read_model_file(file)
+    assert of_section.encoders[0].planned_tokens_per_item == 1280
+    assert image_tokens(str(file), 3000, 2000) == 1247
+    assert largest_item(of_section, '{"image": 0}', 32_768) == 1280
+    assert video_tokens(str(file), 1280, 720, 4) == 2 * 33 * 18
+
+
+@pytest.mark.parametrize(("name", "content", "problem"), _WRONG)
+def test_what_a_processor_cannot_be_told_is_refused(
+    tmp_path: Path, name: str, content: dict[str, Any], problem: str
+) -> None:
+    file = _written(tmp_path, "Qwen3VLForConditionalGeneration")
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=problem):
         read_model_file(file)

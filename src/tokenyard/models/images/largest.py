@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
+from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
-from tokenyard.models.images.table import RULES, ImageFields, object_beside
-from tokenyard.models.images.videos import VideoRule
+from tokenyard.models.images.sizes import largest_size
+from tokenyard.models.images.table import RULES, ImageFields, ProcessorError
+from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 
@@ -58,7 +59,7 @@ class LargestVideo:
     fills: bool = False
     """It is as long as the context."""
     tokens: int = 0
-    """It has so many, whatever the image and the context."""
+    """It has so many, whatever the image and the context; those of its ``frames`` where they have any."""
     by_frame: bool = False
     """A frame has a number of its own; where it has none the model reads no videos."""
     chosen: bool = False
@@ -92,8 +93,8 @@ class LargestVideo:
         """
         limited = limited or LimitedVideo()
         if self.fills or self.tokens:
-            fewer = min(self.tokens, self.per_frame * limited.frames or self.tokens)
-            return limited.tokens or fewer or length
+            most = (frames.tokens if frames else 0) or self.tokens
+            return limited.tokens or min(most, self.per_frame * limited.frames or most) or length
         if self.chosen:
             of_two, _, among = frames or Frames()
             room = length - (image if has_images else 0)
@@ -173,44 +174,43 @@ _FEW = 16
 """Frames at most, by vLLM's code for LLaVA-OneVision and MiniCPM-V."""
 
 
-def _tile(_fields: ImageFields, rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+def _tile(_fields: ImageFields, rule: ImageRule, _video: ImageFields) -> Frames:
     """A frame is one tile."""
     return Frames(rule.tokens if isinstance(rule, NearestTiles) else 0)
 
 
-def _tile_if_shown(fields: ImageFields, rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+def _tile_if_shown(fields: ImageFields, rule: ImageRule, video: ImageFields) -> Frames:
     decoder = fields.value("llm_config.model_type", fields.value("text_config.model_type"))
     return _tile(fields, rule, video) if decoder in _SHOWS_VIDEOS else Frames()
 
 
-def _pooled(fields: ImageFields, _rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+def _pooled(fields: ImageFields, _rule: ImageRule, _video: ImageFields) -> Frames:
     """One embedding is kept of every so many along an edge."""
     grid = fields.count("vision_config.image_size") // fields.count("vision_config.patch_size")
     return Frames((-(-grid // fields.count("spatial_pool_stride", 2))) ** 2, _FEW)
 
 
-def _sliced(_fields: ImageFields, rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+def _sliced(_fields: ImageFields, rule: ImageRule, video: ImageFields) -> Frames:
     """A frame has as many slices as its processor allows, and is made for that: so many times as high as wide."""
     if not isinstance(rule, Slices):
         return Frames()
-    slices = ImageFields({}, video).limit("max_slice_nums", 9)
+    slices = video.limit("max_slice_nums", 9)
     return Frames(replace(rule, most=slices).num_tokens(rule.planned_edge, rule.planned_edge * slices), _FEW)
 
 
-def _stretched(_fields: ImageFields, rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+def _stretched(_fields: ImageFields, rule: ImageRule, _video: ImageFields) -> Frames:
     return Frames(rule.planned - rule.ends if isinstance(rule, StretchedArea) else 0)
 
 
-def _pooled_whole(_fields: ImageFields, _rule: ImageRule, video: Mapping[str, Any]) -> Frames:
+def _pooled_whole(_fields: ImageFields, _rule: ImageRule, video: ImageFields) -> Frames:
     """The whole frame, pooled, with its ends; how many frames there may be only the file says."""
-    if "num_frames" not in video:
+    if video.given("num_frames", None) is None:
         return Frames()
-    fields = ImageFields({}, video)
-    high, wide = fields.given("pooling_size", [3, 3])
-    patch, size = fields.limit("patch_size", 14), (fields.limit("size.height", 378), fields.limit("size.width", 378))
-    rows, columns = -(-(size[0] // patch) // int(high)), -(-(size[1] // patch) // int(wide))
-    ends_rows = bool(fields.given("video_use_col_tokens", False))
-    return Frames(2 + rows * (columns + ends_rows), fields.limit("num_frames", 0))
+    high, wide = video.pair("pooling_size", [3, 3])
+    patch, size = video.limit("patch_size", 14), (video.limit("size.height", 378), video.limit("size.width", 378))
+    rows, columns = -(-(size[0] // patch) // high), -(-(size[1] // patch) // wide)
+    ends_rows = bool(video.given("video_use_col_tokens", False))
+    return Frames(2 + rows * (columns + ends_rows), video.limit("num_frames", 0))
 
 
 MOST_OF_GLM = 28 * 28 * 2 * 30_000
@@ -221,9 +221,7 @@ _GLM_SECONDS, _SECONDS_TOKENS = 320, 4
 """Pairs of frames of a video of GLM-4.6V, and tokens of the words for a time, which a checkpoint's tokenizer says."""
 
 
-def _of_volume(
-    _fields: ImageFields, rule: ImageRule, video: Mapping[str, Any], *, made_by: str = "Glm4vProcessor"
-) -> Frames:
+def _of_volume(_fields: ImageFields, rule: ImageRule, video: ImageFields, *, made_by: str = "Glm4vProcessor") -> Frames:
     """A video of the largest picture is scaled by its volume: more frames are smaller ones.
 
     GLM-4.6V's processor says by itself how much one may have, with the words for times. ``made_by`` is a processor's
@@ -232,8 +230,8 @@ def _of_volume(
     if not isinstance(rule, BoundedArea):
         return Frames()
     wide, high = rule.grid(HUGE, HUGE)
-    _, most = ImageFields({}, video).pixels(1, MOST_OF_GLM)
-    if video.get("processor_class", made_by) != "Glm4vProcessor":
+    _, most = video.pixels(1, MOST_OF_GLM)
+    if video.given("processor_class", made_by) != "Glm4vProcessor":
         of_times = _GLM_SECONDS * (2 + _SECONDS_TOKENS) + 2
         return Frames(most // (rule.depth * rule.side**2) + of_times)
     made, side = VideoRule(area=replace(rule, most=most), whole=True), rule.side
@@ -241,12 +239,30 @@ def _of_volume(
     return Frames(counts[0], among=tuple(sorted(set(counts))))
 
 
-def _pooled_frame(fields: ImageFields, _rule: ImageRule, _video: Mapping[str, Any]) -> Frames:
+def _pooled_frame(fields: ImageFields, _rule: ImageRule, _video: ImageFields) -> Frames:
     """As many as there is room for."""
     return Frames(_pooled(fields, _rule, _video).tokens)
 
 
-_FRAMES: dict[str, Callable[[ImageFields, ImageRule, Mapping[str, Any]], Frames]] = {
+PAIR = 2
+"""Frames of the video that Qwen3-VL's class measures with."""
+
+
+def whole_pair(fields: ImageFields, video: ImageFields) -> tuple[VideoRule, tuple[int, int]]:
+    """How a whole video is bounded, and edges in pixels of two frames that are as large as its bounds allow."""
+    made = rule_of_whole(fields, video)
+    side, most = made.area.side, made.area.most // video.limit("temporal_patch_size", 2)
+    wide, high = replace(made.area, depth=PAIR).grid(*largest_size(replace(made.area, most=most)))
+    return made, (wide * side, high * side)
+
+
+def _whole(fields: ImageFields, _rule: ImageRule, video: ImageFields) -> Frames:
+    made, size = whole_pair(fields, video)
+    return Frames(made.num_tokens(*size, PAIR))
+
+
+_FRAMES: dict[str, Callable[[ImageFields, ImageRule, ImageFields], Frames]] = {
+    **dict.fromkeys(_WHOLE, _whole),
     "InternVLChatModel": _tile_if_shown,
     "InternVLForConditionalGeneration": _tile,
     "InternS1ForConditionalGeneration": _tile,
@@ -264,14 +280,16 @@ _FRAMES: dict[str, Callable[[ImageFields, ImageRule, Mapping[str, Any]], Frames]
 }
 
 
-def frames_of(config: Mapping[str, Any], processor: Mapping[str, Any], video: Mapping[str, Any]) -> Frames:
-    """Frames of the largest video of a ``config.json``, with what the files of its processors hold."""
+def frames_of(config: Mapping[str, Any], processors: Processors) -> Frames:
+    """Frames of the largest video of a ``config.json``, with what its processors are told."""
     architecture = config["architectures"][0]
     if architecture not in _FRAMES:
         return Frames()
-    fields = ImageFields(config, processor)
-    made_by = {"processor_class": processor["processor_class"]} if "processor_class" in processor else {}
-    return _FRAMES[architecture](fields, _rule(architecture, fields), {**made_by, **video})
+    image, video, image_from, video_from = processors
+    fields = ImageFields(config, image, image_from)
+    made_by = {"processor_class": image["processor_class"]} if "processor_class" in image else {}
+    rule = _rule(architecture, fields)
+    return _FRAMES[architecture](fields, rule, ImageFields(config, {**made_by, **video}, video_from))
 
 
 def _rule(architecture: str, fields: ImageFields, tokens: int = 0) -> ImageRule:
@@ -284,21 +302,22 @@ def _rule(architecture: str, fields: ImageFields, tokens: int = 0) -> ImageRule:
 
 
 def with_images(
-    encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any], where: str
+    encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any], processors: Processors
 ) -> tuple[EncoderSpec, ...]:
     """The encoders, of which the first that sees has the largest image by the rule; as they are where none is known.
 
-    Files of processors beside the ``config.json`` at ``where`` count. Raises ConfigError where one cannot be read.
+    Raises ProcessorError where a processor is told what cannot be.
     """
     seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
     if seeing is None or (architecture not in RULES and architecture not in _FRAMES):
         return encoders
-    names = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-    processor, around, video = (object_beside(Path(where), name) for name in names)
+    fields = ImageFields(raw, processors.image, processors.image_from)
     try:
-        rule = _rule(architecture, ImageFields(raw, processor), encoders[seeing].max_tokens_per_item)
+        rule = _rule(architecture, fields, encoders[seeing].max_tokens_per_item)
         most, planned = rule.bound, rule.planned
-        frames = frames_of({**raw, "architectures": [architecture]}, processor, {**around, **video})
+        frames = frames_of({**raw, "architectures": [architecture]}, processors)
+    except ProcessorError:
+        raise
     except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
         return encoders
     of_rule = replace(

@@ -1,17 +1,15 @@
 """Which rule an architecture has for its images, and which fields of its files fill it.
 
-Fields are those of ``config.json``; limits of pixels and tiles are those of ``preprocessor_config.json``, where it lies
-beside it. Without that file they are what published checkpoints of the family have in it, else what the class has that
-reads it.
+Fields are those of ``config.json``; limits of pixels and tiles are those of the image processor, whose file lies beside
+it. Without that file they are what published checkpoints of the family have in it, else what the class has that reads
+it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -27,6 +25,7 @@ from tokenyard.models.images.crops import (
     TilesTwice,
     Windows,
 )
+from tokenyard.models.images.processors import IMAGE_FILE
 from tokenyard.models.images.rules import (
     BestResolution,
     BoundedArea,
@@ -48,12 +47,17 @@ from tokenyard.models.images.rules import (
 # The files' fields.
 
 
-class ImageFields:
-    """A model's ``config.json`` and what ``preprocessor_config.json`` says beside it."""
+class ProcessorError(ConfigError):
+    """A processor is told what cannot be."""
 
-    def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
+
+class ImageFields:
+    """A model's ``config.json`` and what a processor is told beside it, in a ``file`` that messages name."""
+
+    def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any], file: str = IMAGE_FILE) -> None:
         self._config = {**class_defaults(config.get("model_type")), **config}
         self._processor = processor
+        self._file = file
 
     def value(self, path: str, default: Any = None) -> Any:
         """A field of the configuration, ``section.field``; ``default`` where there is none, or null."""
@@ -74,43 +78,56 @@ class ImageFields:
         return self._checked(path, found[0] if isinstance(found, list) and found else found)
 
     def limit(self, path: str, default: int) -> int:
-        """A whole number of the processor's file: ``size.longest_edge``."""
+        """A whole number of the processor's file: ``size.longest_edge``. Raises ProcessorError."""
         found: Any = self._processor
         for name in path.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
-        return self._checked(path, default if found is None else found)
+        return default if found is None else self._whole(path, found)
+
+    def pair(self, name: str, default: Sequence[int], least: int = 1) -> tuple[int, int]:
+        """Two whole numbers of it, from ``least``. Raises ProcessorError."""
+        found = self.given(name, default)
+        if not isinstance(found, list | tuple) or len(found) != 2:
+            raise ProcessorError(f"{name} of {self._file}", found, "give two whole numbers: [14, 14]")
+        first, second = (self._whole(name, each, least) for each in found)
+        return first, second
+
+    def number(self, name: str, default: float) -> float:
+        """A number above 0 of it. Raises ProcessorError."""
+        found = self.given(name, default)
+        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < inf:
+            raise ProcessorError(f"{name} of {self._file}", found, "give a number above 0")
+        return float(found)
+
+    def _whole(self, name: str, value: Any, least: int = 1) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 40:
+            above = "above 0" if least else "from 0"
+            fix = f"give a whole number {above}: tokens of an image follow from it"
+            raise ProcessorError(f"{name} of {self._file}", value, fix)
+        return value
 
     def given(self, name: str, default: Any) -> Any:
         """What the processor's file says, whatever it is."""
         found = self._processor.get(name)
         return default if found is None else found
 
-    def pixels(self, least: int, most: int) -> tuple[int, int]:
-        """Bounds of an image's area, by either of the names that files have for them."""
-        return (
-            self.limit("min_pixels", self.limit("size.min_pixels", self.limit("size.shortest_edge", least))),
-            self.limit("max_pixels", self.limit("size.max_pixels", self.limit("size.longest_edge", most))),
-        )
+    def pixels(self, least: int, most: int, side: int = 1, frames: int = 1) -> tuple[int, int]:
+        """Bounds of an image's area, or a video's volume, by either of the names that files have for them.
+
+        Raises ProcessorError where the upper one leaves no room for one square with edges of ``side`` in each frame.
+        """
+        low = self.limit("min_pixels", self.limit("size.min_pixels", self.limit("size.shortest_edge", least)))
+        high = self.limit("max_pixels", self.limit("size.max_pixels", self.limit("size.longest_edge", most)))
+        if high < side * side * frames:
+            fix = f"give {side * side * frames} at least: an embedding is made of so many pixels"
+            raise ProcessorError(f"max_pixels or size.longest_edge of {self._file}", high, fix)
+        return low, high
 
     @staticmethod
     def _checked(name: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 40:
             raise ConfigError(name, value, "give a whole number above 0: tokens of an image follow from it")
         return value
-
-
-def object_beside(file: Path, name: str) -> Mapping[str, Any]:
-    """What a file of this name beside a ``config.json`` holds; nothing where there is none."""
-    beside = file.with_name(name)
-    if not file.is_file() or not beside.is_file():
-        return {}
-    try:
-        found = json.loads(beside.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError("model", str(beside), f"cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError("model", str(beside), "give an object, as a checkpoint has there")
-    return found
 
 
 Maker = Callable[[ImageFields], ImageRule]
@@ -131,14 +148,14 @@ def _area(
     **rule: Any,
 ) -> ImageRule:
     side = fields.count("vision_config.patch_size", patch) * fields.count(merge, 2)
-    low, high = fields.pixels(least, most)
+    low, high = fields.pixels(least, most, side)
     return BoundedArea(side=side, least=low, most=high, **rule)
 
 
 def _glm(fields: ImageFields, most: int) -> ImageRule:
     """vLLM takes the file's upper bound and the class's lower one."""
     side = fields.count("vision_config.patch_size", 14) * fields.count(_MERGE, 2)
-    _, most = fields.pixels(1, most)
+    _, most = fields.pixels(1, most, side, 2)
     return BoundedArea(side=side, least=112 * 112, most=most, depth=2, small="cut", searched="whole")
 
 
@@ -260,10 +277,10 @@ def _gemma4(fields: ImageFields, most: str = "default_output_length") -> ImageRu
 
 
 def _kimi(fields: ImageFields) -> ImageRule:
-    merge = fields.given("merge_kernel_size", fields.value("vision_config.merge_kernel_size", [2, 2]))
+    merge, _ = fields.pair("merge_kernel_size", fields.value("vision_config.merge_kernel_size", [2, 2]))
     return BoundedPatches(
         patch=fields.limit("patch_size", fields.count("vision_config.patch_size", 14)),
-        merge=int(merge[0]),
+        merge=merge,
         most=fields.limit("in_token_limit", 4096),
     )
 
@@ -295,12 +312,12 @@ def _aria(fields: ImageFields) -> ImageRule:
 
 def _molmo(fields: ImageFields) -> ImageRule:
     size, patch = fields.given("base_image_input_size", [336, 336]), fields.limit("image_patch_size", 14)
-    left, right = fields.given("overlap_margins", [4, 4])
+    left, right = fields.pair("overlap_margins", [4, 4], least=0)
     return OverlappingCrops(
         patch=patch,
         crop=(size if isinstance(size, int) else int(size[0])) // patch,
-        left=int(left),
-        right=int(right),
+        left=left,
+        right=right,
         pool=(2, 2),
         most=fields.limit("max_crops", 12),
         whole=(fields.limit("image_token_length_h", 12), fields.limit("image_token_length_w", 12)),
@@ -311,15 +328,15 @@ def _molmo(fields: ImageFields) -> ImageRule:
 def _molmo2(fields: ImageFields) -> ImageRule:
     """Rows of the whole image have an end where rows of the crops have one, unless the file says otherwise."""
     patch = fields.limit("patch_size", 14)
-    left, right = fields.given("overlap_margins", [4, 4])
-    high, wide = fields.given("pooling_size", [2, 2])
+    left, right = fields.pair("overlap_margins", [4, 4], least=0)
+    high, wide = fields.pair("pooling_size", [2, 2])
     ends_rows = bool(fields.given("image_use_col_tokens", True))
     return OverlappingCrops(
         patch=patch,
         crop=fields.limit("size.height", 378) // patch,
-        left=int(left),
-        right=int(right),
-        pool=(int(high), int(wide)),
+        left=left,
+        right=right,
+        pool=(high, wide),
         most=fields.limit("max_crops", 8),
         ends=2,
         ends_rows=ends_rows,
@@ -345,7 +362,7 @@ def _lfm2(fields: ImageFields) -> ImageRule:
         tokens=(-(-(tile // patch) // factor)) ** 2,
         least=fields.limit("min_tiles", 2),
         most=fields.limit("max_tiles", 10),
-        tolerance=float(fields.given("max_pixels_tolerance", 2.0)),
+        tolerance=fields.number("max_pixels_tolerance", 2.0),
         patch=patch,
     )
 
@@ -539,7 +556,7 @@ def _omni(fields: ImageFields, patch: int, least: int, most: int) -> ImageRule:
     """The tower of a Qwen Omni model stands in the part that thinks."""
     section = "thinker_config.vision_config"
     side = fields.count(f"{section}.patch_size", patch) * fields.count(f"{section}.spatial_merge_size", 2)
-    low, high = fields.pixels(least, most)
+    low, high = fields.pixels(least, most, side)
     return BoundedArea(side=side, least=low, most=high)
 
 
@@ -547,10 +564,15 @@ def _omni(fields: ImageFields, patch: int, least: int, most: int) -> ImageRule:
 # Asking.
 
 
-def image_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> ImageRule:
-    """The rule of a ``config.json``; ConfigError where none is known for its architecture, or a field is missing."""
+def image_rule(
+    config: Mapping[str, Any], processor: Mapping[str, Any] | None = None, file: str = IMAGE_FILE
+) -> ImageRule:
+    """The rule of a ``config.json``; ConfigError where none is known for its architecture, or a field is missing.
+
+    ``processor`` is what the image processor is told, in ``file``.
+    """
     named = config.get("architectures") or [""]
     architecture = named[0] if isinstance(named, list) else ""
     if architecture not in RULES:
         raise ConfigError("model", architecture, "no rule is known for its images: give their tokens instead")
-    return RULES[architecture](ImageFields(config, processor or {}))
+    return RULES[architecture](ImageFields(config, processor or {}, file))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.images.processors import VIDEO_FILE
 from tokenyard.models.images.rules import BoundedArea
 from tokenyard.models.images.table import ImageFields
 from tokenyard.quick_dataclass import dataclass
@@ -45,8 +46,10 @@ class VideoRule:
         return layers * replace(self.area, depth=counted, scaled=num_frames).num_tokens(width, height)
 
 
-def video_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> VideoRule:
-    """The rule of a ``config.json``; ``processor`` is what its ``video_preprocessor_config.json`` holds.
+def video_rule(
+    config: Mapping[str, Any], processor: Mapping[str, Any] | None = None, file: str = VIDEO_FILE
+) -> VideoRule:
+    """The rule of a ``config.json``; ``processor`` is what its video processor is told, in ``file``.
 
     ConfigError where none is known for its architecture, or a field is missing.
     """
@@ -54,10 +57,18 @@ def video_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = 
     architecture = named[0] if isinstance(named, list) else ""
     if architecture not in FAMILIES:
         raise ConfigError("model", architecture, "no rule is known for its videos: give their tokens instead")
-    fields = ImageFields(config, processor or {})
-    whole = architecture in _WHOLE
-    low, high = fields.pixels(4096, 25_165_824) if whole else fields.pixels(3136, 12_845_056)
-    side = fields.count("vision_config.patch_size", 16 if whole else 14)
-    side *= fields.count("vision_config.spatial_merge_size", 2)
-    area = BoundedArea(side=side, least=low, most=high, small="cut" if whole else "")
-    return VideoRule(area=area, joined=fields.count("vision_config.temporal_patch_size", 2), whole=whole)
+    fields = ImageFields(config, processor or {}, file)
+    if architecture in _WHOLE:
+        return rule_of_whole(fields, fields)
+    side = fields.count("vision_config.patch_size", 14) * fields.count("vision_config.spatial_merge_size", 2)
+    low, high = fields.pixels(3136, 12_845_056, side)
+    area = BoundedArea(side=side, least=low, most=high)
+    return VideoRule(area=area, joined=fields.count("vision_config.temporal_patch_size", 2))
+
+
+def rule_of_whole(fields: ImageFields, video: ImageFields) -> VideoRule:
+    """The rule by which a whole video is bounded: sizes are the model's, bounds those of its ``video`` processor."""
+    side = fields.count("vision_config.patch_size", 16) * fields.count("vision_config.spatial_merge_size", 2)
+    joined = fields.count("vision_config.temporal_patch_size", 2)
+    low, high = video.pixels(4096, 25_165_824, side, joined)
+    return VideoRule(area=BoundedArea(side=side, least=low, most=high, small="cut"), joined=joined, whole=True)
