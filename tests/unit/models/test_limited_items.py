@@ -13,6 +13,7 @@ from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.resolve import ResolvedSettings
+from tokenyard.deploy.vllm_serve.models import input_limits, item_sizes
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.images.limited import heeds_sizes, knows_its_budget
 from tokenyard.questions.scenario import replay_spec
@@ -118,12 +119,36 @@ def test_what_is_not_heeded_is_said() -> None:
     [
         ('{"image": {"length": 5}}', "limit_mm_per_prompt.image.length"),
         ('{"image": {"width": 0}}', "limit_mm_per_prompt.image.width"),
-        ('{"video": {"num_frames": "8"}}', "limit_mm_per_prompt.video.num_frames"),
+        ('{"video": {"num_frames": 8.5}}', "limit_mm_per_prompt.video.num_frames"),
+        ('{"video": {"num_frames": "few"}}', "limit_mm_per_prompt.video.num_frames"),
+        ('{"image": {"count": 2, "foo": 3}}', "limit_mm_per_prompt.image.foo"),
+        ('{"image": {"count": 0, "foo": 3}}', "limit_mm_per_prompt.image.foo"),
+        ('{"image": null}', "limit_mm_per_prompt.image = None"),
+        ('{"image": "2"}', "limit_mm_per_prompt.image"),
+        ('{"image": 2.0}', "limit_mm_per_prompt.image"),
+        ('{"image": {"count": null}}', "limit_mm_per_prompt.image.count"),
+        ('{"image": {"count": -1}}', "limit_mm_per_prompt.image.count"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(limits: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         _settled("qwen2.5-vl-7b", limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "counts", "sizes"),
+    [
+        ('{"image": true, "video": {"count": 2.0}}', {"image": 1, "video": 2}, {}),
+        ('{"video": {"num_frames": "8", "width": null}}', {}, {"video": {"num_frames": 8}}),
+        ('{"vision_chunk": {"count": 3, "width": 64}}', {"vision_chunk": 3}, {}),
+        ('{"image": {"count": 0, "width": 64}}', {"image": 0}, {}),
+    ],
+)
+def test_numbers_are_read_as_vllm_reads_them(
+    limits: str, counts: dict[str, int], sizes: dict[str, dict[str, int]]
+) -> None:
+    assert input_limits(limits) == counts
+    assert item_sizes(limits) == sizes
 
 
 def test_a_picture_that_the_processor_refuses_keeps_vllm_from_starting() -> None:

@@ -105,17 +105,22 @@ def item_sizes(limits: str | None) -> dict[str, dict[str, int]]:
     given = {} if limits is None else _object("limit_mm_per_prompt", limits)
     found = {}
     for kind, said in given.items():
-        sizes = {name: value for name, value in said.items() if name != "count"} if isinstance(said, dict) else {}
-        for name, value in sizes.items():
-            field, known = f"limit_mm_per_prompt.{kind}.{name}", _SIZES.get(kind, ())
+        others = {name: value for name, value in said.items() if name != "count"} if isinstance(said, dict) else {}
+        known = _SIZES.get(kind)
+        if known is None:
+            continue  # vLLM passes over what is said of other inputs beside their count
+        for name, value in others.items():
             if name not in known:
-                raise ConfigError(field, value, f"is no size of it: give {' or '.join((*known, 'count'))}")
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(field, value, "give a whole number from 1")
-        if isinstance(said, dict) and said.get("count") == 0:
-            continue
-        found[kind] = {name: value for name, value in sizes.items() if value is not None}
-    return {kind: sizes for kind, sizes in found.items() if sizes}
+                fix = f"is no size of it: give {' or '.join((*known, 'count'))}"
+                raise ConfigError(f"limit_mm_per_prompt.{kind}.{name}", value, fix)
+        sizes = {
+            name: _whole(f"limit_mm_per_prompt.{kind}.{name}", value, 1)
+            for name, value in others.items()
+            if value is not None
+        }
+        if sizes and _count(kind, said) != 0:
+            found[kind] = sizes
+    return found
 
 
 def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
@@ -129,10 +134,21 @@ def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
 
 def _count(kind: str, value: Any) -> int | None:
     """How many are allowed: a number, or the ``count`` among sizes; None where no flag says."""
-    count = value.get("count") if isinstance(value, dict) else value
-    if count is not None and (type(count) is not int or count < 0):
-        raise ConfigError(f"limit_mm_per_prompt.{kind}", value, "give a whole number from 0")
-    return count
+    field = f"limit_mm_per_prompt.{kind}"
+    if isinstance(value, dict):
+        return _whole(f"{field}.count", value["count"], 0) if "count" in value else None
+    if not isinstance(value, int):
+        raise ConfigError(field, value, 'give a whole number from 0, or an object: {"count": 2}')
+    return _whole(field, value, 0)
+
+
+def _whole(field: str, value: Any, least: int) -> int:
+    """The whole number that vLLM reads: ``2``, ``2.0``, ``"2"``, ``true`` (1). ConfigError for anything else."""
+    is_text = isinstance(value, str) and value.strip().isdecimal()
+    is_number = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if not (is_text or is_number) or int(value) < least:
+        raise ConfigError(field, value, f"give a whole number from {least}")
+    return int(value)
 
 
 def _object(field: str, text: str) -> dict[str, Any]:
