@@ -69,7 +69,7 @@ class _Crowded(SteadyDecode):
     waiting: int = 64
 
     def requests(self) -> Iterator[RequestSpec]:
-        """Those that run, then those that wait."""
+        """Running requests, then waiting ones."""
         own = list(SteadyDecode.requests(self))
         more = (spec._replace(id=f"waiting-{spec.id}") for spec in own[: self.waiting])
         return chain(own, more)

@@ -65,7 +65,7 @@ __all__ = ["main"]
 
 _MOST_OFF = 0.02
 _SECONDS_PER_TOKEN = 0.03
-"""For which a client that does not wait for answers reads them."""
+"""Seconds for which a client that does not wait for answers reads them."""
 _SHORTEST_QUESTION = 15
 """Tokens at the end of a first turn that are no part of its document."""
 

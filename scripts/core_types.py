@@ -32,10 +32,10 @@ class Source(NamedTuple):
     """A module that is compiled."""
 
     name: str
-    """As it is imported."""
+    """The module as it is imported."""
     tree: ast.Module
     classes: dict[str, ast.ClassDef]
-    """Those that become classes of C; of a module with a .pxd, those that it declares."""
+    """Classes that become classes of C; of a module with a .pxd, those that it declares."""
     is_declared: bool
     """It has a .pxd of its own."""
 

@@ -105,7 +105,7 @@ def server(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 class _Members:
-    """Those who crowd one server."""
+    """The clients that crowd one server."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -229,7 +229,7 @@ def replayed(seen: Watched) -> Seen:
 
 
 def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Client]:
-    """Those that are installed."""
+    """The clients that are installed."""
     number, rate = str(flags.requests), 4 * flags.speed
     python = flags.vllm / "bin" / "python"
     if python.exists():

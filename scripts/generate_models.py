@@ -383,7 +383,7 @@ def _timed() -> list[str]:
 
 
 def _untimed() -> list[str]:
-    """Those whose towers do not."""
+    """Models whose towers do not."""
     return sorted(name for name, row in ROWS.items() if row.towers and _is_untimed(row))
 
 

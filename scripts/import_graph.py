@@ -1,4 +1,4 @@
-"""Who imports whom in a package, read from its sources: for the check that no import goes round in a circle.
+"""The imports between modules of a package, read from its sources: for the check that no import goes round in a circle.
 
 What stands under ``if TYPE_CHECKING:``, within a function, or in ``import_module("...")`` counts as well: it delays an
 import, and the module is still read with the other. A name in a table of names (a printer, a policy) is no import.

@@ -53,7 +53,7 @@ class Fold(NamedTuple):
     group: str
     out: Mask
     judged: Mask
-    """Those of them whose case the kind is."""
+    """The points whose case the kind is."""
 
 
 class LeftOut(NamedTuple):

@@ -59,7 +59,7 @@ def job_of() -> VariantWorker:
 
 
 def grid_of(number: int) -> list[dict[str, Any]]:
-    """So many variants."""
+    """The variants of one sweep."""
     grid = Grid(
         [
             ("max_num_seqs", tuple(range(1, 11))),

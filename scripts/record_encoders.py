@@ -32,7 +32,7 @@ MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "encoders.json.gz"
 TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "encoder_modes.json"
 KINDS = ("multimodal", "pooling")
-"""Those of transformers' own code run by it."""
+"""Architectures that run transformers' own code."""
 VARIANTS = ("default", "small")
 SECONDS = 300
 
@@ -73,7 +73,7 @@ def _may_see(entry: dict[str, Any]) -> bool:
 
 
 def _answer(name: str, kind: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each configuration in a process of its own: what was shared out by images leaves traces. Nothing of text."""
+    """The answer for each configuration, in a process each: what was divided by images leaves traces. None of text."""
     whole: dict[str, Any] = {}
     for config in configs:
         said = _in_a_process(name, kind, config)

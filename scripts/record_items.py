@@ -34,7 +34,7 @@ MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "items.json.gz"
 TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "items.json"
 KINDS = ("multimodal", "pooling")
-"""Those that vLLM has a class of its own for: transformers' say what their processor takes."""
+"""Architectures for which vLLM has a class of its own: transformers' say what their processor takes."""
 SECONDS = 60
 _FOR_VIDEOS = ("<|video_pad|>", "<|reserved_200000|>")
 """Words that the tokenizers of InternVL's decoders have."""

@@ -33,7 +33,7 @@ __all__ = ["Fit", "Priors", "Sheet", "Target"]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Key = tuple[str, str]
-"""Whose factor ("" for the common constants), and of which constant or group."""
+"""The model of the factor ("" for the common constants), and its constant or group."""
 
 TPOT_SCATTER, TTFT_SCATTER, STEP_SCATTER = 0.05, 0.12, 0.05
 _KINDS = 30

@@ -72,7 +72,7 @@ class Pair:
         self._compare_counts("add_request")
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, status: Any) -> Any:
-        """Whom it ended, by id."""
+        """Requests that it ended, by id."""
         theirs = self._theirs.finish_requests(request_ids, status)
         ours = self._ours.finish_requests(request_ids, status)
         ids = [sorted(r[0] if isinstance(r, tuple) else r.request_id for r in each) for each in (theirs, ours)]

@@ -124,7 +124,7 @@ def _with_resets_apart(base: Builder) -> Builder:
 
 
 def _with_sessions(base: Builder, every: int = 4) -> Builder:
-    """So many requests are sessions, kept short: they grow by every piece."""
+    """Share of requests that are sessions, kept short: they grow by every piece."""
 
     def build(rng: Random, engine: Engine) -> Plan:
         plan = base(rng, engine)

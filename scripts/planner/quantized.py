@@ -178,7 +178,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What stands in ``quantization_config``."""
 _WITH_TOWERS = ("gptq-left-alone", "tensors-int4-left-alone")
-"""Those that leave towers alone, as published files do: here towers are never quantised."""
+"""Methods that leave towers alone, as published files do: here towers are never quantised."""
 MODELS = {
     "llama-3.1-8b": (*SETTINGS,),
     "qwen3-30b-a3b": (*SETTINGS,),

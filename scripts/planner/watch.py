@@ -44,7 +44,7 @@ class Watch:
                 self.saw(value)
 
     def unread(self) -> list[str]:
-        """Those that nothing read."""
+        """Fields that nothing read."""
         left = self._seen - self._read
         for module in self._modules:
             if module.startswith("vllm."):

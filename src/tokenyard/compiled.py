@@ -43,7 +43,7 @@ MODULES = (
 """What is compiled, in the folder of the package."""
 
 MADE_FROM = "made-from.txt"
-"""In the folder of compiled modules: :func:`checksums` of their source."""
+"""Name of the file with the :func:`checksums` of their source, in the folder of compiled modules."""
 
 _PACKAGE = Path(__file__).parent
 _COMPILED = _PACKAGE / "_compiled"
@@ -90,7 +90,7 @@ def prefer_compiled(folder: str, path: MutableSequence[str]) -> None:
 
 
 def column(value: int, count: int) -> MutableSequence[int]:
-    """So many numbers below 2**31, one per block: what is quick to read and write one by one.
+    """A column of numbers below 2**31, one per block, in the form that is quick to read and write one by one.
 
     The interpreter is fastest with a list, compiled code with an array, which it declares as one.
     """

@@ -13,7 +13,7 @@
     ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
-    ├── QueueFullError   an engine has as many requests as it may have: ask again later
+    ├── QueueFullError   an engine has as many requests as it may have: retry later
     ├── NestedCallError  a hook calls back into the engine that has called it: nothing is done
     ├── EngineDeadError  an engine has ended by an error, or was shut down: nothing is generated any more
     ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
@@ -359,7 +359,7 @@ class QueueFullError(TokenyardError):
 
     def __init__(self, num_unfinished: int, most: int, num_asked: int = 1) -> None:
         more = f", and {num_asked} more do not fit" if num_asked > 1 else ""
-        super().__init__(f"{num_unfinished} requests have not ended, of at most {most}{more}: ask again later")
+        super().__init__(f"{num_unfinished} requests have not ended, of at most {most}{more}: retry later")
         self.num_unfinished = num_unfinished
         self.most = most
 
@@ -403,7 +403,7 @@ class CannotDescribeError(TokenyardError):
 
 
 class MissingExtraError(TokenyardError):
-    """An optional dependency is needed for what was asked."""
+    """An optional dependency that is needed is not installed."""
 
     code = "missing_extra"
 

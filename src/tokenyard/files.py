@@ -127,7 +127,7 @@ def open_input(
 
 
 def opened_path(fd: int, path: Path) -> Path:
-    """Where an open file is, as the system knows it; ``path`` where the system does not tell."""
+    """Where an open file is, as the system knows it; ``path`` where the system does not say."""
     try:
         return Path(f"/proc/self/fd/{fd}").readlink()
     except OSError:
@@ -228,7 +228,7 @@ def unpacked(file: BinaryIO, packing: Packing) -> IO[bytes]:
 
 
 def bounded_lines(path: Path, packing: Packing | None = None, bounds: Bounds | None = None) -> Iterator[bytes]:
-    """Every line with its line feed, blank ones included; ``packing`` None goes by the name of the file.
+    """Every line with its line feed, blank ones included; ``packing`` None is decided by the name of the file.
 
     Raises FileError if the file cannot be opened or read or exceeds a bound, DamagedFileError where compressed data
     end early, MissingExtraError for zstd where pyarrow is absent.
@@ -388,6 +388,6 @@ def _locked(path: Path) -> int:
 
 
 def _who() -> str:
-    host = import_module("socket").gethostname()  # rarely asked for, and takes time to load
+    host = import_module("socket").gethostname()  # rarely needed, and takes time to load
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"process {os.getpid()} on host {host} since {since}"

@@ -5,7 +5,7 @@
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 A step of the environment is a step of the scheduler. The action is what a policy may say with ``StepLimits``: how many
-requests run, how many tokens of prompts are computed, and whether those who decode are held. The replay runs in a
+requests run, how many tokens of prompts are computed, and whether those that decode are held. The replay runs in a
 thread of its own and stands still while the agent decides: an episode of the same workload and actions is the same.
 """
 
@@ -131,7 +131,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
 
     ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. The action is
     ``[seats, prompts, hold]``: 0 to ``max_num_seqs - 1`` for 1 to ``max_num_seqs`` seats, 0 to 4 quarters of a step's
-    tokens for prompts, and 1 to hold those who decode while a prompt is computed. An episode ends with its workload.
+    tokens for prompts, and 1 to hold those that decode while a prompt is computed. An episode ends with its workload.
     Raises ConfigError for what cannot be replayed, MissingExtraError without Gymnasium.
     """
 

@@ -1,4 +1,4 @@
-"""Names that a package offers and that are loaded from its modules when they are first asked for (PEP 562).
+"""Names that a package offers and that are loaded from its modules on first use (PEP 562).
 
 They are listed once, in the stub beside the package (``__init__.pyi``): type checkers read it as it is, and this
 module takes from it which name comes from which module.
@@ -36,7 +36,7 @@ def lazy_names(
 ) -> tuple[dict[str, dict[str, tuple[str, ...]]], list[str], Callable[[str], object], Callable[[], list[str]]]:
     """What ``package`` offers (heading -> module -> names), its ``__all__``, ``__getattr__`` and ``__dir__``.
 
-    ``submodules`` are loaded when they are asked for as well.
+    ``submodules`` are loaded on first use.
     """
     offered = _read_stub(package)
     module_of = {name: module for group in offered.values() for module, names in group.items() for name in names}

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first asked something: a run asks few of those that it loads."""
+"""Regular expressions that are compiled on first use: a run uses few of those that it loads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 class _Pattern:
-    """Compiles its pattern when a method is first asked for, and keeps that method as its own."""
+    """Compiles its pattern when a method is first called, and keeps that method as its own."""
 
     def __init__(self, text: str, flags: int) -> None:
         self._text = text

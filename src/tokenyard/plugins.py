@@ -36,7 +36,7 @@ GROUPS = {
 
 def installed(field: str) -> Sequence[EntryPoint]:
     """What packages register for a setting."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and is rarely needed
 
     return list(entry_points(group=GROUPS[field]))
 

@@ -26,7 +26,9 @@ _WHOLE = frozenset(
 )
 _LAST = ("key", "keys", "token")
 _LAST_WHOLE = frozenset(("ak", "pass", "pw", "sas", "sig", "signature", "sk"))
-"""As a name's last part: ``REDIS_PASS``, ``?sig=``, an access key's ``sk``; not ``pass_config``."""
+"""Words that mark a secret as a name's last part: ``REDIS_PASS``, ``?sig=``, an access key's ``sk``; not
+``pass_config``.
+"""
 _PAIRS = frozenset(
     (first, second)
     for firsts, seconds in (

@@ -82,7 +82,7 @@ _CALLED_ELSEWHERE = {
 
 def registered_policies() -> Sequence[EntryPoint]:
     """What installed packages register."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and is rarely needed
 
     return list(entry_points(group=ENTRY_POINT_GROUP))
 
@@ -127,7 +127,7 @@ class OutcomeKind(StrEnum):
     STOPPED = "stopped"
     """The admission pass stopped at one request; those behind it were not looked at."""
     SKIPPED = "skipped"
-    """One waiting request was passed over; the next was tried."""
+    """One waiting request was skipped; the next was tried."""
     NOT_SCHEDULED = "not_scheduled"
     """A running request got no tokens in this step."""
 
@@ -403,7 +403,7 @@ class Reason(StrEnum):
     )
     RUNNING_INDEX_DRIFT = ReasonEntry(
         "running_index_drift",
-        "It stood behind a request that an idle victim made room for, and was passed over.",
+        "It stood behind a request that an idle victim made room for, and was skipped.",
         Family.ORDER,
         "running_index_drifts off.",
         ends=OutcomeKind.NOT_SCHEDULED,
@@ -513,13 +513,15 @@ class PlaceEntry(NamedTuple):
 
 
 PLACES = {
-    Place.OWN: PlaceEntry("itself", "It was refused, passed over or preempted itself."),
+    Place.OWN: PlaceEntry("itself", "It was refused, skipped or preempted itself."),
     Place.BEHIND: PlaceEntry("behind the head", "It stood behind the one that was refused."),
     Place.ALL: PlaceEntry("everybody", "It held back all waiting requests alike."),
     Place.GUESS: PlaceEntry("a guess", "Guessed from counts: no reason is recorded."),
     Place.OUTSIDE: PlaceEntry("", ""),
 }
-"""How a reason met a request, in words; ``outside`` has none: no decision held it back, or the trace does not tell."""
+"""How a reason met a request, in words; ``outside`` has none: no decision held it back, or the trace does not record
+it.
+"""
 
 
 class Gap(StrEnum):
@@ -549,7 +551,9 @@ GAPS = {
         "A step was running when it arrived; the scheduler decides when the next one begins.", Family.IDLE
     ),
     Gap.BETWEEN_STEPS: GapEntry("No step was running; the host had not begun the next one.", Family.IDLE),
-    Gap.NOT_RECORDED: GapEntry("The trace does not tell: steps are left out of it, or their outcomes.", Family.UNKNOWN),
+    Gap.NOT_RECORDED: GapEntry(
+        "The trace does not record it: steps are left out of it, or their outcomes.", Family.UNKNOWN
+    ),
     Gap.NOT_LISTED: GapEntry("One of several reasons; the trace's bound on ids leaves out which.", Family.UNKNOWN),
 }
 """What each of them means."""

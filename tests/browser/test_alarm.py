@@ -190,7 +190,7 @@ def test_long_answers_that_hold_the_kv_blocks(open_files: Open, tmp_path: Path) 
 
 
 def test_a_better_priority_that_keeps_others_waiting(open_files: Open, tmp_path: Path) -> None:
-    """Who came first by priority, who waited for it, until when, and two values: another priority, more seats."""
+    """The request first by priority, those that waited for it, until when; and another priority, and more seats."""
     lines = [{**line, "priority": 5, "cache_salt": "shop"} for line in chats(240)]
     lines += [
         {"request_id": f"eval-{i}", "arrival_time": BEGIN + i / 50, "prompt_len": 200, "max_tokens": 120, "priority": 0}
@@ -263,7 +263,7 @@ def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
 def test_adapters_that_came_for_a_while_beside_those_that_are_always_asked_for(
     open_files: Open, tmp_path: Path
 ) -> None:
-    """Who has a slot changes every moment: of four adapters for two slots the two that were new are named."""
+    """The holders of slots change every moment: of four adapters for two slots the two that were new are named."""
     asked = ("de", "fr", "ja", "ko")
     lines: list[dict[str, Any]] = [
         {

@@ -116,7 +116,7 @@ def test_the_window_is_in_the_address(open_files: Opener, small_trace: Path) -> 
 
 
 def test_a_hundred_thousand_jobs(open_files: Opener, tmp_path: Path) -> None:
-    """As many as make the page crash if each cost it something; scrolling through millions is tested by vitest."""
+    """Enough requests to crash the page if each cost it something; scrolling through millions is tested by vitest."""
     steps = tmp_path / "sched_trace.many.steps.jsonl"
     jobs, per_step = 100_000, 500
     with steps.open("w") as file:

@@ -88,7 +88,7 @@ def test_the_list_says_which_trace_is_partial(landing: Page, folder: Path) -> No
 
 
 def test_the_words_of_a_button_are_in_its_name(landing: Page) -> None:
-    """Who says what is to be seen reaches it (WCAG 2.5.3)."""
+    """A user who speaks the visible label reaches the control (WCAG 2.5.3)."""
     buttons = landing.locator(".browse tbody .buttons button").all()
     assert len(buttons) >= 3
     for button in buttons:

@@ -122,7 +122,7 @@ def test_links_lead_somewhere() -> None:
 
 @cache
 def _anchors(path: Path) -> set[str]:
-    """Those that GitHub gives to the headings of a document."""
+    """The anchors that GitHub gives to the headings of a document."""
     headings = HEADING.findall(re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}

@@ -170,7 +170,7 @@ def test_a_trace_is_planned_and_says_how_well_it_is_repeated(tmp_path: Path) -> 
     words = ("--space", "max_num_seqs=2,16", "--slo", "ttft_p90=200ms", "--no-largest-load")
     refused = call("plan", "trace", *words, "--split", "1+1", cwd=tmp_path)
     assert refused.code == 2
-    assert "--split = 'split': a trace cannot tell what this would have done" in refused.stderr
+    assert "--split = 'split': a trace cannot show what this would have done" in refused.stderr
     plan = json.loads(call("plan", "trace", *words, "--json", cwd=tmp_path).stdout)
     assert plan["recommended"]["settings"] == {"max_num_seqs": 16}
     assert plan["flags"] == ["--max-num-seqs", "16"]

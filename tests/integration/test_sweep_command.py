@@ -66,7 +66,7 @@ def test_a_file_of_variants_and_one_that_does_not_start(tmp_path: Path) -> None:
 
 def test_a_policy_that_finds_nothing_to_go_by_is_named_once(tmp_path: Path) -> None:
     words = ("sweep", "chat", *FLAGS, *TIMES, "--set", "policy=fcfs,priority", "max_num_seqs=2,4")
-    said = "priority has nothing to go by: all requests have the same priority: only their arrival orders them"
+    said = "priority has nothing to decide by: all requests have the same priority: only their arrival orders them"
     assert call(*words, cwd=tmp_path).stderr.count(said) == 1
     asked = ("--scheduling-policy", "priority", "--space", "max_num_seqs=2,4")
     planned = call("plan", "chat", *FLAGS, *TIMES, *asked, cwd=tmp_path)
@@ -131,7 +131,7 @@ def test_a_trace_is_swept_by_what_can_be_changed_in_it(tmp_path: Path) -> None:
     assert slow > fast
     refused = call("sweep", "trace", "--set", "tensor_parallel_size=1,2", "--output", "x", cwd=tmp_path)
     assert refused.code == 2
-    assert "a trace cannot tell what this would have done" in refused.stderr
+    assert "a trace cannot show what this would have done" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Mischief:
         self.often = 0.1
         self.num_made = 0
         self.by_whom = ""
-        """Who has made the mistake that ends the engine."""
+        """The plug-in that has made the mistake that ends the engine."""
 
     def strikes(self, how_often: float = 1.0) -> bool:
         made = self.random.random() < self.often * how_often
@@ -181,7 +181,7 @@ class Executor:
         self.mischief, self.num_drafts, self.connector = mischief, num_drafts, connector
         self.is_bounded = is_bounded
         self.chance = 0.3
-        """That a transfer has ended."""
+        """The report that a transfer has ended."""
         self.dies = False
         self._plan: SchedulerOutput | None = None
 

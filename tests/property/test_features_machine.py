@@ -364,7 +364,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         return frozenset({random.choice(alive)} if alive and random.random() < 0.02 else ())
 
     def _not_loaded(self, lost: frozenset[str]) -> list[str]:
-        """Who ends because its external KV did not arrive."""
+        """Requests that end because their external KV did not arrive."""
         if self.connector is None or self.config.kv_load_failure_policy == "recompute":
             return []
         return [name for name in self.connector.failed if not self.ledgers[name].ended and name not in lost]

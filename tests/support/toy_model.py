@@ -111,7 +111,7 @@ class ToyExecutor:
         self.model = ToyModel(max_model_len=max_model_len)
         self.fails_at: int | None = None
         self.steps: list[tuple[str, ...]] = []
-        """Who was in each step that computed anything; of a run without checks, which may be long, nothing is kept."""
+        """The requests in each step that computed anything; a run without checks, which may be long, keeps none."""
         self._keeps_steps = checks
         self.is_shut_down = False
         self.worker = Worker(cache) if checks else TrustingWorker(cache)

@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
     name: str
     request: NewRequestData
-    """As it was when it was scheduled first."""
+    """The prompt when it was scheduled first."""
     blocks: list[list[int]]
     """All its blocks, per KV-cache group, in position order."""
     start: int

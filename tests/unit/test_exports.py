@@ -16,7 +16,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
-_RIDDLES = re.compile(r"\AOf\b|\b(?:nobody|whoever|somebody)\b", re.IGNORECASE)
+_RIDDLES = re.compile(
+    r"\A(?:Of|(?:By|At|In|On|From|To|For|With) (?:which|whom|whose)|Whose|Whom?|Those)\b"
+    r"|\A(?:So many|As (?:many|it|they)|That it)\b"
+    r"|\b(?:nobody|whoever|somebody)\b",
+    re.IGNORECASE,
+)
+"""Beginnings of a docstring that leave out what it is about, and words for vague persons."""
 _MOST_CLI_LINES = 200
 
 

@@ -18,7 +18,7 @@ from tokenyard.trace.reader import TraceReader
 pytestmark = needs_engine
 
 _MODEL = "llama-3.1-8b"
-"""Whose step times are taken."""
+"""Deployments whose step times are taken."""
 _SPEED = 0.5
 
 

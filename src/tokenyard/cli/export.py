@@ -19,7 +19,7 @@ _OPENED = {
 
 
 def execute(flags: ExportCommand) -> int:
-    """Write what is asked for; always 0 if the trace can be read."""
+    """Write what is requested; always 0 if the trace can be read."""
     done = export(
         flags.trace,
         perfetto=flags.perfetto,

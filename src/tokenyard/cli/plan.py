@@ -30,7 +30,7 @@ def make_plan(flags: PlanCommand) -> Plan:
 
 
 def question_of(flags: PlanCommand) -> PlanQuestion:
-    """What the flags ask. Raises ConfigError."""
+    """The question that the flags describe. Raises ConfigError."""
     goal = goal_of(flags.maximize, flags.minimize)
     gpus = gpus_of(flags.hardware.gpu)
     flags = replace(flags, hardware=replace(flags.hardware, gpu=gpus[0]))

@@ -33,11 +33,11 @@ class Replayed(NamedTuple):
     problem: str | None
     """Why the trace is not whole; None if it is."""
     classes: Classes | None = None
-    """Figures per class, if they were asked for."""
+    """Figures per class, if they were requested."""
 
     @property
     def code(self) -> int:
-        """The exit code: a trace that was asked for and is not there is for the user to mend."""
+        """The exit code: a trace that was requested and is not there is for the user to mend."""
         return 0 if self.problem is None else 2
 
 

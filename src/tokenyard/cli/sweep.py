@@ -23,7 +23,7 @@ def execute(flags: SweepCommand) -> int:
 
 
 def question_of(flags: SweepCommand) -> SweepQuestion:
-    """What the flags ask. Raises ConfigError."""
+    """The question that the flags describe. Raises ConfigError."""
     return SweepQuestion(
         scenario=scenario_of(flags),
         output=flags.output,

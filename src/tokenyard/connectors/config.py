@@ -56,7 +56,7 @@ class KVTransferConfig:
     kv_role: str = "kv_both"
     """``kv_producer`` (prefill), ``kv_consumer`` (decode) or ``kv_both``."""
     engine_id: str = "0"
-    """Tells engines apart that exchange KV."""
+    """Distinguishes engines that exchange KV."""
     kv_load_failure_policy: str = "fail"
     """``recompute`` or ``fail``: what happens to a request whose KV could not be loaded."""
     kv_connector_extra_config: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,9 @@ class KVTransferConfig:
 
     @classmethod
     def from_json(cls, text: str) -> KVTransferConfig:
-        """As ``--kv-transfer-config`` takes it. ConfigError if it is not an object of known settings."""
+        """Read the JSON that ``--kv-transfer-config`` takes. Raises ConfigError if it is not an object of known
+        settings.
+        """
         try:
             given = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -37,7 +37,7 @@ class PrefillDecodeConnector(KVConnector):
     def __init__(
         self, cache: CacheConfig, engine_id: str, clock: Callable[[], float], *, lease_seconds: float = LEASE_SECONDS
     ) -> None:
-        """``clock`` is the one its worker half reads. ConfigError if the model's KV cannot be handed over."""
+        """``clock`` is the one its worker half reads. ConfigError if the model's KV cannot be transferred."""
         require_one_full_group(cache)
         require_text("engine_id", engine_id)
         require_amount("lease_seconds", lease_seconds)

@@ -290,7 +290,7 @@ class TierWorker:
 
 
 def _connector_output(done: Iterable[FinishedTransfer]) -> ConnectorOutput:
-    """Jobs that are over, as the scheduler hears of them."""
+    """Finished jobs, as they are reported to the scheduler."""
     sent: set[str] = set()
     received: set[str] = set()
     failed: set[int] = set()

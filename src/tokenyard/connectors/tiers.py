@@ -58,7 +58,7 @@ class LookupResult(NamedTuple):
     num_blocks: int
     """Leading blocks that can be loaded."""
     undecided: bool = False
-    """The next one is being written: ask again."""
+    """The next one is being written: look it up again."""
 
 
 class Tier(Protocol):
@@ -279,7 +279,7 @@ class CPUTier:
         """Entries whose content is complete, so that it can be read."""
         self._promised: Sequence[bytes] = ()
         self._kept: frozenset[bytes] | None = frozenset()
-        """The promised ones as a set; None until it is asked for."""
+        """The promised ones as a set; None until it is needed."""
         self._free: list[int] = []
         self._num_touched = 0
         """Blocks that have ever been used: the others need no list."""
@@ -416,7 +416,9 @@ class CPUTier:
 
 
 def _stored(block_hash: bytes) -> BlockStored:
-    """As vLLM's offloading connector announces it: the hash alone, for its tokens came when the GPU stored it."""
+    """The event with which vLLM's offloading connector announces a block: the hash alone, for its tokens came when the
+    GPU stored it.
+    """
     return BlockStored(
         block_hashes=[short_hash(block_hash)],
         parent_block_hash=None,

@@ -1,4 +1,4 @@
-"""Who runs and how many tokens: queues, policies, the two passes, outputs, update.
+"""Which requests run, with how many tokens: queues, policies, the two passes, outputs, update.
 
 What this package offers are the values that a scheduler takes and tells, beyond those of ``import tokenyard``.
 """

@@ -91,7 +91,7 @@ def _require_member(config: object, field: str, kind: type[StrEnum]) -> None:
 
 
 def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given values that ``config`` has a field for: what else is given belongs to other parts."""
+    """The given values for which ``config`` has a field: what else is given belongs to other parts."""
     return {field.name: given[field.name] for field in fields(config) if field.name in given}
 
 

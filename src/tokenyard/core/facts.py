@@ -70,7 +70,7 @@ class ReleaseFacts:
     mamba2_states_within_prefill: bool = False
     """Mamba 2's kernels can hand out states in the middle of a prefill, which take blocks of their own."""
     delta_states_within_prefill: bool = False
-    """Those of gated delta rules as well."""
+    """Layers of gated delta rules as well."""
     images_split_backends_on_blackwell: bool = False
     """Where images attend both ways, a Blackwell GPU takes another kernel for them than for text."""
     plan_reserves_null_block: bool = False

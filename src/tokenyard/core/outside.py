@@ -39,6 +39,6 @@ def outside(version: str) -> dict[str, str]:
 
 
 def outside_features(scheduler: SchedulerConfig, cache: CacheConfig) -> dict[str, str]:
-    """Those of them that these settings use."""
+    """The features that these settings use."""
     found = outside(scheduler.profile.vllm_version)
     return {feature: what for feature, what in found.items() if OUTSIDE[feature].uses(scheduler, cache)}

@@ -441,5 +441,5 @@ class MaskedOutput(StructuredOutput, Protocol):
 
 
 def user_name(job_id: str | None) -> str:
-    """Whose job it is: what stands before the first ``/``, or nothing."""
+    """The user of a job: the text before the first ``/``, or nothing."""
     return (job_id or "").partition("/")[0]

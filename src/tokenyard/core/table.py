@@ -335,7 +335,7 @@ class RequestTable(Columns):
             self._write.prefilling[slots] = chunk
 
     def take_back(self, slots: IntArray, tokens: IntArray) -> None:
-        """So many computed tokens turned out to be worthless: rejected drafts."""
+        """Take back computed tokens that turned out to be worthless: rejected drafts."""
         self._write.num_computed[slots] -= tokens
 
     def set_num_computed(self, slot: int, num_computed: int) -> None:
@@ -360,7 +360,7 @@ class RequestTable(Columns):
         add_at(self._write.placeholders, slots, tokens)
 
     def take_placeholders(self, slots: IntArray, tokens: IntArray) -> None:
-        """So many of the tokens that steps in flight bring have come, or never will."""
+        """Count tokens of steps in flight that have come, or never will."""
         add_at(self._write.placeholders, slots, tokens, -1)
 
     def clear_placeholders(self, slot: int) -> None:

@@ -142,7 +142,7 @@ class Deployment:
         return msgspec.json.encode(self._written()).decode()
 
     def _written(self, *, is_ordered: bool = False) -> dict[str, Any]:
-        """What JSON has of it; ``is_ordered``: flags in an order that does not tell in which they were given."""
+        """What JSON has of it; ``is_ordered``: the flags are sorted, as if given in one order."""
         asked = self._settings.launch.asked
         given = [[each.flag.name, each.value, list(each.words)] for each in asked.given]
         if is_ordered:

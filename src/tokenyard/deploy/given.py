@@ -169,7 +169,7 @@ class Pasted(NamedTuple):
     found: tuple[HeaderNote, ...]
     """The same for a header, with what was not taken, and why."""
     logged: tuple[str, ...]
-    """Those of the settings that vLLM's log tells, and that hold for this deployment alone."""
+    """The settings that vLLM's log records and that hold for this deployment alone."""
 
 
 def said_beside_flags(
@@ -237,7 +237,9 @@ def _version(said: Said) -> tuple[str, str]:
 
 
 def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool) -> Pasted:
-    """With the machines over which ``num_gpus``, those of all engines, are spread, or why that is not taken."""
+    """The settings with the machines over which ``num_gpus``, those of all engines, are spread, or why that is not
+    taken.
+    """
     least = -(-num_gpus // nodes.gpus) if nodes.gpus else nodes.machines
     number = next((each for each in (least, nodes.machines) if each <= nodes.machines and num_gpus % each == 0), None)
     if number is not None and number > 1 and one_deployment:
@@ -252,7 +254,7 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
 
 
 def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
-    """With notes about GPUs that the text gives and the flags do not use, or need beside them."""
+    """The settings with notes about GPUs that the text gives and the flags do not use, or need beside them."""
     needed = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
     if int(gpus.value) == needed:
         return pasted
@@ -454,7 +456,7 @@ def _flag_of(name: str, kind: type = DeploymentSettings) -> VLLMFlag | None:
 
 
 def _ours(values: Mapping[str, Any], kind: type = DeploymentSettings) -> dict[str, Any]:
-    """Those that no flag of vLLM says."""
+    """The settings that are no flags of vLLM."""
     return {
         name: value
         for name, value in values.items()

@@ -1,4 +1,4 @@
-"""The header of a replay: what is served as we understood it, what was assumed, what was passed over."""
+"""The header of a replay: what is served as we understood it, what was assumed, what was ignored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STEP_TIME_ERRORS = {
     "fitted": "that of the fit",
     "constant": "not meant to be a time",
 }
-"""By the word in front of the colon of ``--latency``; docs/latency.md."""
+"""Word in front of the colon of ``--latency`` -> the error of its step times; docs/latency.md."""
 
 
 def describe_deployment(
@@ -49,7 +49,7 @@ def describe_deployment(
 ) -> Header:
     """Everything that the header of a report says.
 
-    ``ignored`` is what the caller passed over; ``memory_num_gpu_blocks`` is known where others were given by hand.
+    ``ignored`` is what the caller ignored; ``memory_num_gpu_blocks`` is known where others were given by hand.
     """
     asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
     plan, tp = settled.plan, hardware.tensor_parallel_size
@@ -108,14 +108,14 @@ def with_notes(header: Header, workload: Workload) -> Header:
 
 def with_oracles(header: Header, policies: Sequence[str]) -> Header:
     """The same header, which says of policies that they know in a replay what is not known on a server."""
-    why = "an oracle: it goes by max_tokens, which a replay knows to be the answer's true length, and no server does"
+    why = "an oracle: it uses max_tokens, which a replay knows to be the answer's true length, and no server does"
     oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
     said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
     return msgspec.structs.replace(header, assumed=[*header.assumed, *said])
 
 
 def with_idle_policies(header: Header, policies: Sequence[str], workload: Workload) -> Header:
-    """The same header, which says of policies that the workload gives them nothing to go by."""
+    """The same header, which says of policies that the workload gives them nothing to decide by."""
     doubts = {name: doubt_of_policy(name, workload) for name in policies}
     said = {f"--scheduling-policy {name}": doubt for name, doubt in doubts.items() if doubt is not None}
     return msgspec.structs.replace(

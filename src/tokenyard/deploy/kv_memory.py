@@ -32,7 +32,7 @@ class KVMemory(NamedTuple):
     """Memory for KV, in bytes on each GPU."""
 
     likely: int | None
-    """As given, or an estimate; None where the number of blocks was given."""
+    """The number that was given, or an estimate; None where the number of blocks was given."""
     least: int | None = None
     """The lower end of an estimate."""
 

@@ -1,6 +1,6 @@
 """What the user gave for a run, as its trace keeps it: the flags that are not as by default, and those that were given.
 
-A trace's other settings are settled: they do not tell what would be another number on another GPU.
+A trace's other settings are settled: they do not record what would be another number on another GPU.
 """
 
 from __future__ import annotations

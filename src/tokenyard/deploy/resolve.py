@@ -90,7 +90,7 @@ from tokenyard.steptime.encoders import timed_encoders
 
 
 def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bool) -> ModelSpec:
-    """The model, its weights in the dtype and by the method that were asked for.
+    """The model, its weights in the dtype and by the method that were requested.
 
     Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
     weights are not of.
@@ -172,7 +172,7 @@ class ResolvedSettings:
     loaded: ModelSpec
     """The model, with the head that drafts if there is one: what takes memory."""
     hardware: HardwareSettings
-    """With the block size that the plan ended up with."""
+    """The hardware settings, with the block size of the memory plan."""
     scheduler: SchedulerSettings
     parallel: ParallelSettings
     adapters: AdapterSettings
@@ -205,7 +205,7 @@ class ResolvedSettings:
 
     @property
     def gpus_per_machine(self) -> int:
-        """As ``--nnodes`` says, or the engines on each (``-dpl``); 0 where neither says anything."""
+        """GPUs of one machine, by ``--nnodes`` or by the engines on each (``-dpl``); 0 where neither says anything."""
         nodes, engines = self.parallel.nnodes, self.parallel.data_parallel_size_local or 0
         if nodes > 1:
             return self.num_gpus // nodes
@@ -213,7 +213,7 @@ class ResolvedSettings:
 
     @property
     def weight_bytes(self) -> int:
-        """On each GPU, or on the one of the pipeline that has the most."""
+        """Bytes of weights on each GPU; of a pipeline, on the GPU that has the most."""
         return weight_bytes_of(self.loaded, self.hardware, self.parallel)
 
     def memory_parts(self) -> tuple[MemoryPart, ...]:
@@ -557,13 +557,17 @@ def _sees_images_whole(flags: DeploymentSettings, model: ModelSpec, version: str
 
 
 def _block_size(flags: DeploymentSettings) -> int | None:
-    """As given; None leaves it to the attention kernels, some of which want another than the default."""
+    """The block size that was given; None leaves it to the attention kernels, some of which want another than the
+    default.
+    """
     given = flags.launch.asked.says(("block_size",)) or flags.hardware.block_size != BLOCK_SIZE
     return flags.hardware.block_size if given else None
 
 
 def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
-    """As given; earlier versions cache none of models with states by default, and all none of an encoder's."""
+    """Whether prefixes are cached: as given; earlier versions cache none of models with states by default, and all none
+    of an encoder's.
+    """
     told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
     off = model.has_states and not release_facts(version).hybrid_models_cache_prefixes and not told
     return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

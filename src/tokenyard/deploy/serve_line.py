@@ -75,7 +75,7 @@ class ServeLine(StartFacts):
     """Its flags, those of its ``--config`` file included; ``model`` is what stands behind ``vllm serve``."""
 
     def __str__(self) -> str:
-        """As one would type it; no secret is in it."""
+        """The command line as a user types it; no secret is in it."""
         words = [word for each in self.given if each.flag.name != "model" for word in each.words]
         model = [str(each.value) for each in self.given if each.flag.name == "model"]
         return shlex.join(["vllm", "serve", *model, *words])

@@ -212,12 +212,12 @@ class SchedulerSettings(Settings):
     """Limits and order of the scheduler."""
 
     max_num_seqs: Annotated[
-        int | None, Help(metavar="N", otherwise="as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")
+        int | None, Help(metavar="N", otherwise="as vllm serve: 1024 on GPUs of 70 GiB, except A100; else 256")
     ] = None
     """Largest number of requests that run at the same time."""
     max_num_batched_tokens: Annotated[
         int | None,
-        Help(metavar="N", otherwise="as vllm serve: 8192 on GPUs of 70 GiB, A100 aside, 16384 of 160 GiB; else 2048"),
+        Help(metavar="N", otherwise="as vllm serve: 8192 on GPUs of 70 GiB, except A100, 16384 of 160 GiB; else 2048"),
     ] = None
     """Largest number of tokens per step, prefill and decode together."""
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
@@ -261,7 +261,7 @@ class SpeculationSettings(Settings):
     """Speculative decoding, and how many draft tokens are accepted."""
 
     speculative_config: Annotated[str | None, Help(metavar="JSON", otherwise="no speculative decoding")] = None
-    """As for vLLM: {"method": "eagle3", "num_speculative_tokens": 3, ...}."""
+    """Speculative decoding, as vLLM takes it: {"method": "eagle3", "num_speculative_tokens": 3, ...}."""
     spec_method: Annotated[str | None, Help(metavar="NAME", otherwise="that of --speculative-config")] = None
     """vLLM's short form of its method."""
     spec_tokens: Annotated[int | None, Help(metavar="N", otherwise="that of --speculative-config")] = None

@@ -129,7 +129,7 @@ class ResolvedDeployment:
     speculation: SimulatedSpeculation | None
     """Drafts, and how many of them are right."""
     router: RouterMaker
-    """Who gets which request, if there are several engines."""
+    """The router, if there are several engines."""
     autoscaling: Autoscaling | None
     """How many replicas of the deployment there are; None: it is one."""
     header: Header
@@ -374,7 +374,7 @@ def _is_spread(parallel: ParallelSettings) -> bool:
 def _speculation(
     command: DeploymentSettings, passed_over: list[str], seed: int
 ) -> tuple[SimulatedSpeculation | None, AskedSpeculation | None]:
-    """Drafts, and how vLLM was asked for them, if it was."""
+    """Drafts, and vLLM's speculative configuration, if there is one."""
     flags = command.speculation
     try:
         rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))

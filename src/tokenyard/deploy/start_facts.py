@@ -12,7 +12,7 @@ class Said(NamedTuple):
 
     value: str
     where: str
-    """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
+    """The place in words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
 
 
 class HeaderNote(NamedTuple):
@@ -26,7 +26,7 @@ class HeaderNote(NamedTuple):
 NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
 SEVERAL_GPUS = " or "
-"""Between names of GPUs, where a text names several kinds."""
+"""Separates the names of GPUs where a text names several kinds."""
 
 
 class MeasuredKV(NamedTuple):
@@ -45,12 +45,12 @@ class Nodes(NamedTuple):
 
     machines: int
     gpus: int | None
-    """On each of them, where the text says so."""
+    """GPUs on each machine; None where the text does not say."""
     where: str
 
 
 SEVERAL = "several"
-"""In the place of a version, where a text names more than one."""
+"""Stands in the place of a version where a text names more than one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class StartFacts:
     version: Said | None = None
     """vLLM's, as the text has it: ``0.22.1``, or a tag that names none."""
     gpu: Said | None = None
-    """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
+    """The GPU as the text names it: ``NVIDIA-H100-80GB-HBM3``."""
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
     nodes: Nodes | None = None

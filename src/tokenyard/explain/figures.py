@@ -78,11 +78,11 @@ class Series:
         return max(self._values, default=None)
 
     def latency(self) -> LatencyFigures:
-        """In milliseconds, of numbers in seconds."""
+        """The figures in milliseconds, of numbers in seconds."""
         return _milliseconds(self._summary(*_PERCENTS))
 
     def spread(self) -> StepFigures:
-        """In the numbers' own unit."""
+        """The figures in the numbers' own unit."""
         return StepFigures(*self._summary(50, 95))
 
     def _summary(self, *percents: float) -> list[float | None]:
@@ -126,7 +126,7 @@ class WeightedSeries:
         self._weights += other._weights
 
     def latency(self) -> LatencyFigures:
-        """In milliseconds, of numbers in seconds."""
+        """The figures in milliseconds, of numbers in seconds."""
         values = np.concatenate([*self._values, np.empty(0)])
         weights = np.concatenate([*self._weights, np.empty(0, np.int64)])
         if not len(values):
@@ -157,7 +157,7 @@ def _milliseconds(seconds: list[float | None]) -> LatencyFigures:
 #     an answer of four tokens             first             last    its gaps: t2 - t1, t3 - t2, t4 - t3
 #
 # An answer that got a token in every such step between its first and its last is known whole by those two moments and
-# its number of tokens. One that paused (preempted, passed over, in a pipeline) or got several tokens at once (drafts)
+# its number of tokens. One that paused (preempted, skipped, in a pipeline) or got several tokens at once (drafts)
 # is not: when its tokens came is not recorded, so it is left out, and the caller counts it.
 
 

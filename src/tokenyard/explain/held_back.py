@@ -69,7 +69,7 @@ BUCKETS = {
     Bucket.ADMITTED_ALL: BucketEntry("every waiting request got in", Family.HEALTHY, blocked=False),
     Bucket.UNDER_CAPACITY: BucketEntry("no request waited", Family.HEALTHY, blocked=False),
     Bucket.IDLE: BucketEntry("nothing to do", Family.IDLE, blocked=False),
-    Bucket.UNKNOWN: BucketEntry("the trace lacks fields to tell", Family.UNKNOWN, blocked=False),
+    Bucket.UNKNOWN: BucketEntry("the trace lacks fields to show it", Family.UNKNOWN, blocked=False),
 }
 """The ten buckets. ``alloc-frag`` says no reason: uniform blocks cannot fragment, so what it blames did not happen."""
 
@@ -130,9 +130,10 @@ STEP_REASONS = {
         Bucket.ALLOC_FRAG,
     ),
     StepReason.KV_MARGINAL: StepReasonEntry(
-        f"Between {FREE_LOW} and {FREE_PLENTY} blocks were free; which check fired cannot be told.", Bucket.KV_TIGHT
+        f"Between {FREE_LOW} and {FREE_PLENTY} blocks were free; which check fired cannot be determined.",
+        Bucket.KV_TIGHT,
     ),
-    StepReason.UNKNOWN: StepReasonEntry("The trace lacks the fields to tell.", Bucket.UNKNOWN),
+    StepReason.UNKNOWN: StepReasonEntry("The trace lacks the fields to show it.", Bucket.UNKNOWN),
 }
 """The ten reasons, in order of priority."""
 
@@ -240,7 +241,7 @@ class Cause(NamedTuple):
 
 
 NOT_RECORDED = Cause(Gap.NOT_RECORDED, Place.OUTSIDE)
-"""The trace does not tell: a step was sampled away, or its outcome is missing."""
+"""The trace does not record it: a step was sampled away, or its outcome is missing."""
 NOT_LISTED = Cause(Gap.NOT_LISTED, Place.OUTSIDE)
 """The bound on ids leaves out which of several reasons it was."""
 FRONT_END = Cause(Gap.FRONT_END, Place.OUTSIDE)

@@ -162,7 +162,7 @@ class _RowsOfEngine:
 
 
 def _numbers(step: Step) -> tuple[float | None, ...]:
-    """:data:`STEP_COLUMNS` of a step; None where the trace does not tell."""
+    """:data:`STEP_COLUMNS` of a step; None where the trace does not record it."""
     facts, completed, scheduled = facts_of(step, CLASSIFIER_BLOCK_SIZE), step.completed, None
     if (decision := step.decision) is not None:
         ids = (decision.scheduled_new_req_ids, decision.scheduled_resumed_req_ids, decision.scheduled_running_req_ids)

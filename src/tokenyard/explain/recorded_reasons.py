@@ -30,9 +30,9 @@ class KVMeans(msgspec.Struct, frozen=True):
     reserved: float
     watermark: float
     smallest_need: float | None
-    """By the smallest waiting request, hits counted for the head only."""
+    """Blocks that the smallest waiting request needs; cache hits count for the head only."""
     smaller_would_fit_steps: int
-    """Steps in which the smallest waiting request needed no more than was free and not spoken for."""
+    """Steps in which the smallest waiting request needed no more than was free and not reserved."""
 
 
 class WorstStep(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class WorstStep(msgspec.Struct, frozen=True):
 
     @property
     def fits(self) -> int | None:
-        """So many of these requests the KV cache holds, if those that run are like the others."""
+        """Number of these requests that the KV cache holds, if those that run are like the others."""
         if not (self.running and self.used_blocks and self.total_blocks):
             return None
         return self.total_blocks * self.running // self.used_blocks
@@ -67,7 +67,7 @@ class WorstStep(msgspec.Struct, frozen=True):
 
     @property
     def shortage(self) -> float | None:
-        """So many times the blocks that there are."""
+        """The blocks that are needed, as a multiple of those that there are."""
         return self.needed_blocks / self.total_blocks if self.needed_blocks and self.total_blocks else None
 
 
@@ -87,7 +87,7 @@ class RecordedReason(msgspec.Struct, frozen=True):
     words: dict[str, float] | None = None
     """For ``policy_refused``: the policy's own words, and of the ``seconds`` those that each stands for, most first."""
     worst: WorstStep | None = None
-    """None where the trace does not tell how many ran."""
+    """None where the trace does not record how many ran."""
 
 
 class _KVSums:

@@ -73,7 +73,7 @@ class Bounded(NamedTuple):
 
     slos: Sequence[SLO]
     latencies: Mapping[str, LatencyFigures]
-    """By :data:`SLO_FIGURES`."""
+    """The latencies by figure (:data:`SLO_FIGURES`)."""
     of: str | None = None
     """The class; None: all requests."""
 
@@ -101,7 +101,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that ended well: whole, and each of their latencies within its bound."""
 
     requests: int | None
-    """None where no bound is about single requests, or the trace does not tell their times."""
+    """None where no bound is about single requests, or the trace does not record their times."""
     share: float | None
     """Share of the requests that ended, aborted ones among them, that are within all bounds."""
     requests_per_s: float | None
@@ -285,7 +285,7 @@ class LatencyCounter:
         return int(np.count_nonzero(~np.isnan(self._columns["tpot"])))
 
     def itl_ms(self) -> tuple[LatencyFigures, int]:
-        """Between two tokens of an answer, and of how many requests that is known."""
+        """Time between two tokens of an answer, and the number of requests of which it is known."""
         return self._gaps.result()
 
     def goodput(self, slos: Sequence[SLO], itl: LatencyFigures, seconds: float | None) -> Goodput | None:

@@ -170,9 +170,9 @@ class KVCachePlan:
     num_blocks: int
     """Blocks of the pool, the null block included."""
     bytes_per_block: int
-    """On the GPU with the most layers."""
+    """Bytes of a block on the GPU with the most layers."""
     blocks_per_request: int
-    """That a request of ``max_model_len`` tokens takes, over all groups."""
+    """Blocks that a request of ``max_model_len`` tokens takes, over all groups."""
     block_size: int
     """Tokens per block of the attention layers: ``--block-size`` as vLLM ends up with it."""
     max_model_len: int
@@ -191,12 +191,12 @@ class KVCachePlan:
 
     @property
     def num_tokens(self) -> int:
-        """As vLLM logs it."""
+        """Size of the KV cache in tokens, as vLLM logs it."""
         return int(self.max_concurrency * self.max_model_len)
 
     @property
     def cache_groups(self) -> tuple[KVCacheGroup, ...]:
-        """As :class:`tokenyard.CacheConfig` takes them."""
+        """The groups as :class:`tokenyard.CacheConfig` takes them."""
         return tuple(
             KVCacheGroup(
                 kind=group.first.kind,

@@ -330,7 +330,7 @@ def _with_ring(mixer: CompressedAttention, num_speculative_tokens: int) -> Itera
 
 
 def _compressed_caches(mixer: CompressedAttention, num_speculative_tokens: int) -> Iterator[LayerCache]:
-    """In the order in which vLLM's layers name them; always in DeepSeek's own eight bits."""
+    """The caches in the order in which vLLM's layers name them; always in DeepSeek's own eight bits."""
     size = _WINDOW_BLOCK_SIZE // 2 if mixer.gathers_in_ring else _WINDOW_BLOCK_SIZE
     yield _packed("window", size, size * _COMPRESSED_BYTES, mixer.window)
     if not mixer.ratio or not mixer.keeps:

@@ -220,7 +220,7 @@ class EncodedAtOnce(NamedTuple):
 
     encoder: EncoderSpec
     embeddings: int
-    """Of all of them."""
+    """Embeddings of all of them."""
     items: int = 1
 
     def patches(self, tensor_parallel_size: int) -> int:

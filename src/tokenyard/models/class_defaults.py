@@ -17,7 +17,7 @@ def _recorded() -> dict[str, dict[str, Any]]:
 def class_defaults(model_type: object) -> dict[str, Any]:
     """What a file or a section of this ``model_type`` leaves out, as its configuration class fills it in.
 
-    ``scripts/record_class_defaults.py`` has asked the classes.
+    ``scripts/record_class_defaults.py`` records it from the classes.
     """
     return _recorded().get(model_type, {}) if isinstance(model_type, str) else {}
 
@@ -33,7 +33,7 @@ def _sections() -> dict[str, dict[str, tuple[str, bool]]]:
 def section_type(model_type: object, section: str, said: object) -> str:
     """The kind of a section, as the class of the file around it makes it, whatever it ``said`` of itself; empty: none.
 
-    The same script has asked the classes.
+    The same script records it from the classes.
     """
     kind, is_free = _sections().get(str(model_type), {}).get(section, ("", True))
     return said if isinstance(said, str) and said and is_free else kind

@@ -50,7 +50,7 @@ class WeightFormat:
     name: str
     """bfloat16, fp8, mxfp4, awq ...: as reports show it."""
     bits: float
-    """Per weight, scales and zero points aside."""
+    """Per weight, without scales and zero points."""
     group_size: int = 0
     """Weights that share a scale; 0: scales are too few to count."""
     group_bits: float = 0

@@ -35,7 +35,7 @@ class GPU:
     pcie_bandwidth: float
     """Host to device, bytes per second."""
     link_bandwidth: float
-    """To the other GPUs of the node, bytes per second: NVLink where there is one, else PCIe."""
+    """Bandwidth to the other GPUs of the node, bytes per second: NVLink where there is one, else PCIe."""
     compute_capability: tuple[int, int] = (0, 0)
     """CUDA's, major and minor: by it vLLM chooses kernels and some defaults; (0, 0): no CUDA."""
     generation: str = "unknown"
@@ -48,7 +48,7 @@ class GPU:
     domain: int = 0
     """GPUs of several machines that one switch joins (NVL72); 0: there is none."""
     network_bandwidth: float = 50e9
-    """One GPU's port between machines, bytes per second: 400 Gbit/s unless said otherwise, an assumption."""
+    """One GPU's port between machines, bytes per second: 400 Gbit/s unless stated otherwise, an assumption."""
     source: str = ""
     """Where the figures come from."""
 
@@ -88,7 +88,7 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
 
 
 GPUS: dict[str, GPU] = {name: _gpu(name, entry) for name, entry in _DATA["gpus"].items()}
-"""By name, as ``--gpu`` takes it."""
+"""Name, as ``--gpu`` takes it -> GPU."""
 INSTANCES: tuple[tuple[re.Pattern[str], str, int], ...] = tuple(
     (lazy_pattern(pattern), name, count)
     for name, entry in _DATA["gpus"].items()

@@ -1,7 +1,7 @@
 """Which inputs a model's encoders are loaded for, how many of each a prompt may have, and whether GPUs may share them
 out, as vLLM 0.33's classes say.
 
-``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` have asked them:
+``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` record them:
 ``inputs.json``, ``items.json``, ``encoder_modes.json``.
 """
 
@@ -23,8 +23,8 @@ def _recorded() -> dict[str, dict[str, list[str]]]:
 def inputs_of(model: ModelSpec, encoder: EncoderSpec) -> frozenset[str]:
     """What one of a model's encoders is loaded for, by vLLM's words: ``audio``, ``image``, ``video``, ``vision_chunk``.
 
-    Nothing where it is loaded in any case. Where vLLM was not asked about the architecture, a vision tower reads
-    images, and videos if it is of a "VL" model.
+    Nothing where it is loaded in any case. Where vLLM's answer for the architecture is not recorded, a vision tower
+    reads images, and videos if it is of a "VL" model.
     """
     known = _recorded().get(model.architecture)
     if known is None:
@@ -38,7 +38,7 @@ def _of_name(architecture: str) -> set[str]:
 
 @cache
 def known_items() -> dict[str, dict[str, int | None]]:
-    """By architecture, the inputs that its class takes, and the most of each in a prompt; None: as many as allowed."""
+    """Architecture -> the inputs that its class takes, and the most of each in a prompt; None: as many as allowed."""
     content: dict[str, dict[str, int | None]] = json.loads(Path(__file__).with_name("items.json").read_text())
     return content
 
@@ -46,7 +46,7 @@ def known_items() -> dict[str, dict[str, int | None]]:
 def most_items(architecture: str, kind: str) -> int | None:
     """The most of an input that the architecture's class takes in a prompt, 0 where it takes none of it.
 
-    None: as many as are allowed, or vLLM was not asked about the architecture.
+    None: as many as are allowed, or vLLM's answer for the architecture is not recorded.
     """
     known = known_items().get(architecture)
     return None if known is None else known.get(kind, 0)
@@ -54,7 +54,7 @@ def most_items(architecture: str, kind: str) -> int | None:
 
 @cache
 def sharing_architectures() -> frozenset[str]:
-    """Those whose classes heed ``--mm-encoder-tp-mode data``."""
+    """Architectures whose classes heed ``--mm-encoder-tp-mode data``."""
     content: list[str] = json.loads(Path(__file__).with_name("encoder_modes.json").read_text())
     return frozenset(content)
 

@@ -101,7 +101,7 @@ class MoE:
         return self.weights.dividing(self.hidden_size, self.width if ep > 1 else self.width // tp)
 
     def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
-        """As :meth:`routed_parameters`, with what rounding adds."""
+        """The :meth:`routed_parameters`, with what rounding adds."""
         if self.repeats:
             return 0
         if self.hidden_multiple == self.width_multiple == 1 and not self.least_width:
@@ -193,7 +193,7 @@ class LayerSpec:
 
     @property
     def _borrowed_parameters(self) -> int:
-        """Those of an MLP or of experts that an earlier layer keeps."""
+        """Parameters of an MLP or of experts that an earlier layer keeps."""
         if self.mlp is None or not self.mlp.repeats:
             return 0
         return self.mlp.num_parameters() if isinstance(self.mlp, DenseMLP) else self.mlp.routed_parameters()

@@ -83,7 +83,7 @@ class Indexer:
     ring: KeyRing | None = None
     """Where several tokens have one key."""
     parts: int = 0
-    """In how many parts its heads are shared out at most; 0: over all GPUs."""
+    """Largest number of GPUs over which its heads are sharded; 0: over all GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +108,14 @@ class SoftmaxAttention:
     full_norms: bool = False
     """They are normed over all heads, of which every GPU has a part: they add them up (MiniMax M2)."""
     vectors_per_token: int = 1
-    """Keys, and values, that it has of a token of the decoder (Voxtral's encoder, which hears more finely)."""
+    """Keys, and values, that it has of a token of the decoder (Voxtral's encoder, which samples sound more finely)."""
     shares_kv: bool = False
     """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
     indexer: Indexer | None = None
     parted_parameters: int = 0
     """Projections through narrower vectors (Step 3, MiniCPM 3): what is shared out by heads; 0: there are none."""
     whole_parameters: int = 0
-    """Those of them that every GPU holds."""
+    """Parameters that every GPU holds."""
     extra_parameters: int = 0
     """Biases, norms of queries and keys, sinks: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -299,7 +299,7 @@ class StateSpace:
     extra_parameters: int = 0
     """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
     parted_parameters: int = 0
-    """Those of them that are shared out, where they are distinguished: they are most of a small model."""
+    """Parameters that are sharded, where they are distinguished: they are most of a small model."""
     weights: WeightFormat = BFLOAT16
     checkpoint_alignment: ClassVar[int] = 0
     """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens; 0: not."""

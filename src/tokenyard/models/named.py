@@ -25,7 +25,7 @@ _CONFIGS = Path(__file__).parent / "configs"
 
 
 class _Named(Mapping[str, ModelSpec]):
-    """Name -> model; a model is read when it is first asked for."""
+    """Name -> model; a model is read on first use."""
 
     def __getitem__(self, name: str) -> ModelSpec:
         return _named(name, "auto")
@@ -38,7 +38,7 @@ class _Named(Mapping[str, ModelSpec]):
 
 
 MODELS: Mapping[str, ModelSpec] = _Named()
-"""By name, as ``--model`` takes it."""
+"""Name, as ``--model`` takes it -> file."""
 
 
 @cache

@@ -26,7 +26,7 @@ class EncoderSpec:
     """vision or audio."""
     num_parameters: int
     replicated_parameters: int = 0
-    """Those of them that every GPU of a tensor-parallel group holds: convolutions, positions, projector."""
+    """Parameters that every GPU of a tensor-parallel group holds: convolutions, positions, projector."""
     num_heads: int = 0
     """Where every GPU holds the whole tower if its heads cannot be shared out (Qwen3-ASR); 0: they always are."""
     max_tokens_per_item: int = 0
@@ -48,13 +48,13 @@ class EncoderSpec:
     planned_frames: int = 0
     """Frames that such a video has at most; 0: as many as the context has room for."""
     kept_parameters: int = 0
-    """Those of them that are loaded even where nothing may come in: what joins a tower to the decoder (Bee)."""
+    """Parameters that are loaded even where requests have no such input: what joins a tower to the decoder (Bee)."""
     hidden_size: int = 0
     num_layers: int = 0
     layer_parameters: int = 0
-    """Those of all its layers, which every patch goes through; the others see each embedding once."""
+    """Parameters of all its layers, which compute every patch; the others see each embedding once."""
     replicated_layer_parameters: int = 0
-    """Those of its layers that every GPU of a tensor-parallel group holds, and computes with."""
+    """Parameters of its layers that every GPU of a tensor-parallel group holds, and computes with."""
     patches_per_embedding: int = 0
     """Patches (or frames of sound) that become one embedding; 0: not known, and its time is not either."""
     tile_embeddings: int = 0
@@ -66,12 +66,14 @@ class EncoderSpec:
     whole_layers: int = 0
     """Layers that see all of the picture where the others have a window."""
     always_shared_parameters: int = 0
-    """Those that are shared out even where every GPU holds the rest: what joins a tower to the decoder (Llama 4)."""
+    """Parameters that are sharded even where every GPU holds the rest: what joins a tower to the decoder (Llama 4)."""
     shares_work: bool = False
     """Every GPU holds all of it, and they share out items (``--mm-encoder-tp-mode data``)."""
     weights: WeightFormat = BFLOAT16
     attention: tuple[SoftmaxAttention, ...] = ()
-    """Its layers that keep what they heard of a stream, in blocks beside the decoder's (Voxtral's live one)."""
+    """Its layers that keep what they computed of a stream of sound, in blocks beside the decoder's (Voxtral's live
+    one).
+    """
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1, 1 << 50)
@@ -242,13 +244,13 @@ class ModelSpec(MeanLayer):
     max_model_len: int
     """Context that vLLM takes unless a setting says otherwise, in tokens: what the model was made for."""
     longest_model_len: int = 0
-    """The longest that may be asked for, where that is more (LongRoPE); 0: it is not."""
+    """The longest that may be requested, where that is more (LongRoPE); 0: it is not."""
     architecture: str = ""
-    """As ``architectures`` of config.json names it."""
+    """The name in ``architectures`` of config.json."""
     model_type: str = ""
-    """As config.json says it, that of the decoder where it has one of its own."""
+    """The ``model_type`` of config.json; that of the decoder where it has one of its own."""
     dtype: str = "bfloat16"
-    """Type of activations, of weights that are not quantised and, unless said otherwise, of the KV cache."""
+    """Type of activations, of weights that are not quantised and, unless stated otherwise, of the KV cache."""
     quantization: str | None = None
     """Method by vLLM's name (fp8, mxfp4, awq, ...); None: weights are of ``dtype``."""
     tie_word_embeddings: bool = False
@@ -289,7 +291,7 @@ class ModelSpec(MeanLayer):
     joins_once: bool = False
     """One matrix, shared out, joins embeddings and hidden states for all of them; else each has one of its own."""
     ignored: tuple[str, ...] = ()
-    """What the reader saw, could not model and was told to pass over: one sentence each."""
+    """What the reader saw, could not model and was set to ignore: one sentence each."""
     notes: tuple[str, ...] = ()
     """Where its description comes from, if not from the table of architectures: one sentence each."""
 
@@ -356,7 +358,7 @@ class ModelSpec(MeanLayer):
 
     @property
     def item_encoders(self) -> tuple[EncoderSpec, ...]:
-        """Those that the items of a request go through: pictures where it sees, else sound."""
+        """The encoders of a request's items: those of images where it has any, else of sound."""
         seeing = tuple(each for each in self.encoders if each.kind == "vision")
         return seeing or self.encoders
 

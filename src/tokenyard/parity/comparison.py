@@ -70,7 +70,7 @@ class VectorComparison(NamedTuple):
         return 2 if self.damaged or self.missing or self.unsupported else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``tokenyard parity --json`` prints it."""
+        """The comparison as ``tokenyard parity --json`` prints it."""
         return {
             "files": len(self.compared),
             "steps": self.steps,

@@ -205,7 +205,7 @@ class VectorReplay:
         """Number of a schedule() -> its step, until its output is taken in; oldest first."""
         self.now = -1
         self.is_overdue = False
-        """By our loop an output was to be taken in by the tick before, and it took none in."""
+        """Our loop should have taken in an output by the tick before, and took none in."""
 
     def tick(self, tick: Json) -> None:
         if self.is_overdue:

@@ -61,7 +61,7 @@ class Orca(Policy):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# vLLM before chunked prefill: a step is of prompts or of decodes. While a prompt waits that fits, those who decode
+# vLLM before chunked prefill: a step is of prompts or of decodes. While a prompt waits that fits, those that decode
 # stand still; that is where long gaps between tokens came from.
 
 
@@ -84,7 +84,7 @@ class PrefillFirst(Policy):
         prompts = {each.request_id: each.num_preemptions for each in state.running if not _decodes(each)}
         head = self._head(queues, state, len(decoding))
         # No prompt is left, or what was expected of the head did not come true, or a prompt lacked memory that only
-        # those who decode can let go: time for them.
+        # those that decode can let go: time for them.
         is_over = not prompts and (head is None or head == self._held_for)
         if is_over or any(self._begun.get(each, times) < times for each, times in prompts.items()):
             self._held_for = None

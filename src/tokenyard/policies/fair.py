@@ -122,7 +122,7 @@ class UserQueue(LineQueue[User]):
 # A *user* is a ``client_index`` (one per front end) and, within it, the part of ``job_id`` before its first ``/``:
 # ``alice/task-7`` is alice's. A job id without ``/`` is a user of its own; requests without a job share their
 # client's counter. Within a user it is first come, first served. A user who comes back from being idle starts no lower
-# than the lowest of those who wait: idleness earns no credit.
+# than the lowest of those that wait: idleness earns no credit.
 
 _MANY_USERS = 10_000
 """Counters kept before those are dropped that an arrival would lift anyway."""

@@ -88,7 +88,7 @@ class ServiceMeter:
 # Bounded bypass: while memory refuses the head of the queue, requests behind it may go first, but not for ever.
 #
 # With a strict queue one long prompt that has to wait for memory makes every short one behind it wait as well (vLLM's
-# issues 31731 and 35852). Here those behind it are tried. The head ages: once it has been passed over for
+# issues 31731 and 35852). Here those behind it are tried. The head ages: once it has been skipped for
 # ``patience`` seconds, or by ``limit`` admitted requests, none passes it any more, memory comes back as running
 # requests end, and it is admitted.
 
@@ -108,7 +108,7 @@ class _Blocked:
 class Bypass(Policy):
     """First come, first served, past a head that memory refuses.
 
-    ``looks`` bounds the requests that are passed over in one step, and with them what a step costs.
+    ``looks`` bounds the requests that are skipped in one step, and with them what a step costs.
     """
 
     reads_tokens = False
@@ -174,7 +174,7 @@ class LeastComputed(Policy):
 
 
 def remaining_work(request: Request) -> int:
-    """In input tokens; cache hits that it may find when it is admitted are not counted."""
+    """Work left, in input tokens; cache hits that it may find when it is admitted are not counted."""
     output = request.max_tokens - request.num_output_tokens
     predicted = request.predicted_output_tokens
     if predicted is not None:

@@ -232,7 +232,7 @@ class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     of_settings: bool = False
     """Variants of the deployment are compared, under its own policy."""
     idle: dict[str, str] = msgspec.field(default_factory=dict)
-    """Policies that find nothing in the workload to go by, and why."""
+    """Policies that find nothing in the workload to decide by, and why."""
     header: Header | None = None
     """What is served, and what was assumed; None if the caller does not say."""
 
@@ -542,7 +542,7 @@ def _of_classes(classes: Classes) -> MetricValues:
 # A comparison as an SVG drawing: a metric over load, one line per policy, whiskers for the intervals.
 
 _APART = 0.05
-"""Between two policies at one load, in distances between loads."""
+"""Distance between two policies at one load, in distances between loads."""
 
 
 def _drawn(comparison: Comparison, metric: str, title: str) -> str:

@@ -228,7 +228,7 @@ def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple
     fewest: dict[int, int | None] = {}
 
     def blocks(value: int) -> int:
-        """In any case; -1 if not even by the estimate."""
+        """Blocks that there are in any case; -1 if not even by the estimate."""
         if value not in fewest:
             try:
                 settled = deployment.with_(**_with(setting, value)).resolve().settled

@@ -71,11 +71,11 @@ def with_classes(job: VariantWorker, workload: Workload) -> VariantWorker:
 
 
 def say_idle_policies(source: KnownSource, policies: Iterable[Any], say: Say) -> None:
-    """Warn of policies that find nothing in the workload to go by: those asked for, or else the source's own."""
+    """Warn of policies that find nothing in the workload to decide by: those requested, or else the source's own."""
     for policy in dict.fromkeys(map(str, policies)) or (source.policy,):
         doubt = doubt_of_policy(policy, source.workload)
         if doubt is not None:
-            say(f"{policy} has nothing to go by: {doubt}")
+            say(f"{policy} has nothing to decide by: {doubt}")
 
 
 def read_prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
@@ -169,7 +169,7 @@ def _contents(path: Path) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a plan may choose from: as asked, or what people change first.
+# What a plan may choose from: as requested, or what people change first.
 
 Space = Mapping[str, Any] | Iterable[str] | str
 """Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""

@@ -52,7 +52,7 @@ class ServedHour(Printable, msgspec.Struct, frozen=True, kw_only=True):
     scrapes: int
     engines: int
     requests: int
-    """That came, those under way at the start included."""
+    """Requests that came, those under way at the start included."""
     finished: int
     requests_per_s: float
     mean_prompt_tokens: float | None
@@ -243,7 +243,7 @@ _HALVINGS = 40
 
 
 def _filling(bounds: Numbers, counts: Numbers, total: float, count: int, every: Numbers) -> Numbers:
-    """So many lengths that fill the buckets as counted, with the same mean; ascending.
+    """``count`` lengths that fill the buckets as counted, with the same mean; ascending.
 
     Within a bucket they lie as ``every``, what all intervals counted, has it: see :func:`_within`.
     """
@@ -298,7 +298,7 @@ def _within(lows: Numbers, highs: Numbers, counts: Numbers, bucket: npt.NDArray[
 
 
 def _cached(rate: float, prompts: Numbers, computed: Numbers | None) -> Numbers:
-    """Tokens of each prompt that the prefix cache had, as far as histograms tell: the rate is that of the counters."""
+    """Tokens of each prompt that the prefix cache had, as far as histograms show: the rate is that of the counters."""
     cached = prompts * rate if computed is None else np.clip(prompts - computed, 0, None)
     for _ in range(_ROUNDS):  # what one prompt has no room for, others have
         found = cached.sum() - cached.max(initial=0.0)  # who has more of the one prefix than all before computes it
@@ -318,7 +318,7 @@ def _hit_rate(scrapes: Scrapes) -> float | None:
 _FULL = 0.9
 """KV use from which on memory holds requests back: the head of the queue needs more than a block."""
 _AT_MOST = 0.98
-"""As many run as ever did."""
+"""The largest number of requests runs."""
 _PREFILL = 512
 """Steps of fewer tokens are no prompts' doing."""
 _MUCH = 0.5
@@ -357,7 +357,9 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
 
 
 def _acceptance(scrapes: Scrapes) -> Iterator[float]:
-    """As ``--acceptance-rates`` takes them: each position's drafts over those of the one before that were accepted."""
+    """Acceptance rates as ``--acceptance-rates`` takes them: each position's drafts over those of the one before that
+    were accepted.
+    """
     before = float(scrapes.rise("vllm:spec_decode_num_drafts_total").sum())
     by_position = scrapes.parts("vllm:spec_decode_num_accepted_tokens_per_pos_total")
     for position in sorted(filter(str.isdecimal, by_position), key=int):

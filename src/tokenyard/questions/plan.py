@@ -85,7 +85,7 @@ _OF_REPLICAS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlanQuestion:
-    """What a plan is asked."""
+    """The parameters of a plan."""
 
     scenario: Scenario
     """A workload on a deployment, or the path of a trace as its workload."""
@@ -144,7 +144,7 @@ def plan(
     is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
     ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
-    the same; else, and for the largest load, the search goes by what it knows when it begins so many. None: one for
+    the same; else, and for the largest load, the search uses what it knows when it begins so many. None: one for
     each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
     """
     where = None if output is None else Path(output)

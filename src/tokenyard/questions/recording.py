@@ -84,7 +84,7 @@ class Recording:
         return why(self.path, request_id)
 
     def waiting(self, job_id: str | None = None) -> Waiting:
-        """Who waited longest, and for what, of all requests or of one job: see :func:`tokenyard.waiting`."""
+        """The requests that waited longest, and for what, of all or of one job: see :func:`tokenyard.waiting`."""
         return waiting(self.path, job_id)
 
     def standstills(self) -> Standstills:

@@ -65,7 +65,7 @@ class Recordings:
         on_overwritten: Callable[[Path], None] | None = None,
         watching: Watching | None = None,
     ) -> None:
-        """With ``stack`` they write the traces that ``setup`` asks for, which it closes.
+        """With ``stack`` they write the traces that ``setup`` names, which it closes.
 
         ``on_overwritten`` is called with the directory of a trace that was there.
         """
@@ -88,7 +88,7 @@ class Recordings:
         self._rows = [RowsOfEngine.with_report(*each) for each in made] if self.watching.rows else []
 
     def observers(self, setup: ReplaySpec) -> list[StepObserver | None]:
-        """Who watches each engine: what is recorded, and what the user has given."""
+        """The observers of each engine: recorders, and those that the user has given."""
         watching = self.watching
         recorded: list[StepObserver] = [each.observer for each in self._rows]
         return [

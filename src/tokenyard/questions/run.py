@@ -200,11 +200,11 @@ _INTERRUPTED = "interrupted while proposals were tried: the report is without ad
 class RunResult(Printable):
     """What came of a run: its report, and, unless ``rows=False``, what it was like row by row.
 
-    ``print`` shows the report; ``repr`` is one line. Tables are made when they are asked for.
+    ``print`` shows the report; ``repr`` is one line. Tables are made on first use.
     """
 
     report: Report
-    """What held requests back, latencies, throughput; with advice where that was asked for."""
+    """What held requests back, latencies, throughput; with advice where that was requested."""
     result: ReplayResult
     """Counts of the replay, why it ended, and whom it refused."""
     deployment: Header
@@ -417,7 +417,7 @@ def ask(
             raise
 
     def tried(other: ReplaySpec, of: Scenario, what: str) -> Report:
-        """The report of a replay that is not the one asked for."""
+        """The report of a replay that is not the requested one."""
         same_policy = other.scheduler.policy == spec.scheduler.policy
         changed_spec = (chosen if same_policy else chosen._replace(policy=None)).on(other)
         beside = Engines(Recordings(changed_spec, watching=Watching(rows=classes is not None, classes=classes)))

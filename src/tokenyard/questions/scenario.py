@@ -1,4 +1,4 @@
-"""What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged."""
+"""The question: a workload, the deployment that it is sent to, and how that is recorded and judged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tokenyard.workload.record import Workload
 OnProgress = Callable[[Progress], object]
 """Called with the state of a replay, now and then; what returns "stop" ends it."""
 Bars = Callable[[int, str], AbstractContextManager[OnProgress | None]]
-"""Number of requests, and what is replayed, if it is not the run itself -> whom to tell, as long as that lasts."""
+"""Number of requests, and what is replayed, if it is not the run itself -> what to call while it lasts."""
 Say = Callable[[str], None]
 """Called with a sentence that the user should read."""
 
@@ -80,7 +80,7 @@ def counting_of(progress: OnCount | bool | None, what: str = "variants") -> Coun
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged.
+# The question: a workload, the deployment that it is sent to, and how that is recorded and judged.
 
 WorkloadChoice: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | Workload
 """A built-in workload by its name, a file, several logs, or a workload that was made or read."""
@@ -121,7 +121,7 @@ class Scenario(DeploymentSettings):
 
     @property
     def deployment(self) -> DeploymentSettings:
-        """Those of the deployment alone."""
+        """The settings of the deployment alone."""
         return DeploymentSettings(**{each.name: getattr(self, each.name) for each in fields(DeploymentSettings)})
 
     @property
@@ -197,5 +197,5 @@ def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
 
 
 def without_trace(scenario: Scenario) -> Scenario:
-    """The same, for a replay beside the one that was asked for."""
+    """The same, for a replay beside the one that was requested."""
     return replace(scenario, trace=TraceSettings())

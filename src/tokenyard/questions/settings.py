@@ -15,7 +15,7 @@ from tokenyard.quick_dataclass import dataclass
 class TrafficSettings(Settings):
     """The workload."""
 
-    format: Annotated[str | None, Help(metavar="NAME", otherwise="told by its fields")] = None
+    format: Annotated[str | None, Help(metavar="NAME", otherwise="recognised by its fields")] = None
     """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka; or kind of a service's log:
     burstgpt, csv, envoy, guidellm, jaeger, jsonl, langfuse, litellm, ollama, openai, otel, sglang, sharegpt,
     vllm-bench or vllm-log."""
@@ -60,7 +60,7 @@ class TrafficSettings(Settings):
     """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""
     time_unit: Annotated[
         Literal["d", "h", "min", "s", "ms", "us", "ns"] | None,
-        Help(metavar="{d,h,min,s,ms,us,ns}", otherwise="known by name or size"),
+        Help(metavar="{d,h,min,s,ms,us,ns}", otherwise="recognised by name or size"),
     ] = None
     """Unit of a log's times that are numbers (d: days, as spreadsheets count), and of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"

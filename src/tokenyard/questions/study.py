@@ -355,7 +355,7 @@ class _Replayer:
                 raise ConfigError(where, given, fix) from None
 
     def identity(self, seed: int) -> dict[str, Any]:
-        """All that rows depend on, apart from their own settings, as far as a program can tell; JSON can hold it."""
+        """All that rows depend on, apart from their own settings, as far as a program knows; JSON can hold it."""
         scenario = self.scenario(seed)
         return {
             "tokenyard": __version__,

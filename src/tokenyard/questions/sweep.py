@@ -57,7 +57,7 @@ class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Parquet, a row per variant; empty where no directory was named."""
     variants: int
     measured_before: int
-    """Those of them that an earlier command had finished."""
+    """Variants that an earlier command had finished."""
     rows: list[Row]
 
     def summary(self) -> str:
@@ -77,7 +77,7 @@ class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepQuestion:
-    """What a sweep is asked."""
+    """The parameters of a sweep."""
 
     scenario: Scenario
     """A workload on a deployment, or the path of a trace as its workload."""

@@ -78,14 +78,14 @@ class WorkloadVariants(_Unpacked):
 
     @property
     def workload(self) -> Workload:
-        """As it is where no setting changes the arrivals."""
+        """The workload where no setting changes the arrivals."""
         if self.run.arrivals not in self._kept:
             self._kept[self.run.arrivals] = self.run.read()
         return self._kept[self.run.arrivals]
 
     @property
     def policy(self) -> str:
-        """Where a variant names none."""
+        """The value where a variant names none."""
         return self.run.scheduler.scheduling_policy
 
     def setup(self, settings: Settings) -> ReplaySpec:
@@ -156,7 +156,7 @@ class RecordedVariants(_Unpacked):
 
     @property
     def policy(self) -> str:
-        """Where a variant names none."""
+        """The value where a variant names none."""
         return self.run.scheduler.policy
 
     def read(self) -> None:
@@ -208,7 +208,7 @@ class RecordedVariants(_Unpacked):
         name, setting = convert(given, value, flag)
         if name not in CHANGEABLE:
             fix = (
-                "a trace cannot tell what this would have done: whatif estimates it from step times; here use one of "
+                "a trace cannot show what this would have done: whatif estimates it from step times; here use one of "
                 f"{', '.join(CHANGEABLE)}, or plan a workload"
             )
             raise ConfigError(flag, given, fix)

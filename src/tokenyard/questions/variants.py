@@ -57,7 +57,7 @@ ENDS = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
 _FORM = re.compile(r"([0-9]{1,5})\+([0-9]{1,5})")
 _RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?")
 _MOST_SHAPES = 1000
-"""That one text may stand for."""
+"""Largest number of variants that one text may name."""
 
 
 class Shape(NamedTuple):

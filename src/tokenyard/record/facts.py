@@ -127,7 +127,7 @@ class StepEffects:
         self._recomputed: dict[str, int] = {}
         """Request -> tokens computed a second time."""
         self.min_need: int | None = None
-        """Least blocks that admit one of those who waited before the step; None unless request records tell it."""
+        """Least blocks that admit one of those that waited before the step; None unless request records tell it."""
         self._loading: set[str] = set()
         """Requests whose external tokens were, or are being, loaded while they waited."""
 

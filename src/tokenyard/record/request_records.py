@@ -241,7 +241,7 @@ class RequestRecords:
     def write(self, step: int, ts: float, state: RecordableState) -> int | None:
         """One record per running and per waiting request, at most ``max_ids_per_step`` of each.
 
-        Returns the least blocks that admit a waiting request; None where the records do not tell it.
+        Returns the least blocks that admit a waiting request; None where the records do not record it.
         """
         self._write_queue(step, ts, "running", state.running, state)
         queue = chain(state.skipped_waiting, state.waiting)

@@ -29,7 +29,7 @@ _GAP = b"\0"
 _NUMBER = b"\1"
 _LATER = b"\2"
 NUMBER: Any = msgspec.Raw(_NUMBER)
-"""In a record's field: a number goes here."""
+"""Marks the place of a number in a record's field."""
 GAP: Any = msgspec.Raw(_GAP)
 """A piece of JSON goes here."""
 LATER: Any = msgspec.Raw(_LATER)
@@ -65,7 +65,7 @@ def more_fields(**fields: int | None) -> bytes:
 
 
 def snapshot_template(policy: str, state: RecordableState, *, whole: bool) -> bytes:
-    """With the limits of the scheduler, which do not change, filled in, and the lengths of the queues LATER.
+    """The template of a snapshot: the scheduler's limits, which do not change, are filled in; queue lengths are LATER.
 
     ``whole`` has gaps for what is pinned; without it nothing is.
     """
@@ -97,7 +97,7 @@ def snapshot_template(policy: str, state: RecordableState, *, whole: bool) -> by
 
 
 def decision_template(policy: str, total: Any) -> bytes:
-    """With ``total`` for the tokens scheduled: LATER or NUMBER."""
+    """The template of a decision, with ``total`` for the tokens scheduled: LATER or NUMBER."""
     return template_of(
         StepDecision(
             step=NUMBER,
@@ -313,7 +313,7 @@ class StepRecords:
         items = running.items(counted)
         admitted: list[bytes] = []
         resumed, new = list(output.admitted_resumed), output.admitted_new
-        # All of the resumed, as of the preempted: without them the trace would not tell when a wait ended.
+        # All of the resumed, as of the preempted: without them the trace would not show when a wait ended.
         for rows in (new[:limit], resumed):
             names = [ids[req_ids[i]] for i in rows]
             counts = tokens[rows].tolist() if rows else []

@@ -112,7 +112,7 @@ class Deferred(ABC):
 
     @abstractmethod
     def made(self) -> object:
-        """What to write. It may be asked for twice."""
+        """What to write. It may be requested twice."""
 
 
 def encodable(value: object) -> object:
@@ -319,7 +319,7 @@ class TraceWriter:
         self._start: TraceStart | None = None
         self._first_step: int | None = None
         self.all_before: float = -math.inf
-        """All steps below are wanted; for a caller in a hurry, who asks ``wants_step`` about the others."""
+        """All steps below are wanted; for a caller on the hot path, which calls ``wants_step`` about the others."""
         self._steps_held = 0
         self._handed_over_at = -math.inf
         self._thread = WriterThread(self._failed)
@@ -417,7 +417,7 @@ class TraceWriter:
             self._hand_over()
 
     def waiting(self) -> Lines:
-        """What waits for the steps file, for a caller in a hurry, who asks ``wants_step`` first."""
+        """What waits for the steps file, for a caller on the hot path, which calls ``wants_step`` first."""
         return (self._steps or self._open()).waiting
 
     def append_request(self, record: RequestRecord, **extra: object) -> None:
@@ -457,7 +457,7 @@ class TraceWriter:
 
     @property
     def thread(self) -> threading.Thread | None:
-        """The thread that writes, for those who want to know what it costs; None before there was anything to write."""
+        """The thread that writes, for measuring what it costs; None before anything was written."""
         return self._thread.thread
 
     def steps_done(self, count: int = 1, *, idle: bool, ts: float = math.inf) -> None:

@@ -136,7 +136,7 @@ class StepThread:
                     self._step()
                 else:
                     self._wait_for_requests()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+        except BaseException as error:  # noqa: BLE001 - whatever it is, those that wait have to know
             self._on_news(StepNews(refused=self._core.take_refused(), error=error))
 
     def _wait_for_requests(self) -> None:
@@ -235,8 +235,8 @@ class AsyncLLM:
         ``gather_ms``: when the engine has no request, the first that comes waits so many milliseconds for others that
         share its first step. ``max_queued_requests``: unfinished requests beyond those that can run at once
         (``max_num_seqs``); more are refused. ``grammars`` makes the compiler for ``structured_outputs``.
-        ``model`` stands for what the executor tells; ``stepper`` makes what steps the engine in the event loop itself,
-        in the place of a thread, and is given what takes its news in. Raises ConfigError.
+        ``model`` stands for what the executor reports; ``stepper`` makes what steps the engine in the event loop
+        itself, in the place of a thread, and is given what takes its news in. Raises ConfigError.
         """
         if not 0 <= gather_ms <= 10_000:
             raise ConfigError("gather_ms", gather_ms, "give milliseconds from 0 to 10000")
@@ -423,7 +423,7 @@ class AsyncLLM:
     def _take_in(self, news: StepNews) -> None:
         try:
             self._process(news)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait have to know
             self._die(_death_by(error))
         finally:
             self._thread.taken()
@@ -451,14 +451,14 @@ class AsyncLLM:
             self._tell([generation])
 
     def _tell(self, generations: Sequence[Generation]) -> None:
-        """Their callers, when those who brought the news have done."""
+        """Their callers, when those that brought the news have done."""
         if generations and not self._changed:
             assert self._loop is not None
             self._loop.call_soon(self._tell_callers)
         self._changed.update(dict.fromkeys(generations))
 
     def _tell_callers(self) -> None:
-        """Those who wait for a first token before others, which wait for theirs in a row: the last in a step."""
+        """Notify first the callers that wait for a first token: they come last in a step."""
         changed, self._changed = self._changed, {}
         for generation in reversed(changed):
             if generation.told is not None:

@@ -49,7 +49,7 @@ class StructuredOutputsParams:
     choice: Sequence[str] | None = None
     """One of these texts."""
     grammar: str | None = None
-    """In Lark."""
+    """A grammar in Lark."""
     json_object: bool | None = None
     """Any JSON object."""
 
@@ -84,7 +84,7 @@ class GenerationParams(SamplingParams):
 
 
 class Turn(NamedTuple):
-    """To what a generation belongs, and how it is served."""
+    """The job to which a generation belongs, and how it is served."""
 
     priority: int = 0
     """Lower is served first, with a policy that looks at it."""

@@ -18,7 +18,7 @@ from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A few threads that work is handed to, and that no process waits for when it ends.
+# A few threads that work is submitted to, and that no process waits for when it ends.
 
 _Result = TypeVar("_Result")
 
@@ -51,7 +51,7 @@ class DaemonPool:
                 return
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is requested
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -2,7 +2,7 @@
 
 Families, labels and buckets are those of a version of vLLM, as they were recorded from it. An observer like the trace:
 attach it to a scheduler and serve its registry (``prometheus_client.start_http_server`` binds to the address you give
-it; use 127.0.0.1 unless others are meant to read). Numbers are plain until they are asked for.
+it; use 127.0.0.1 unless others are meant to read). Numbers are plain until they are requested.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MetricsObserver(StepObserver):
         self._numbers: dict[str, float] = defaultdict(float)
         """Gauges and counters without labels of their own, by name without ``vllm:``."""
         self._labelled: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        """Those with one, by its value."""
+        """Gauges and counters with one label, by name and by the label's value."""
         self._histograms = {
             each.name.removeprefix("vllm:"): _Histogram(each.bounds(max_model_len))
             for each in self._families
@@ -94,7 +94,7 @@ class MetricsObserver(StepObserver):
         self._ended: list[str] = []
         """Requests that have ended since the last step was completed; their last token is counted then."""
         self._adapters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
-        """Those of waiting and of running requests."""
+        """Adapters of waiting and of running requests."""
         self.sleep_state = "awake"
         """awake, weights_offloaded or discard_all."""
         self.more: Callable[[], Iterator[Any]] = lambda: iter(())

@@ -66,7 +66,7 @@ class Sample:
         self.kv_transfer_params: Mapping[str, object] | None = None
         """What a connector wants the client to hand on."""
         self.embedding: Any = None
-        """The prompt's vector, where that was asked for in place of tokens."""
+        """The prompt's vector, where that was requested in place of tokens."""
         self._params = params
         self._tokenizer = tokenizer
         self._text = ""
@@ -337,7 +337,9 @@ class Generation:
         return [sample.request.request_id for sample in self.samples if not sample.is_finished]
 
     def add_prompt_logprobs(self, sample: Sample, news: RequestOutput) -> None:
-        """Those of the first sample; computed twice, as after a preemption, they count once."""
+        """Add the log-probabilities of the first sample's prompt; computed twice, as after a preemption, they count
+        once.
+        """
         rows = news.extras.prompt_logprobs
         if sample.index == 0 and rows is not None:
             room = len(self.prompt_token_ids) - len(self._prompt_logprobs)
@@ -347,7 +349,7 @@ class Generation:
         """The vector, once it has ended. Raises RequestError if it ended without."""
         (sample,) = self.samples
         if sample.embedding is None:
-            raise RequestError(self.request_id, "finish_reason", sample.finish_reason, "it has no vector: ask again")
+            raise RequestError(self.request_id, "finish_reason", sample.finish_reason, "it has no vector: retry")
         return EmbeddingOutput(
             request_id=self.request_id,
             prompt=self.prompt,
@@ -394,7 +396,7 @@ class Changes(NamedTuple):
     """What a step has changed."""
 
     generations: list[Generation]
-    """Those whose callers are to be notified, once for each of its samples."""
+    """Generations whose callers are to be notified, once for each of its samples."""
     to_abort: list[str]
     """Requests that have ended by a stop string: the scheduler has to abort them."""
 
@@ -405,7 +407,7 @@ class OutputProcessor:
     def __init__(self) -> None:
         self._generations: dict[str, Generation] = {}
         self._samples: dict[str, tuple[Generation, Sample]] = {}
-        """By the id of the scheduler's request."""
+        """The samples by the id of the scheduler's request."""
         self._kept: set[str] = set()
         """Requests whose tokens are not looked at before they end."""
 
@@ -422,7 +424,7 @@ class OutputProcessor:
         return len(self._samples)
 
     def generations(self) -> list[Generation]:
-        """Those that have not ended."""
+        """Generations that have not ended."""
         return list(self._generations.values())
 
     def add(self, generation: Generation) -> None:
@@ -437,7 +439,7 @@ class OutputProcessor:
     def process(self, outputs: EngineOutputs) -> Changes:
         """Take in what a step brought.
 
-        News of a request that was forgotten is passed over, also where another request has its id now.
+        News of a request that was forgotten is ignored, also where another request has its id now.
         """
         changed: list[Generation] = []
         ended: list[Generation] = []

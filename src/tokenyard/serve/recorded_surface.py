@@ -21,7 +21,7 @@ class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
     """gauge, counter or histogram."""
     labels: tuple[str, ...]
     when: str
-    """With which settings it is there: ``always``, ``speculation``, ``lora``."""
+    """Settings with which it is there: ``always``, ``speculation``, ``lora``."""
     values: Mapping[str, tuple[str, ...]] = {}
     """Label -> its values from the start, where they are fixed."""
     buckets: tuple[float, ...] | str = ()
@@ -38,7 +38,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """What a version shows."""
 
     version: str
-    """Version of the vLLM that was asked."""
+    """Version of the vLLM that was recorded."""
     metrics: Sequence[MetricFamily]
     answers: Mapping[str, Mapping[str, Any]]
     """Kind of an answer -> its fields in order, with what stands there where nothing else does."""

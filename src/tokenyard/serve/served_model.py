@@ -86,15 +86,15 @@ def _byte_tokenizer() -> Any:
 # What those around an engine have to know of its model, and generations that suit it.
 
 GrammarSource = Callable[[], GrammarCompiler]
-"""Makes the compiler when a grammar is first asked for. Raises TokenyardError where there can be none."""
+"""Makes the compiler when a request first has a grammar. Raises TokenyardError where there can be none."""
 
 
 class ServedModel(Protocol):
-    """What was loaded; an executor tells it as ``executor.model``."""
+    """What was loaded; an executor reports it as ``executor.model``."""
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """Name of the model, as it was given."""
 
     @property
     def device(self) -> str:
@@ -126,10 +126,10 @@ class ServedModel(Protocol):
 
 
 def model_of(core: EngineCore) -> ServedModel:
-    """The model of an engine; ConfigError if its executor does not tell it."""
+    """The model of an engine; ConfigError if its executor has none."""
     model = getattr(core.executor, "model", None)
     if model is None:
-        raise ConfigError("core", core.executor, "needs an executor that tells its model, as `executor.model`")
+        raise ConfigError("core", core.executor, "needs an executor that has its model, as `executor.model`")
     return cast(ServedModel, model)
 
 
@@ -183,7 +183,7 @@ class GenerationMaker:
         return generation
 
     def _grammars_of(self, request_id: str, params: GenerationParams) -> Sequence[StructuredOutput]:
-        """One for each sample, being compiled; none if none are asked for."""
+        """One for each sample, being compiled; none if none are requested."""
         check_generation_params(request_id, params)
         asked = params.structured_outputs
         if asked is None:
@@ -198,7 +198,7 @@ class GenerationMaker:
         return [first, *(first.another() for _ in range(1, params.n))]
 
     def _with_eos(self, params: GenerationParams) -> GenerationParams:
-        """The tokens with which the model ends answers are stops, unless they were named or are to be passed over."""
+        """The tokens with which the model ends answers are stops, unless they were named or are to be ignored."""
         ends = self.model.eos_token_ids
         if not ends or params.ignore_eos or params.eos_token_id is not None:
             return params

@@ -83,7 +83,7 @@ def _environment() -> Any:
 
 
 def _tojson(value: Any, **options: Any) -> str:
-    """As ``transformers`` does it, with the options of ``json.dumps``: Jinja's own escapes for HTML."""
+    """JSON as ``transformers`` writes it, with the options of ``json.dumps``: Jinja's own escapes for HTML."""
     return json.dumps(value, **{"ensure_ascii": False, **options})
 
 
@@ -139,7 +139,7 @@ class TextTokenizer:
 
     @cached_property
     def most_bytes_per_token(self) -> int:
-        """In UTF-8, of the longest token; 64 at least."""
+        """Bytes of the longest token in UTF-8; 64 at least."""
         return max(_LEAST_BYTES, *(len(each.encode()) for each in self._backend.get_vocab()))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -276,7 +276,7 @@ class Stopped(NamedTuple):
 
 
 class StopStrings:
-    """Those of one request; asked once for every piece of text."""
+    """Stop strings of one request; checked once for every piece of text."""
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         """``include``: the string is part of the answer."""

@@ -104,7 +104,7 @@ def _made_policy(make: Callable[[], Policy]) -> Policy:
 
 
 class _Once:
-    """Hands out an object to the one engine that it can serve."""
+    """Returns an object to the one engine that it can serve."""
 
     def __init__(self, policy: Policy) -> None:
         self._left: list[Policy] = [policy]
@@ -228,7 +228,7 @@ def observer_of(
 
 
 def together(observers: Sequence[StepObserver | None]) -> StepObserver | None:
-    """Those that there are, as one; None: there is none."""
+    """The observers that there are, as one; None: there is none."""
     there = [each for each in observers if each is not None]
     return there[0] if len(there) == 1 else Observers(*there) if there else None
 

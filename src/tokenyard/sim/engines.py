@@ -52,7 +52,7 @@ class _Round(StepEnd):
         self.shapes: list[StepShape | None] = []
         """What each rank computes; None: nothing for a request."""
         self.computing: list[tuple[LockstepExecutor, float]] = []
-        """Who has requests in it, and since when."""
+        """The ranks that have requests in it, and since when."""
 
 
 class Lockstep:
@@ -62,7 +62,7 @@ class Lockstep:
         self._num_ranks = num_ranks
         self._latency = latency
         self._rounds: deque[_Round] = deque()
-        """Those that some rank has begun, and not all."""
+        """Rounds that some rank has begun, and not all."""
         self._settled = 0
         """Rounds of this wave that all ranks have begun."""
         self._ended_at = 0.0
@@ -179,11 +179,11 @@ class LockstepExecutor(SimulatedExecutor):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One engine of several: requests reach it between its steps, and it tells how many it has.
+# One engine of several: requests reach it between its steps, and it reports how many it has.
 
 
 class RankListener(Protocol):
-    """Who hears of what happens on a rank besides its steps."""
+    """Observers of what happens on a rank besides its steps."""
 
     def engine_reported(self, report: EngineReport) -> None:
         """Its counts have changed."""
@@ -244,7 +244,7 @@ class Rank:
         self._under_way: set[str] = set()
         """Requests that were sent to it and have not ended."""
         self._leaving: list[str] = []
-        """Those among them whose clients have gone away."""
+        """Requests whose clients have gone away."""
         self._told = (0, 0)
         self._report_at = 0
         """The step after which it is time to say how far it has come."""

@@ -203,7 +203,7 @@ class SilentModel(SimulatedModel):
     def __init__(self) -> None:
         super().__init__()
         self._outputs: dict[int, ModelOutput] = {}
-        """By number of requests: checking one costs more than making it."""
+        """Outputs by number of requests: checking one costs more than making it."""
 
     def one_each(self, tokens: Int64s) -> ModelOutput:
         output = self._outputs.get(len(tokens))
@@ -328,7 +328,7 @@ class SimulatedExecutor:
         self._most_empty = EMPTY_STEPS
 
     def busy_before(self, moment: float) -> float:
-        """Those of ``busy_seconds`` that lie before ``moment``, which is now: steps in flight may go on after it."""
+        """The part of ``busy_seconds`` before ``moment``, which is now: steps in flight may go on after it."""
         ends_at = self._end.moment
         return self.busy_seconds - max(ends_at - moment, 0.0) if ends_at < inf else self.busy_seconds
 
@@ -418,7 +418,7 @@ class SimulatedExecutor:
         return SimulatedStep(self._clock, self._model.execute(plan), self._transfers, self._end)
 
     def take_draft_token_ids(self) -> DraftTokens | None:
-        """As many drafts for every request as speculation proposes."""
+        """Drafts for every request, as many as speculation proposes."""
         if not self._num_drafts:
             return None
         tokens = np.full((self._num_rows, self._num_drafts), UNKNOWN_DRAFT, np.int64)

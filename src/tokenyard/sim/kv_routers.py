@@ -14,7 +14,7 @@ metrics that a gateway scrapes are some 50 to 100 ms older.
     ray-serve         while the busiest has less than 10 requests more than the idlest: who holds most of the prompt,
                       if it is 10 % of it, else who was sent the fewest new tokens. Otherwise, and at first, the emptier
                       of two that are drawn (docs.ray.io, PrefixCacheAffinityRouter)
-    prefixaware       one of those who were sent the longest beginning of the prompt before, drawn; none forgets, and
+    prefixaware       one of those that were sent the longest beginning of the prompt before, drawn; none forgets, and
                       no load is looked at (vLLM's production stack, ``prefixaware``: a trie of 128 characters a node)
     session-affinity  every session has its engine, by rendezvous hashing (sessions in the production stack and in Ray
                       Serve, which hash consistently)
@@ -54,7 +54,7 @@ class LLMD(Router):
 
 
 class DynamoKV(Router):
-    """NVIDIA Dynamo's KV router: the lowest cost of computing the prompt and of joining those who decode, in blocks."""
+    """NVIDIA Dynamo's KV router: the lowest cost of computing the prompt and of joining decodes, in blocks."""
 
     def __init__(self, overlap: float = 1.0, block_size: int = 16) -> None:
         """``overlap``: credit for what is cached, from 0 to 1."""
@@ -137,7 +137,7 @@ class PrefixAware(Router):
         """``chunk``: tokens that are compared at a time, in the place of 128 characters; ``seed`` of what is drawn."""
         self._chunk, self._draw = chunk, Random(seed)
         self._sent: dict[bytes, set[int]] = {}
-        """Hash of a beginning -> those who were sent one that begins so."""
+        """Hash of a beginning -> those that were sent one that begins so."""
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
         beginnings = self._beginnings(request)

@@ -69,7 +69,7 @@ class Agenda:
         self._ranks = ranks
         self._touched = set(range(len(ranks)))
         self._entries = [0] * len(ranks)
-        """Number of the entry of each engine that counts; earlier ones are passed over."""
+        """Number of the entry of each engine that counts; earlier ones are ignored."""
         self._later: list[tuple[float, int, int, int]] = []
         """A heap of moments to come: moment, kind, engine, number."""
         self._now: list[tuple[int, int, int]] = []
@@ -280,7 +280,7 @@ class EngineGroup:
             raise ConfigError("router", name, f"{fix}, not {chosen!r}")
         return there[chosen]
 
-    # ---- what its ranks tell it
+    # ---- what its ranks report to it
 
     def engine_reported(self, report: EngineReport) -> None:
         if self._router is not None:
@@ -328,7 +328,7 @@ class Loop:
         return [scheduler for group in self._groups for scheduler in group.schedulers]
 
     def run(self) -> None:
-        """Until nothing is left that could happen, or it is to end."""
+        """Run until nothing is left that could happen, or it is to end."""
         traffic, clock, extent = self._traffic, self._clock, self._extent
         while not traffic.is_stopped and (event := self._next_event()) is not None:
             if not extent.reaches(event.moment, may_be_last=event.kind <= ARRIVAL):
@@ -364,7 +364,7 @@ class Loop:
         return min(events, default=None)
 
     def _run_out_of_time(self) -> None:
-        """Who arrived while the last steps ran has arrived."""
+        """Requests that arrived while the last steps ran have arrived."""
         self._clock.advance_to(self._extent.until)
         self.is_out_of_time = True
         for group in self._groups:

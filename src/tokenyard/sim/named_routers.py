@@ -43,7 +43,7 @@ def router_names() -> list[str]:
 
 
 def _installed() -> Sequence[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and is rarely needed
 
     return list(entry_points(group=ENTRY_POINTS))
 

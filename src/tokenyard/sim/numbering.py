@@ -192,7 +192,7 @@ _blank.flags.writeable = False
 
 
 def blank_tokens(num_tokens: int) -> TokenIds:
-    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: mostly a part of one array."""
+    """``num_tokens`` token ids without meaning, shape ``[num_tokens]``, read-only: mostly a part of one array."""
     if num_tokens <= len(_blank):
         return _blank[:num_tokens]
     more = np.zeros(num_tokens, np.int32)

@@ -89,7 +89,7 @@ class ReplayResult(Unfinished):
     num_aborted: int = 0
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
-    """What clients did who ask again; None where the workload's do not."""
+    """What clients did that retry; None where the workload's do not."""
     waves: int = 0
     """Times that all engines began to step together; 0 where each steps alone."""
     replicas: ReplicaFigures | None = None
@@ -379,7 +379,7 @@ def _replayed_disaggregated(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The engines of a replay, made of what was asked for.
+# The engines of a replay, made of what was requested.
 
 
 def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
@@ -486,7 +486,7 @@ class _Making:
         )
 
     def _observer(self, engines: ReplaySettings, policy: Policy, apart: ObserverChoice | None) -> StepObserver | None:
-        """Who watches one engine."""
+        """The observers of one engine."""
         config, cache, warmup = engines.scheduler, engines.cache, self._how.extent.warmup
         watching = [
             observer_of(self._how.observer, config, cache, engines=self._num_engines, warmup=warmup),

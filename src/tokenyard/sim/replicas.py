@@ -128,12 +128,12 @@ class _Engine(Protocol):
 
 
 class Replicas:
-    """As many of ``engines`` as the rule says. One that is stopped gets no request and ends those that it has, on GPUs
-    that are free for another replica only then.
+    """Keeps as many of ``engines`` ready as the rule says. One that is stopped gets no request and ends those that it
+    has, on GPUs that are free for another replica only then.
     """
 
     def __init__(self, settings: Autoscaling, engines: Sequence[_Engine]) -> None:
-        """So many as there are at least are ready at once. ``engines`` are as many as there may be."""
+        """The least number of replicas is ready at once. ``engines`` are as many as there may be."""
         assert len(engines) == settings.most
         self._settings = settings
         self._engines = engines
@@ -149,7 +149,7 @@ class Replicas:
         self._next_decision = inf if settings.is_fixed else settings.sync
 
     def ready(self, now: float) -> list[int]:
-        """Those that take requests."""
+        """Replicas that take requests."""
         return [i for i, state in enumerate(self._states) if state is _State.ON and self._ready_at[i] <= now]
 
     @property

@@ -91,16 +91,16 @@ class RoundRobin(Router):
 
 
 class LeastLoaded(Router):
-    """Who has the fewest requests; of several, who has the most free KV, then the first."""
+    """Chooses the engine with the fewest requests; of several, the one with the most free KV, then the first."""
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
         return min(range(len(engines)), key=lambda i: load_of(engines[i]))
 
 
 class PrefixAffinity(Router):
-    """Who holds most of the request's beginning; of several, the least loaded.
+    """Chooses the engine that holds most of the request's beginning; of several, the least loaded.
 
-    Engines that have ``most_ahead`` requests more than the one with the fewest are passed over; None: none is.
+    Engines that have ``most_ahead`` requests more than the one with the fewest are ignored; None: none is.
     """
 
     def __init__(self, most_ahead: int | None = None) -> None:

@@ -34,7 +34,7 @@ class ReplaySettings(NamedTuple):
     fleet: Fleet = Fleet(1)
     """The engines."""
     router: RouterChoice = VLLMBalancing
-    """Who gets which request, if they are several: a name, a class, or a function that makes one; an object serves one
+    """The router, if there are several engines: a name, a class, or a function that makes one; an object serves one
     replay."""
     autoscaling: Autoscaling | None = None
     """How many of the engines there are; None: all."""
@@ -54,7 +54,7 @@ class KVLink(NamedTuple):
     """Speed of one GPU's share of the network."""
 
     def seconds_of(self, num_bytes: int) -> float:
-        """To send so many bytes."""
+        """Seconds to send so many bytes."""
         return num_bytes / (self.gb_per_s * 1e9)
 
 

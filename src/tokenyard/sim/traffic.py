@@ -120,7 +120,7 @@ class _Sending(NamedTuple):
     """A request that a client waits for."""
 
     request: WorkloadRequest
-    """As it was sent this time."""
+    """The request as it was sent this time."""
     name: str
     """What the workload calls it."""
     attempt: int
@@ -136,7 +136,7 @@ class Retries:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._waiting: dict[str, _Sending] = {}
-        """By the name of the attempt."""
+        """Name of the attempt -> the client that waits."""
         self._names: dict[str, str] = {}
         """Further attempts -> what the workload calls their requests."""
         self._given_up = self._retried = self._late = 0
@@ -274,7 +274,7 @@ class ClientSessions:
 
     @property
     def clients(self) -> ClientFigures | None:
-        """What clients saw who hang up and ask again; None where none does."""
+        """What clients saw that hang up and retry; None where none does."""
         return None if self._retries is None else self._retries.figures(self.num_aborted)
 
     @property

@@ -219,7 +219,7 @@ class KVTransfer:
 
 
 def _host_links(latency: LatencyModel) -> tuple[Link, Link]:
-    """To the GPU and away from it, at the same time: PCIe is full duplex."""
+    """Links to the GPU and away from it, used at the same time: PCIe is full duplex."""
     return (
         Link(lambda num_bytes: transfer_seconds(latency, num_bytes, TransferDirection.TO_DEVICE)),
         Link(lambda num_bytes: transfer_seconds(latency, num_bytes, TransferDirection.TO_HOST)),

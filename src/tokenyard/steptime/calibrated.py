@@ -82,7 +82,7 @@ def columns_of(work: Floats) -> StepColumns:
 
 
 class _Deployed(NamedTuple):
-    """What step times were asked for."""
+    """What step times were requested."""
 
     spec: ModelSpec
     gpu: GPU

@@ -47,7 +47,7 @@ class Reach(NamedTuple):
 
     @classmethod
     def of(cls, steps: Sequence[MeasuredStep]) -> Reach:
-        """That of measured steps; zeros if there are none."""
+        """The context of measured steps; zeros if there are none."""
         if not steps:
             return cls(0, 0, 0)
         most = np.array([step.features for step in steps]).max(axis=0)
@@ -204,7 +204,7 @@ def _shape(parts: Sequence[tuple[int, int, int]]) -> StepShape:
 
 def scaled(measured: LatencyModel, before: LatencyModel, after: LatencyModel) -> LatencyModel:
     """``measured`` of a step, times what ``after`` takes for it over what ``before`` does: ``before`` is the model of
-    the deployment that was measured, ``after`` that of the one that is asked about.
+    the deployment that was measured, ``after`` that of the one in the question.
 
     What the host does before the GPU begins is carried over by itself: it is hidden where steps are prepared ahead.
     """

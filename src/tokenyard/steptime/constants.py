@@ -58,9 +58,9 @@ class MeasuredDeployment:
     """One model on one GPU, spread in one way, and the loads that it was measured under."""
 
     key: str
-    """As :func:`model_key` has it."""
+    """The key of :func:`model_key`."""
     model: str
-    """As the points name it."""
+    """The model as the points name it."""
     precision: str
     gpu: str
     layout: tuple[int, int, int, bool]

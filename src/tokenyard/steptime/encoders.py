@@ -57,7 +57,7 @@ class EncoderTime:
         return max(map(self._seconds, shared_out(self._encoder, embeds, self._ranks)))
 
     def _seconds(self, items: Sequence[_Item]) -> float:
-        """Those of one GPU."""
+        """Seconds of one GPU."""
         patches, pairs = sum(each.patches for each in items), float(sum(each.patches**2 for each in items))
         work = StepWork(patches, sum(each.embeddings for each in items), 0, 0, 1, patches, 0, pairs)
         return float(self._formula.seconds(work, patches))

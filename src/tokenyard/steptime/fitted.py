@@ -47,7 +47,7 @@ _LEAST_NOISE = 1e-3
 
 
 class Prior(NamedTuple):
-    """What the coefficients are where the steps do not tell."""
+    """The coefficients where the steps do not determine them."""
 
     spread: float
     """All are alike but for this share, one standard deviation: what is known of a model's terms beside its whole."""
@@ -159,7 +159,7 @@ class FittedLatency:
     any_prefill: float = 0.0
     transfer: Transfer = field(default_factory=Transfer)
     host_seconds: float = 0.0
-    """Part of ``constant`` that is the host's; step times alone do not tell it."""
+    """Part of ``constant`` that is the host's; step times alone do not show it."""
 
     def __post_init__(self) -> None:
         for name in FEATURES:
@@ -206,7 +206,7 @@ def _check(features: Floats, seconds: Floats) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # A latency model fitted to the step times that a trace recorded.
 #
-# A step can be used if the trace tells how long it took and, of every request in it, how many tokens it computed and
+# A step can be used if the trace records how long it took and, of every request in it, how many tokens it computed and
 # how many were in the cache before. The latter stands in the per-request records; without them it is followed from
 # ``prefix_cache_lookup`` on, until a request is preempted.
 #
@@ -239,7 +239,7 @@ class StepTimes:
 
     def __init__(self, drafts: int = 0, stages: int = 1) -> None:
         """``drafts``: how many a request may have verified in one step. ``stages`` of a pipeline: with several, steps
-        that ran beside others do not tell how long they took.
+        that ran beside others do not show how long they took.
         """
         self._measured: list[MeasuredStep] = []
         self._beside_others: list[MeasuredStep] = []

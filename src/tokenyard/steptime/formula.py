@@ -69,7 +69,7 @@ class ExpertWork:
     num_experts: int
     """Experts of one layer, on all GPUs."""
     num_local: int
-    """Those of them on one GPU, in whole or in part."""
+    """Experts of one layer on one GPU, in whole or in part."""
     per_token: int
     parameters: int
     """Parameters of one expert, on one GPU."""

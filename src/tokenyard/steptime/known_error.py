@@ -92,7 +92,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedDeployment:
-    """Everything that step times depend on, as it was asked for."""
+    """Everything that step times depend on, as it was requested."""
 
     spec: ModelSpec
     gpu: GPU
@@ -125,9 +125,9 @@ class MeasurementGap:
     """Something that was asked and that the nearest measured deployments do not have."""
 
     kind: str
-    """As the table above names it."""
+    """The kind as the table above names it."""
     what: str
-    """In words."""
+    """What it is, in words."""
     versions: int = 0
     """Minor versions of vLLM to the nearest that was measured."""
 

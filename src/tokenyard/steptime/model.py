@@ -120,7 +120,7 @@ class StepWork(NamedTuple):
 
 
 class TransferDirection(StrEnum):
-    """Between GPU and host memory."""
+    """Direction of a transfer between GPU and host memory."""
 
     TO_HOST = "to_host"
     TO_DEVICE = "to_device"
@@ -344,7 +344,7 @@ class MappedLatency:
     host: Callable[[float], float] = _the_same
     """Makes the host's part of a step of the one of ``model``."""
     links: LatencyModel | None = None
-    """Whose transfers are taken; None: those of ``model``."""
+    """The model whose transfers are taken; None: ``model``."""
 
     @property
     def host_seconds(self) -> float:

@@ -32,7 +32,7 @@ from tokenyard.vocabulary import REASONS, Place, Reason, WaitState, holds
 def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
     """Requests that the step held back, per reason: waiting ones, and running ones that wanted tokens and got none.
 
-    Every request counts once: a running request that preempted itself is among those who wait when the step is over,
+    Every request counts once: a running request that preempted itself is among those that wait when the step is over,
     and only its own reason counts it.
     """
     skipped = outcome.skipped_counts
@@ -170,7 +170,7 @@ class RequestTimeline(RequestMoments, kw_only=True, gc=False):
     """One request from its arrival to its end."""
 
     waits: list[Wait] = []
-    """In order of time."""
+    """Waits in order of time."""
     preemptions: list[PreemptionMoment] = []
 
     @property
@@ -219,7 +219,7 @@ def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:
 
 
 class StepFacts(msgspec.Struct, kw_only=True, gc=False):
-    """Counts of one step. None where the trace does not tell."""
+    """Counts of one step. None where the trace does not record it."""
 
     step: int
     ts: float | None = None
@@ -231,7 +231,7 @@ class StepFacts(msgspec.Struct, kw_only=True, gc=False):
     token_budget: int | None = None
     max_running: int | None = None
     num_running: int | None = None
-    """Before the step, as are all of the above."""
+    """Running requests before the step, as are all of the above."""
     num_waiting: int | None = None
     num_new: int | None = None
     """Admitted for the first time."""
@@ -261,7 +261,7 @@ class RepeatedFacts(NamedTuple):
     """Number of the first of them."""
     moments: list[float]
     free_blocks: list[int]
-    """Before each of them."""
+    """Free blocks before each of them."""
     free_after: list[int]
     completed: int
     """Number of the first step that completed; the others follow it."""
@@ -310,7 +310,7 @@ class FactSink(Protocol):
         """A request entered the queue."""
 
     def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
-        """Before the step it belongs to."""
+        """A prefix was looked up, before the step it belongs to."""
 
     def step_decided(self, facts: StepFacts) -> None:
         """A step was decided."""

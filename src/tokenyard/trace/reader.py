@@ -16,7 +16,7 @@ from tokenyard.trace.start import settings_of
 from tokenyard.trace.steps import ReadNotes, RequestDecoder, Step, StepDecoder, StepJoiner
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A request's way to the scheduler, as far as a trace tells: the one rule for `why` and for what-if.
+# A request's way to the scheduler, as far as a trace shows: the one rule for `why` and for what-if.
 #
 # A server notes when a request arrived; the scheduler gets it later. The trace shows the first step that sees it, and
 # the step before that one, which did not:
@@ -173,7 +173,7 @@ class _RequestsByStep:
         self._next = next(lines, None)
 
     def of(self, number: int) -> list[_RequestLine]:
-        """The records of step ``number``; records of steps before it are passed over."""
+        """The records of step ``number``; records of steps before it are ignored."""
         taken: list[_RequestLine] = []
         while self._next is not None and self._next[0].step <= number:
             if self._next[0].step == number:

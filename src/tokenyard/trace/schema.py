@@ -37,7 +37,7 @@ class StepSnapshot(msgspec.Struct, tag_field="event", tag="step_snapshot", omit_
     """Length of both waiting queues together."""
     num_pinned: Whole | None = None
     running_req_ids: list[str] | None = None
-    """In running order."""
+    """Ids of running requests, in running order."""
     waiting_req_ids: list[str] | None = None
     """The skipped queue, then the waiting queue, each in its order."""
     running_job_ids: list[str | None] | None = None
@@ -144,7 +144,7 @@ class KVNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class Refusal(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """One request that was passed over or got no tokens."""
+    """One request that was skipped or got no tokens."""
 
     reason: str
     req_id: str | None = None
@@ -189,7 +189,7 @@ class AdmissionOutcome(
     wanted_tokens: Whole | None = None
     budget_left: Whole | None = None
     skipped_counts: dict[str, Whole] | None = None
-    """Reason -> waiting requests passed over."""
+    """Reason -> waiting requests skipped."""
     skipped: list[Refusal] | None = None
     skipped_omitted: Whole | None = None
     not_scheduled_counts: dict[str, Whole] | None = None

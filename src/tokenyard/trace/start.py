@@ -13,7 +13,7 @@ from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a replay stood for: the deployment as it was understood, and everything that was assumed or passed over.
+# What a replay was: the deployment as it was understood, and everything that was assumed or ignored.
 #
 # It is the section ``deployment`` of a trace's configuration, and part of every report's header. None where it
 # was not said.
@@ -63,7 +63,7 @@ class DeploymentHeader(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     async_scheduling: bool | None = None
     vllm_version: str | None = None
-    """Whose defaults were taken."""
+    """Version of vLLM whose defaults were taken."""
     step_time: str | None = None
     """Where step times come from: as ``--latency`` names it."""
     step_time_error: str | None = None
@@ -87,7 +87,7 @@ def deployment_of(config: dict[str, Any] | None) -> DeploymentHeader:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The settings that a ``trace_start`` record tells, flat: ``scheduler.max_num_seqs`` -> 128.
+# The settings of a ``trace_start`` record, flat: ``scheduler.max_num_seqs`` -> 128.
 
 _OF_THE_RUN = ("policy", "host", "model", "gpu", "block_size", "tokenyard_version", "every_n")
 

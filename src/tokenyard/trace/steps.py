@@ -69,7 +69,7 @@ class ReadNotes(msgspec.Struct):
     request_records: int = 0
     """Records read from the requests file."""
     unmatched_request_records: int = 0
-    """Those of them whose step is not in the steps file, or out of order; left out."""
+    """Request records whose step is not in the steps file, or out of order; left out."""
 
     def bad(self, file: str, line: int, problem: str) -> None:
         """Count a line that cannot be used."""
@@ -210,11 +210,11 @@ class Step:
         self.arrived: list[RequestArrived] = []
         """Since the step before."""
         self.arrived_after: list[RequestArrived] = []
-        """After the last step of the trace."""
+        """Requests that arrived after the last step of the trace."""
         self.finished: list[RequestFinished] = []
-        """Until the next step."""
+        """Requests that ended before the next step."""
         self.host_events: list[HostEvent] = []
-        """Until the next step; before the first one those since the trace began as well."""
+        """Events before the next step; before the first one those since the trace began as well."""
         self.requests: list[RequestRecord] = []
         self.unknown: dict[str, dict[str, Any]] = {}
         """Event -> fields the schema does not know, if the reader keeps them."""
@@ -223,7 +223,7 @@ class Step:
 
     @property
     def ts(self) -> float | None:
-        """When it began, as far as the trace tells."""
+        """When it began, as far as the trace shows."""
         for record in (self.snapshot, self.decision, *self.requests[:1]):
             if record is not None and record.ts is not None:
                 return record.ts

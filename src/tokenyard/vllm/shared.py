@@ -56,7 +56,7 @@ _MAX_IDS = 64
 def trace_settings(vllm_config: Any, policy: str, environ: Mapping[str, str] | None = None) -> TraceConfig:
     """The ``SCHED_TRACE_*`` variables; without a path nothing is written.
 
-    Per-request records hold token ids, so they are written only if asked for. The engines of a data-parallel server
+    Per-request records hold token ids, so they are written only if requested. The engines of a data-parallel server
     write into ``rank-1``, ``rank-2`` ... of the directory. Raises ConfigError that names the variable.
     """
     env = os.environ if environ is None else environ
@@ -76,7 +76,7 @@ def trace_settings(vllm_config: Any, policy: str, environ: Mapping[str, str] | N
 
 
 def warn_no_trace(settings: TraceConfig, error: Exception) -> None:
-    """Say that an engine runs without the trace that it was asked for, and why."""
+    """Say that an engine runs without the trace that was requested, and why."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     _log.warning("no trace is written to %s, vLLM goes on without: %s", settings.path, reason)
 

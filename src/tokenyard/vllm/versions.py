@@ -59,7 +59,7 @@ def check_version() -> str:
 def waiting_queues(scheduler: Any) -> Sequence[Any]:
     """The waiting queues of a vLLM scheduler, the one that is tried first in front.
 
-    Until 0.30 that is ``skipped_waiting`` (requests that were passed over), since 0.31
+    Until 0.30 that is ``skipped_waiting`` (requests that were skipped), since 0.31
     ``kv_holding_waiting`` (requests that hold blocks while they wait).
     """
     first = getattr(scheduler, "kv_holding_waiting", None)
@@ -153,7 +153,7 @@ DECIDES_AS = "TOKENYARD_DECIDES_AS"
 
 
 class NotComparedWarning(UserWarning):
-    """No profile of ours was compared with this version of vLLM; the one that was asked for decides."""
+    """No profile of ours was compared with this version of vLLM; the one that was requested decides."""
 
 
 def profile_name() -> str:

@@ -33,7 +33,7 @@ from tokenyard.trace.steps import ReadNotes, StepDecoder
 from tokenyard.web.connections import RefusedError, json_response
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Tells a file from another under the same name: a new run may write over the old one, or beside it and rename.
+# Distinguishes a file from another of the same name: a new run may write over the old one, or beside it and rename.
 
 _FIRST_LINE = 64 * 1024
 
@@ -60,7 +60,7 @@ def is_other(before: str, now: str) -> bool:
 
 ANNOTATIONS_ENDING = ".annotations.json"
 _MARKERS = "markers.jsonl"
-"""Beside a trace: marked moments. Larger files are none."""
+"""Name of the file of marked moments beside a trace."""
 _MARKERS_BYTES = 1 << 20
 _ENDINGS = (*PACKINGS, ANNOTATIONS_ENDING)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -112,7 +112,7 @@ class Roots:
             return self.resolve(text)
 
     def trace(self, text: str | None, *, with_requests: bool) -> TraceFiles:
-        """The trace file that a request names, and the requests file beside it if it is asked for.
+        """The trace file that a request names, and the requests file beside it if it is requested.
 
         Raises RefusedError where one of them is not to be read, TraceError where the one named is no trace.
         """
@@ -142,7 +142,7 @@ def siblings(path: Path) -> list[Path]:
 
 _DEPTH = 8
 _SKIPPED = frozenset({"node_modules", "__pycache__"})
-"""Beside everything whose name begins with a dot."""
+"""Folders that are skipped, besides those whose name begins with a dot."""
 
 
 class TracePair(NamedTuple):
@@ -178,7 +178,7 @@ class _Folder(NamedTuple):
     place: WalkPosition
     num_entries: int
     pairs: list[TracePair]
-    """By name."""
+    """The pairs by name."""
 
 
 def stretch(
@@ -299,7 +299,7 @@ _TAIL = 1 << 20
 
 
 class TraceFacts(FooterFacts, omit_defaults=False, kw_only=True):
-    """None where the trace does not tell."""
+    """None where the trace does not record it."""
 
     last_step: int | None = None
     partial: bool | None = None
@@ -333,7 +333,7 @@ def _first_lines(path: Path) -> Iterator[bytes]:
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
-    """The last step, and whether the run went on after it, as far as the end alone tells (see ``partial_of``)."""
+    """The last step, and whether the run went on after it, as far as the end alone shows (see ``partial_of``)."""
     arrived = finished = 0
     unfinished = None
     for line in lines:
@@ -384,7 +384,7 @@ def _last_lines(path: Path) -> tuple[Iterator[bytes], bytes]:
 MOST_ENTRIES = 20_000
 """Directory entries looked at for a page."""
 TRACES_ON_A_PAGE = 2_000
-"""On a page."""
+"""Traces on a page of the list."""
 _REMEMBERED = 20_000
 """Traces whose facts are kept."""
 

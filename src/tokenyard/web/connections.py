@@ -75,7 +75,7 @@ def whole_number(request: Request, field: str, default: int, *, least: int = 0, 
 # The body of a request: bounded, and JSON that was called JSON.
 
 BODY_SECONDS = 30.0
-"""In which a body has to come."""
+"""Seconds in which a body has to come."""
 
 
 async def json_body(request: Request, most: int, *, is_there: bool = False) -> bytes:
@@ -109,13 +109,13 @@ async def json_body(request: Request, most: int, *, is_there: bool = False) -> b
 # every client. Here none is refused because others are idle: the one that has been idle longest is closed.
 
 _DUE = "tokenyard.room_is_due"
-"""In the state that the connections of a server share."""
+"""Key in the state that the connections of a server share."""
 _SECONDS_BETWEEN = 0.05
-"""Between two looks at all of them."""
+"""Seconds between two looks at all of them."""
 
 
 def most_connections() -> int:
-    """As many as leave open files for the answers: each reads one."""
+    """Largest number of connections that leaves open files for the answers: each reads one."""
     if sys.platform == "win32":
         return 256
     import resource  # noqa: PLC0415 - not everywhere
@@ -133,7 +133,7 @@ class BoundedConnection(H11Protocol):
     seconds_to_ask = 10.0
     """From the connection, or from the last answer, until the head of a request is complete."""
     seconds_to_read = 60.0
-    """In which a client has to take something of an answer that waits for it."""
+    """Seconds in which a client has to take something of an answer that waits for it."""
     seconds_to_end = 0.4
     """For answers that are under way when the server goes down."""
     idle_per_client = 32
@@ -224,7 +224,7 @@ class AddressShare:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif self._answering[address] >= self._most:
-            fix = f"{self._most} requests from there are being answered: ask again later"
+            fix = f"{self._most} requests from there are being answered: retry later"
             await RefusedError(503, "client", address, fix).response()(scope, receive, send)
         else:
             self._answering[address] += 1

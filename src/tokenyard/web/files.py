@@ -36,7 +36,7 @@ _TYPES = {".jsonl": "application/x-ndjson", ".json": "application/json", ".gz": 
 
 
 class OpenFileResponse(FileResponse):
-    """A file that is open already, whole or in the parts that are asked for.
+    """A file that is open already, whole or in the parts that are requested.
 
     It is the file that was allowed, whatever its path leads to by now; where the system has no names for open files
     (Windows), its path is opened again. No more is sent than the length in the header: a trace may be written
@@ -198,7 +198,7 @@ class TailServer:
     ) -> _FileChunk:
         """Look again until there is something, the time is up, or the client has gone."""
         if self._waiting >= _WAITING:
-            raise RefusedError(429, "wait", wait, "too many clients wait already: ask again later, or without wait")
+            raise RefusedError(429, "wait", wait, "too many clients wait already: retry later, or without wait")
         self._waiting += 1
         try:
             end = time.monotonic() + wait

@@ -1,4 +1,4 @@
-"""Who may speak to the viewer's server, and with which key."""
+"""Which clients the viewer's server admits, and with which key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenyard.web.connections import RefusedError
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Who may speak to the server: programs of this machine, and pages that the server itself gave out.
+# Which clients the server admits: programs of this machine, and pages that the server itself gave out.
 #
 # A page of another site must not reach it through the visitor's browser: not by a request across origins (``Origin``,
 # ``Sec-Fetch-Site``), and not by a name of its own that it lets point to 127.0.0.1 ("DNS rebinding", ``Host``).
@@ -72,10 +72,10 @@ class Guard:
             return RefusedError(403, "Host", host, "must be an address of this machine: open the URL that was printed")
         for origin in headers.getlist("origin"):
             if origin not in (f"http://{host}", f"https://{host}"):
-                return RefusedError(403, "Origin", origin, "only pages of this server may ask")
+                return RefusedError(403, "Origin", origin, "only pages of this server may call it")
         for site in headers.getlist("sec-fetch-site"):
             if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
-                return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may ask")
+                return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may call it")
         return None
 
     def _is_ours(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""``GET /``: the viewer, one file, under a policy that lets it load nothing and speak to no other server."""
+"""``GET /``: the viewer, one file, under a policy that lets it load nothing and connect to no other server."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class QueryServer:
         files = needed(self._roots.trace(request.query_params.get("path"), with_requests=True), sql)
         _check_size(files)
         if not self._alone.acquire(blocking=False):
-            raise RefusedError(503, "sql", sql, "another question is being answered: ask again in a moment")
+            raise RefusedError(503, "sql", sql, "another question is being answered: retry in a moment")
         try:
             found = query_trace(files, sql, QUERY_LIMITS)
         finally:
@@ -92,7 +92,7 @@ _TYPES = {"html": "text/html", "perfetto": "application/octet-stream"}
 _LONGEST_STATE = 8_000
 """Characters; a browser's address has about as many."""
 _LOOK_S = 0.5
-"""Between two looks at whether the client is still there."""
+"""Seconds between two looks at whether the client is still there."""
 
 
 class ExportServer:
@@ -116,7 +116,7 @@ class ExportServer:
         if form == "perfetto":
             messages()  # a missing extra raises before anything is read
         if not self._alone.acquire(blocking=False):
-            raise RefusedError(503, "format", form, "another export is being made: ask again in a moment")
+            raise RefusedError(503, "format", form, "another export is being made: retry in a moment")
         try:
             file = await self._made(request, form, files, state)
         finally:
@@ -295,7 +295,7 @@ def replace_file(target: Path, content: bytes) -> None:
 _ENTRIES = 20_000
 """Directory entries looked at for a list."""
 _MOST = 200
-"""In a list."""
+"""Entries of a list at most."""
 _MOST_BYTES = 256 << 20
 """Bytes of a sweep's rows."""
 

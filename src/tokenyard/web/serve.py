@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8642
 _TRIED = 20
-"""Ports tried, one after the other, if none was asked for."""
+"""Ports tried, one after the other, if none was requested."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:

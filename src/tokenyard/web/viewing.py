@@ -26,7 +26,7 @@ _PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
 """Names another build of the page: for developers of it."""
 
 _SECONDS_TO_END = 0.8
-"""After Ctrl-C."""
+"""Seconds after Ctrl-C in which connections may end."""
 
 
 def view(

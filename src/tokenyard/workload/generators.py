@@ -412,7 +412,7 @@ class RandomOptions:
     """Tokens of a prompt that are not shared."""
     output_len: int = 128
     prefix_len: int = 0
-    """In front of every prompt, the same for all."""
+    """Tokens in front of every prompt, the same for all."""
     range_ratio: float = 0.0
     """Lengths vary by so much up and down; 0 to below 1."""
     seed: int = 0

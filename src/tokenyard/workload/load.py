@@ -117,7 +117,7 @@ def doubt_of_seconds(moments: Sequence[float]) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether a policy has anything to go by in a workload: it may be asked for what no request says.
+# Whether a policy has anything to decide by in a workload: it may be asked for what no request says.
 
 
 def doubt_of_policy(policy: str, workload: Workload) -> str | None:

@@ -57,7 +57,7 @@ def is_seconds(value: object) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Clients that do not wait for ever: after a time they hang up, and perhaps ask again.
+# Clients that do not wait for ever: after a time they hang up, and perhaps retry.
 #
 # sent ---- timeout ----| hangs up: the request is aborted
 #                       |-- wait --> sent again, a request of its own -- timeout --| ... as often as `retries` says
@@ -250,7 +250,7 @@ class Workload:
         self.max_concurrency = max_concurrency
         """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
         self.clients = clients
-        """How long clients wait before they hang up and ask again; None: they wait, except where ``patience`` ends."""
+        """How long clients wait before they hang up and retry; None: they wait, except where ``patience`` ends."""
         self.kind = kind
         """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
         self.remarks = as_remarks(notes)

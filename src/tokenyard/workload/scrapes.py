@@ -44,7 +44,7 @@ class Histogram(NamedTuple):
     bounds: Numbers
     """Upper bounds of its buckets, ascending, the last infinite; shape ``[b]``."""
     counts: Numbers
-    """In each bucket and interval; shape ``[b, n - 1]``."""
+    """Count in each bucket and interval; shape ``[b, n - 1]``."""
     sums: Numbers
     """Sums of what was counted, in each interval; shape ``[n - 1]``."""
 
@@ -115,14 +115,14 @@ class Scrapes:
         return means
 
     def parts(self, name: str) -> dict[str, Numbers]:
-        """By how much each part of a counter rose between two moments, of all engines; shape ``[n - 1]`` each."""
+        """The rise of each part of a counter between two moments, of all engines; shape ``[n - 1]`` each."""
         rises: dict[str, Numbers] = {}
         for part, column in self._columns(name):
             rises[part] = rises.get(part, np.zeros(len(self.times) - 1)) + _rises(column)
         return rises
 
     def rise(self, name: str) -> Numbers:
-        """By how much a counter rose between two moments, all parts and engines added; shape ``[n - 1]``."""
+        """The rise of a counter between two moments, all parts and engines added; shape ``[n - 1]``."""
         return sum(self.parts(name).values(), np.zeros(len(self.times) - 1))
 
     def histogram(self, name: str) -> Histogram:

@@ -41,7 +41,9 @@ def pauses_in(workload: Workload) -> list[Pause]:
 
 
 def remarks_on_pauses(workload: Workload) -> list[Remark]:
-    """That there are pauses, and how much of the time they take; nothing if there are none, or where it is noted."""
+    """A remark that there are pauses, and how much of the time they take; nothing if there are none, or where it is
+    noted.
+    """
     pauses = pauses_in(workload)
     if not pauses or any(each.code == "pauses" for each in workload.remarks):
         return []
@@ -66,7 +68,7 @@ class WorkloadPart(NamedTuple):
     first: float
     """Seconds of the whole, at which its first session or request arrives."""
     last: float
-    """At which the last one does."""
+    """Time at which the last one ends."""
 
 
 def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:

@@ -191,7 +191,7 @@ def test_open_trace_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
 
 
 def test_open_trace_names_another_run_that_writes_there(tmp_path: Path) -> None:
-    """Whose trace stays as it is; under another name in the same directory there is room."""
+    """A trace of another run stays as it is; under another name in the same directory there is room."""
     pytest.importorskip("fcntl")
     config = setup("--trace", str(tmp_path)).trace
     assert config.steps_path is not None
@@ -221,7 +221,7 @@ def test_a_policy_that_knows_the_length_of_answers_is_called_an_oracle(capsys: p
     few = ("chat", "--limit", "2", "--json")
     assert main(["run", *few, "--scheduling-policy", "shortest-remaining"]) == 0
     said = {each["name"]: each for each in json.loads(capsys.readouterr().out)["header"]["assumed"]}
-    assert said["scheduling-policy"]["why"].startswith("an oracle: it goes by max_tokens")
+    assert said["scheduling-policy"]["why"].startswith("an oracle: it uses max_tokens")
     assert main(["compare", *few, "--policies", "fcfs,shortest-remaining"]) == 0
     assumed = json.loads(capsys.readouterr().out)["header"]["assumed"]
     assert [each["value"] for each in assumed if each["name"] == "scheduling-policy"] == ["shortest-remaining"]

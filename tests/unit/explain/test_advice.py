@@ -140,7 +140,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def symptoms(changes: dict[str, Any]) -> Symptoms:
-    """Those of a healthy run but for the changes."""
+    """The symptoms of a healthy run but for the changes."""
     return msgspec.convert(HEALTHY | changes, Symptoms)
 
 

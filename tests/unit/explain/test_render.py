@@ -142,7 +142,7 @@ def test_a_foreign_trace(tmp_path: Path) -> None:
     assert "this trace records no reasons" in words(text)
     assert "computed again" not in text
     as_others_write_it(tmp_path / "ours", tmp_path / "sampled", every=2)
-    assert "does not tell when requests came and went" in printed(summarize(tmp_path / "sampled"))
+    assert "does not record when requests came and went" in printed(summarize(tmp_path / "sampled"))
 
 
 @pytest.mark.parametrize(

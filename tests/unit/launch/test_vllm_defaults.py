@@ -133,7 +133,7 @@ def test_batched_experts_lower_the_limits() -> None:
             "0.33",
             "has no layers that predict further",
         ),
-        ("vllm serve llama-3.1-8b --spec-tokens 4", "0.22", "4 drafts are asked for, and no draft model is named"),
+        ("vllm serve llama-3.1-8b --spec-tokens 4", "0.22", "4 drafts are requested, and no draft model is named"),
         ("vllm serve llama-3.1-8b --spec-method eagle3 --spec-tokens 2", "0.33", "give speculative_config.model"),
         (
             "vllm serve llama-3.1-8b --max-cudagraph-capture-size 512 --cudagraph-capture-sizes 8 32",

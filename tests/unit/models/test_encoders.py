@@ -66,7 +66,7 @@ def _stacks(model: ModelSpec, case: dict[str, Any], encoder: EncoderSpec) -> lis
 
 @pytest.mark.parametrize("name", ASKED)
 def test_layers_of_timed_encoders_have_as_many_parameters(name: str) -> None:
-    """Of an encoder that runs in two stretches (MiniCPM 4.6) both together."""
+    """An encoder that runs in two stretches (MiniCPM 4.6) counts both together."""
     for model, case in _models(name):
         timed = [each for each in model.encoders if each.num_layers]
         whole = sum(each.layer_parameters for each in timed)

@@ -29,7 +29,7 @@ def test_a_plan_without_bounds_says_that_variants_reach_as_much() -> None:
 @pytest.mark.parametrize(
     ("policies", "says"),
     [
-        (["fcfs", "priority"], "priority has nothing to go by here (all requests have the same priority"),
+        (["fcfs", "priority"], "priority has nothing to decide by here (all requests have the same priority"),
         (["fcfs", ty.Policy], "nothing was scarce enough for the order to matter"),
     ],
     ids=["idle", "alike"],

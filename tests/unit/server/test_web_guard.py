@@ -1,4 +1,4 @@
-"""Who may speak to the server: this machine and the server's own page, not pages of other sites."""
+"""The clients that the server admits: this machine and the server's own page, not pages of other sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a step held back: everybody once, under the reason that is its own."""
+"""The requests that a step held back: each once, under its own reason."""
 
 from __future__ import annotations
 

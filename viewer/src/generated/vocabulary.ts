@@ -152,7 +152,7 @@ export const REASONS = {
     "holds": true
   },
   "running_index_drift": {
-    "meaning": "It stood behind a request that an idle victim made room for, and was passed over.",
+    "meaning": "It stood behind a request that an idle victim made room for, and was skipped.",
     "family": "order",
     "countedIn": null,
     "holds": true
@@ -246,7 +246,7 @@ export const BUCKETS = {
     "says": []
   },
   "unknown": {
-    "meaning": "the trace lacks fields to tell",
+    "meaning": "the trace lacks fields to show it",
     "family": "unknown",
     "blocked": false,
     "says": []
@@ -295,12 +295,12 @@ export const STEP_REASONS = {
     "proves": null
   },
   "kv-marginal": {
-    "meaning": "Between 20 and 500 blocks were free; which check fired cannot be told.",
+    "meaning": "Between 20 and 500 blocks were free; which check fired cannot be determined.",
     "bucket": "kv-tight",
     "proves": null
   },
   "unknown": {
-    "meaning": "The trace lacks the fields to tell.",
+    "meaning": "The trace lacks the fields to show it.",
     "bucket": "unknown",
     "proves": null
   }
@@ -329,7 +329,7 @@ export const WAIT_STATES = {
 export const PLACES = {
   "own": {
     "word": "itself",
-    "meaning": "It was refused, passed over or preempted itself."
+    "meaning": "It was refused, skipped or preempted itself."
   },
   "behind": {
     "word": "behind the head",
@@ -363,7 +363,7 @@ export const GAPS = {
     "family": "idle"
   },
   "not_recorded": {
-    "meaning": "The trace does not tell: steps are left out of it, or their outcomes.",
+    "meaning": "The trace does not record it: steps are left out of it, or their outcomes.",
     "family": "unknown"
   },
   "not_listed": {

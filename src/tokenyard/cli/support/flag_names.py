@@ -115,7 +115,7 @@ def default_of(command: type[Any], setting: str) -> object:
 
 
 def _known_as(setting: str, command: type) -> str | None:
-    """By which name a command has a flag for the setting; None if it has none."""
+    """The name of a command's flag for the setting; None if it has none."""
     known = setting_names(command)
     names = (setting, "policies" if setting == "policy" else "", OTHER_NAMES.get(setting, ""))
     return next((name for name in names if name in known), None)

@@ -44,7 +44,7 @@ _SPLIT = re.compile(r"--split\b|(?:^|[,\s=])split=")
 
 class _Plain(NamedTuple):
     words: list[str]
-    """Those for tyro."""
+    """The words that tyro reads."""
     given: Given
     """What the others say."""
 

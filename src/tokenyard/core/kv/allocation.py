@@ -40,7 +40,7 @@ class KVShortage(NamedTuple):
     free: int
     """Blocks in the free queue, evictable cached ones included."""
     cached_hits: int
-    """Those of ``needed`` that are cached blocks of this very request and lie in the free queue."""
+    """Number of ``needed`` blocks that are cached blocks of this very request and lie in the free queue."""
     reserved: int = 0
     """Blocks kept for asynchronous loads in flight."""
     watermark: int = 0

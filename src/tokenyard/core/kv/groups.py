@@ -405,7 +405,7 @@ class OwnBlocksManager(SingleTypeManager):
 
 
 class CrossAttentionManager(OwnBlocksManager):
-    """As many blocks as the tokens of an encoder fill, whose output the decoder layers read."""
+    """Blocks for the tokens of an encoder, whose output the decoder layers read."""
 
     __slots__ = ()
     spec_kind = "cross_attention"

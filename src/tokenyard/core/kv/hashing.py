@@ -98,9 +98,9 @@ class HashedPrompt(NamedTuple):
     """Their token ids."""
     hashes: list[BlockHash]
     marks: list[PrefixHash]
-    """As it was behind every ``_MARK_EVERY``-th block."""
+    """The hash behind every ``_MARK_EVERY``-th block."""
     end: PrefixHash
-    """As it was behind the last block."""
+    """The hash behind the last block."""
 
     def common(self, tokens: npt.NDArray[np.int32], block_size: int) -> tuple[int, PrefixHash | None]:
         """Blocks after which hashing of a prompt of these ``tokens`` can go on, and from what."""

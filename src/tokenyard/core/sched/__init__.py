@@ -1,4 +1,4 @@
-"""WHO runs and HOW MANY tokens: queues, policies, limits, the two passes, outputs, the update."""
+"""Which requests run, with how many tokens: queues, policies, limits, the two passes, outputs, the update."""
 
 from tokenyard.compiled import prefer_compiled
 

@@ -14,7 +14,7 @@ from tokenyard.core.sched.queues import RequestQueue
 
 
 class _Next(Enum):
-    """Whom the pass tries after a refusal."""
+    """The request that the pass tries after a refusal."""
 
     SAME = auto()
     """The same request again: memory has been freed for it."""
@@ -29,7 +29,7 @@ class AdmissionPass:
 
     def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, deadlock: AdmissionDeadlock) -> None:
         self._sessions = lifecycle.sessions if context.config.profile.paused_sessions_hold_slots else None
-        """Those that wait for input take places of those that run; None: they take none."""
+        """Running requests whose places sessions that wait for input take; None: they take none."""
         self._policy = context.policy
         self._deadlock = deadlock
         self._waiting_queues = context.waiting_queues
@@ -89,7 +89,7 @@ class AdmissionPass:
         return admitted
 
     def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
-        """Whom to try after a refusal."""
+        """The request to try after a refusal."""
         if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
             return _Next.SAME
         if refusal.kv is not None and not len(self._running) and self._kv.give_up_kept(candidate.request):

@@ -69,7 +69,7 @@ class CallState:
         of the first one; once it has ended, another may go on.
         """
         self.hosts: list[CallState] = []
-        """Those of engines, which end with this one."""
+        """Hooks of engines, which end with this one."""
         if within is not None:
             within.hosts.append(self)
         self._owner: threading.Thread | None = None

@@ -40,7 +40,7 @@ class SchedulerContext(NamedTuple):
     grammars: GrammarGate
     clock: Callable[[], float]
     limits: Sequence[AdmissionLimit]
-    """Those of plug-ins."""
+    """Hooks of plug-ins."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ class ObserverGate(StepObserver):
 
     @property
     def observers(self) -> Sequence[StepObserver]:
-        """Those that are notified, in order."""
+        """The observers that are notified, in order."""
         return tuple(self._observers)
 
     @property
@@ -230,7 +230,7 @@ class ObserverGate(StepObserver):
 
     def _look_up(self) -> None:
         self._told = {event: [each for each in self._observers if _wants(each, event)] for event in _EVENTS}
-        """Who wants to know of an event."""
+        """The observers of an event."""
         self._sees_repeats = all(each.sees_repeats for each in self._observers)
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -267,7 +267,7 @@ class ObserverGate(StepObserver):
         self._tell("kv_events_taken", ts, batch)
 
     def _tell(self, event: str, *args: object, **options: object) -> None:
-        """Those who want to know, one after the other."""
+        """The observers that override it, one after the other."""
         for observer in self._told[event]:
             try:
                 getattr(observer, event)(*args, **options)

@@ -124,9 +124,9 @@ class RequestAuxOutput(NamedTuple):
     events: tuple[RequestEvent, ...] = ()
     """The events of the request since its last output."""
     logprobs: TokenLogprobs | None = None
-    """Those of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
+    """Log-probabilities of the new tokens, one position each; None unless ``SamplingParams.logprobs`` requests them."""
     prompt_logprobs: TokenLogprobs | None = None
-    """Those of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks."""
+    """Log-probabilities of the prompt from its second token on, once; None unless ``prompt_logprobs`` requests them."""
 
 
 NO_AUX_OUTPUT = RequestAuxOutput()
@@ -349,7 +349,7 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
         return iter(records)
 
     def records(self, but: Set[str]) -> Iterator[tuple[Request, RequestOutput]]:
-        """Those of the requests, with them, of which there is more to tell than tokens, and of all others but these."""
+        """Requests with their records, those with more than tokens first, then all others but these."""
         if not but:
             return zip(self.requests, self, strict=True)
         rows = {i for i, request_id in enumerate(self.req_ids) if request_id not in but}

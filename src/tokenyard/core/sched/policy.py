@@ -52,7 +52,7 @@ class AdmissionView(NamedTuple):
     """What there is at the moment at which a policy may refuse a request."""
 
     running: Sequence[Request]
-    """Those that run, with those that this step has admitted; not to be changed."""
+    """Running requests, with those that this step has admitted; not to be changed."""
     num_waiting: int
     """Requests in both queues, this one included."""
     free_blocks: int

@@ -518,12 +518,12 @@ class Scheduler:
 
     @property
     def waiting(self) -> QueueView:
-        """Those who wait for their turn, in queue order."""
+        """Requests that wait for their turn, in queue order."""
         return self.state.waiting
 
     @property
     def skipped_waiting(self) -> QueueView:
-        """Those who were passed over or wait for something else, in queue order."""
+        """Requests that were skipped or wait for something else, in queue order."""
         return self.state.skipped_waiting
 
     @property

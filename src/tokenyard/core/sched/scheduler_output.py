@@ -107,7 +107,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     drafts: ScheduledDrafts | None = None
     """Drafts to verify; None: nowhere."""
     num_invalid_spec_tokens: IntArray | None = None
-    """Those drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    """The drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
     num_running: int
     """The first ``num_running`` requests were running before the step, the others are admitted in it."""
     total_num_scheduled_tokens: int

@@ -181,7 +181,7 @@ def _changes(
     resumed: Sequence[int],
     outcomes: StepOutcomes,
 ) -> dict[str, Any]:
-    """Who came, came back, was left out before or lost its blocks."""
+    """Requests that were admitted, resumed, left out before or preempted."""
     return {
         "new_requests": _new_requests(requests, num_running, resumed),
         "admitted_resumed": tuple(resumed),

@@ -57,9 +57,9 @@ _BESIDE = ("router", "sidecar", "proxy", "gateway", "exporter", "downloader")
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
 )
-"""In the name or the tag of an image."""
+"""Matches another device than a GPU in the name or the tag of an image."""
 OTHER = "other"
-"""In the place of a version, where a tag is another project's."""
+"""Stands in the place of a version where a tag is another project's."""
 _MOST_NAMED = 3
 _MOST_READ = 20
 
@@ -415,7 +415,7 @@ def _without_dynamo(words: Sequence[str]) -> tuple[list[str], tuple[HeaderNote, 
 
 
 def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:
-    """With the assignments that stand in front of the command, as ``env`` has them, and the image it runs in."""
+    """The command with the assignments in front of it, as ``env`` has them, and the image it runs in."""
     _set(before, expander)
     image = next((image for word in before if (image := _image_in(word))), "")
     version, gpu = version_of_image(image), device_of_image(image)

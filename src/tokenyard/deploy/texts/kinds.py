@@ -108,7 +108,7 @@ def started_by(text: str, source: str = "serve") -> ContainerCommand:
 
 
 def _on_slurm(started: ContainerCommand, text: str) -> ContainerCommand:
-    """With the GPU and the machines that a Slurm script or command asks for, where nothing else says them."""
+    """The commands with the GPU and the machines that a Slurm script requests, where nothing else says them."""
     text = text[:MOST_OF_A_LOG]
     kind, wanted, nodes = machines_of_slurm(text) if "#SBATCH" in text else (None, None, None)
     where = "of the #SBATCH lines"

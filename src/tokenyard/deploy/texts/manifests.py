@@ -43,7 +43,7 @@ _INSTANCE = (
 )
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
 _A100 = re.compile(r"a100[_-]?(40|80)(?:gb?)?")
-"""As clusters name it: a100_80."""
+"""Matches an A100 as clusters name it: a100_80."""
 _ANY = ("gpu", "accelerator")
 _SLICE_LABELS = ("cloud.google.com/gke-gpu-partition-size", "nvidia.com/mig.config")
 _SLICE = re.compile(r"nvidia\.com/(mig-[0-9]{1,2}g\.[0-9]{1,4}gb[\w.]{0,20})")
@@ -325,12 +325,12 @@ class _Around:
     replicas: Said | None = None
     pod: Mapping[str, Any] | None = None
     machines: int = 1
-    """Those of a group, of which one starts vLLM."""
+    """The machines of a group, of which one starts vLLM."""
     is_compose: bool = False
 
 
 def containers_started(document: Any) -> list[ContainerCommand]:
-    """What the containers of vLLM in a document start; others are passed over. Raises ConfigError."""
+    """What the containers of vLLM in a document start; others are ignored. Raises ConfigError."""
     around = _Around(is_compose=is_compose(document))
     found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
     return [each for each in found if each is not None]
@@ -359,7 +359,7 @@ def _containers(value: Any, around: _Around, levels: int) -> Iterator[tuple[Mapp
 
 
 def _within(around: _Around, value: Mapping[str, Any]) -> _Around:
-    """With what a mapping says of the containers in it: the pod, the machines of a group."""
+    """The containers with what the mapping around them says: the pod, the machines of a group."""
     size = count_of(value.get("size")) if "workerTemplate" in value else None
     if size is not None:
         around = replace(around, machines=int(size))
@@ -377,7 +377,7 @@ def _with_replicas(around: _Around, value: Any) -> _Around:
 
 
 def _scaled(around: _Around, container: Mapping[str, Any]) -> _Around:
-    """With the replicas of a service of Compose; ``scale`` is the older name."""
+    """The command with the replicas of a service of Compose; ``scale`` is the older name."""
     if "deploy" in container:
         return _with_replicas(around, container["deploy"])
     count = count_of(container.get("scale"))
@@ -451,7 +451,7 @@ def _run(words: list[str], environment: dict[str, str], image: str, *, says_noth
 
 
 def _resolved(words: list[str], environment: Mapping[str, str]) -> list[str]:
-    """With the variables that Kubernetes writes out, ``$(NAME)``, as far as they are set here."""
+    """The word with the variables that Kubernetes expands, ``$(NAME)``, as far as they are set here."""
     size = 0
     resolved: list[str] = []
     for word in words:

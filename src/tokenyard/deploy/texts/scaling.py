@@ -31,7 +31,7 @@ def unlisted(documents: Sequence[Any]) -> list[Any]:
 
 
 def scalers_of(documents: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Those of ``documents`` that scale another one."""
+    """The ``documents`` that scale another one."""
     return [
         each
         for each in documents

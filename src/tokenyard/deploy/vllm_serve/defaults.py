@@ -48,11 +48,11 @@ def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool
 KNOWN_VERSIONS = tuple(PROFILES)
 """vLLM versions whose decisions and defaults are known."""
 DEFAULT_VERSION = NEWEST.vllm_version
-"""The newest: what is taken unless another is asked for, in the command line as in the library."""
+"""The newest: what is taken unless another is requested, in the command line as in the library."""
 MEASURED_VERSION = KNOWN_VERSIONS[0]
 """What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
-"""In all versions."""
+"""The default of ``--gpu-memory-utilization`` in all versions."""
 BLOCK_SIZE = 16
 """Tokens per block, in all versions, where no kernel asks for another."""
 
@@ -135,7 +135,7 @@ def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether vLLM schedules a step before the one before has ended: as asked, else by version, drafts and executor.
+# Whether vLLM schedules a step before the one before has ended: as requested, else by version, drafts and executor.
 
 
 def schedules_ahead(
@@ -169,7 +169,7 @@ def schedules_ahead(
 def _earlier_problem(
     speculative: SpeculativeConfig | None, backend: str | None, *, draft_models: bool, ray_is_ahead: bool
 ) -> str | None:
-    """A draft model may be asked for where it is no default."""
+    """A draft model may be requested where it is no default."""
     if backend == "ray" and not ray_is_ahead:
         return "VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0"
     if speculative is None or async_scheduling_by_default(speculative):

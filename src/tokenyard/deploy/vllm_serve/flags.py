@@ -86,12 +86,12 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flag(self) -> str:
-        """As it is written: ``--max-num-seqs``."""
+        """The flag as it is written: ``--max-num-seqs``."""
         return f"--{self.name}"
 
     @property
     def field(self) -> str:
-        """As a setting: ``max_num_seqs``."""
+        """The name of its setting: ``max_num_seqs``."""
         return self.name.replace("-", "_")
 
 
@@ -310,7 +310,7 @@ class FlagTable:
         return iter(self._flags.values())
 
     def __getitem__(self, name: str) -> VLLMFlag:
-        """By name without dashes; KeyError if there is none."""
+        """The flag of this name, without dashes; KeyError if there is none."""
         return self._flags[name]
 
     @property

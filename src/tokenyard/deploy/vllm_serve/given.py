@@ -43,7 +43,7 @@ class ParsedArgs(NamedTuple):
     """Words, read."""
 
     given: list[GivenFlag]
-    """In the order of their names' first appearance; the last value of each."""
+    """The flags, in the order in which their names first appear, each with its last value."""
     rest: list[str]
     """Words that are no flag of vLLM's, and no value of one."""
 
@@ -306,7 +306,7 @@ def _looks_like_vllm(name: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# ``--compilation-config``: its fields that are flags too are taken as those, its defaults are passed over.
+# ``--compilation-config``: its fields that are flags too are taken as those, its defaults are ignored.
 #
 # What else it says (other modes, passes, backends) changes times and memory in ways that a replay does not know.
 

@@ -38,13 +38,13 @@ class Changed(NamedTuple):
 
     raw: dict[str, Any]
     ignored: tuple[str, ...] = ()
-    """Overrides that were passed over."""
+    """Overrides that were ignored."""
 
 
 def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodelled: bool) -> Changed:
     """``raw`` with the fields of ``--hf-overrides``.
 
-    Raises NotModelledError for fields that are not those of positions, unless they are to be passed over. Positions
+    Raises NotModelledError for fields that are not those of positions, unless they are to be ignored. Positions
     of a model type whose decoder vLLM reads apart are left as they are: so does vLLM.
     """
     if overrides is None:
@@ -126,7 +126,7 @@ def item_sizes(limits: str | None) -> dict[str, dict[str, int]]:
 def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
     """The most items of a kind (``image``, ``video`` ...) that vLLM takes in a prompt: the line's, the model's at most.
 
-    Where vLLM was not asked about the architecture, its class is taken to have no limit of its own.
+    Where vLLM's answer for the architecture is not recorded, its class is taken to have no limit of its own.
     """
     of_line, of_model = input_limits(limits).get(kind, UNSAID), most_items(architecture, kind)
     return of_line if of_model is None else min(of_line, of_model)
@@ -189,7 +189,7 @@ ONLINE = frozenset((*_ONLINE, *_ONLINE_TOO))
 _ON_ANY = ("gguf", "humming")
 """vLLM starts with them however weights are quantised."""
 _BY_THE_WEIGHTS = ("mxfp4", "modelopt")
-"""Weights of these methods are loaded by them, whatever is asked for."""
+"""Weights of these methods are loaded by them, whatever is requested."""
 _KERNELS = ("_marlin", "-marlin", "_machete")
 _WNA16 = ("awq", "gptq")
 _ACTIVATIONS = {

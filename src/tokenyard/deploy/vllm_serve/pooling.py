@@ -38,7 +38,7 @@ def pooled(model: ModelSpec) -> ModelSpec:
 
 def cuts_prompts(model: ModelSpec, pooler_config: object = None) -> bool:
     """Whether vLLM computes prompts in parts and keeps prefixes: where tokens see those before them alone, and the last
-    one's state, or every one's, is asked for. ConfigError if ``--pooler-config`` is no object.
+    one's state, or every one's, is requested. ConfigError if ``--pooler-config`` is no object.
     """
     if any(_both_ways(mixer) for layer in model.layers for mixer in layer.mixers):
         return False

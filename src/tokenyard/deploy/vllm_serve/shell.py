@@ -39,7 +39,7 @@ class WordPart(NamedTuple):
     """A part of a word."""
 
     text: str
-    """As it is; of a variable, as it is written."""
+    """The text as it is; a variable as it is written."""
     name: str | None = None
     """Name of a variable, where the piece is one."""
     default: str | None = None

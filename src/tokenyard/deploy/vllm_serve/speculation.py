@@ -33,13 +33,13 @@ _DECIDES = {
 
 
 class AskedSpeculation(NamedTuple):
-    """Speculative decoding as vLLM was asked for it."""
+    """Speculative decoding as vLLM's configuration has it."""
 
     config: SpeculativeConfig
     method: str | None
-    """As the flag named it; None without a flag."""
+    """The method as the flag named it; None without a flag."""
     draft_model: str | None
-    """As the flag named it; None without a flag."""
+    """The draft model as the flag named it; None without a flag."""
     ignored: tuple[str, ...]
     """Fields that change time or which drafts are right, and are not modelled."""
 
@@ -59,9 +59,9 @@ def read_speculation(
 ) -> AskedSpeculation | None:
     """What the JSON ``text`` asks for; ``--spec-method``, ``-tokens`` and ``-model`` stand in the place of its fields.
 
-    None if nothing is asked for. Raises ConfigError for what is no JSON object, for a method that is not
+    None if nothing is requested. Raises ConfigError for what is no JSON object, for a method that is not
     modelled, and without a number of drafts; NotModelledError for fields that decide more than which drafts are right,
-    unless they are to be passed over.
+    unless they are to be ignored.
     """
     if text is None and method is None and num_tokens is None:
         return None
@@ -107,7 +107,7 @@ def _fields(text: str | None) -> Mapping[str, Any]:
 
 
 def _method(method: Any, model: Any) -> SpeculativeMethod:
-    """As vLLM: a name that says it, else what the draft model's name says, else a draft model."""
+    """The method that vLLM takes: the one that is named, else what the draft model's name says, else a draft model."""
     if method is None:
         named = str(model or "").lower()
         if named in _PLAIN:
@@ -129,7 +129,7 @@ def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
         )
     if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:
         raise NoStartError(
-            f"{asked.config.num_speculative_tokens} drafts are asked for, and no draft model is named:"
+            f"{asked.config.num_speculative_tokens} drafts are requested, and no draft model is named:"
             " give speculative_config.model"
         )
 

@@ -17,7 +17,7 @@ from tokenyard.models.reading.versions import versions_instead
 from tokenyard.models.spec import ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What keeps ``vllm serve`` from starting, as far as its flags and sizes tell.
+# What keeps ``vllm serve`` from starting, as far as its flags and sizes show.
 
 _SMALLEST_BLOCK = 32
 """Columns of the blocks that vLLM makes of larger ones."""
@@ -161,7 +161,7 @@ def check_media_device(model: ModelSpec, device: object, *, options: object, ver
 def check_media_transport(
     model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
 ) -> None:
-    """Raise NoStartError for images handed over in shared memory where vLLM does not do that.
+    """Raise NoStartError for images passed in shared memory where vLLM does not do that.
 
     ``starts_workers``: how, as VLLM_WORKER_MULTIPROC_METHOD says.
     """

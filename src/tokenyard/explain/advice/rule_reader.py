@@ -87,7 +87,7 @@ class RuleReader:
     # ---- values
 
     def value(self, name: str) -> Any:
-        """What a name stands for; None if the trace does not tell."""
+        """What a name stands for; None if the trace does not record it."""
         if name in self._book.ratios:
             above, below = (self._number(each) for each in self._book.ratios[name])
             return above / below if above is not None and below else None

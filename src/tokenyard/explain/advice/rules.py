@@ -55,7 +55,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     now: Any
     then: Any
     flag: str
-    """To paste behind ``vllm serve``."""
+    """The flag and its value, to be pasted behind ``vllm serve``."""
     is_vllm: bool = True
     """vLLM has this flag and value; else they are Tokenyard's alone."""
     cost: Cost = Cost.SETTING
@@ -131,7 +131,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     value: str
     at_most: str | None = None
-    """Another that bounds it, if the trace tells."""
+    """Another that bounds it, if the trace records it."""
     times: float | str = 1.0
     """A number, or the name of another value."""
     above: str | None = None
@@ -198,10 +198,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     direction: str
     """``up``, ``down``, ``on``, ``off``, ``set`` or ``choose``."""
     now: Any = None
-    """The setting's value in this run, if the trace tells."""
+    """The setting's value in this run, if the trace records it."""
     to: int | str | None = None
     """A value that would have been enough where it was worst, or one to begin with; in words where the setting takes
-    another number (``what gives 5,040 KV blocks``); None if the trace does not tell."""
+    another number (``what gives 5,040 KV blocks``); None if the trace does not record it."""
     evidence: str
     """What in this trace shows it."""
     price: str

@@ -23,7 +23,7 @@ _STEPS_IN_FLIGHT = 64
 
 
 class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers about a run; None where the trace does not tell."""
+    """Numbers about a run; None where the trace does not record it."""
 
     steps: int
     requests: int | None = None
@@ -33,7 +33,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     request_seconds: float = 0.0
     """Time of all requests in the queues: (running + waiting) x duration, over the steps."""
     reasons: dict[str, RecordedReason] = {}
-    """As in the report; in a trace that records none, what the classifier can prove."""
+    """The recorded reasons, as in the report; in a trace that records none, what the classifier can prove."""
     guessed: bool = False
     """Whether the reasons are guesses of the classifier."""
     token_budget: int | None = None
@@ -102,7 +102,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the configuration that rules look at."""
 
     def value(self, setting: str) -> Any:
-        """What a setting was in this run; None if the trace does not tell."""
+        """What a setting was in this run; None if the trace does not record it."""
         limits = {"max_num_seqs": self.max_running, "max_num_batched_tokens": self.token_budget}
         return self.settings.get(setting, limits.get(setting))
 
@@ -270,7 +270,7 @@ class StepLoad(NamedTuple):
     drafts: int = 0
     """Draft tokens that it verified."""
     accepted: int = 0
-    """Those of them that were accepted."""
+    """Draft tokens that were accepted."""
 
     @property
     def is_large(self) -> bool:

@@ -123,7 +123,7 @@ class SettingDifference(msgspec.Struct, frozen=True):
 
 
 def differing_settings(a: Path | str, b: Path | str) -> list[SettingDifference] | None:
-    """Every setting whose values differ; None if a trace does not tell its settings.
+    """Every setting whose values differ; None if a trace does not record its settings.
 
     Of several engines, those of the first one that scheduled anything.
     """
@@ -171,7 +171,7 @@ class TraceComparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     states: list[StateDifference]
     """Where their queues, and their free blocks, first differ, up to the step in which they part."""
     settings: list[SettingDifference] | None
-    """Every setting whose values differ; None if a trace does not tell its settings."""
+    """Every setting whose values differ; None if a trace does not record its settings."""
     figures: list[Figure]
     """Every number of the two reports."""
     goodput: tuple[Goodput, Goodput] | None = None

@@ -167,7 +167,7 @@ def _jobs(path: Path | str) -> Iterator[tuple[str, JobSpan]]:
 
 
 class DecidedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the traces did in a step. None where it does not tell."""
+    """What one of the traces did in a step. None where it does not record it."""
 
     step: int
     ts: float | None
@@ -232,11 +232,11 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     """Tokens that the request got."""
     reason: str | None = None
-    """Why the request got no tokens, if the trace tells."""
+    """Why the request got no tokens, if the trace records it."""
     place: Place | None = None
     """How the reason met it."""
     position: int | None = None
-    """In the queue, from 1, if it waits."""
+    """Its position in the queue, from 1; None where it does not wait."""
     kv: KVNumbers | None = None
     """Blocks that were refused to it."""
 

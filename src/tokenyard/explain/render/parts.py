@@ -56,11 +56,11 @@ def fitting(console: Console, layout: _Layout[_Rows_contra], rows: _Rows_contra)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a replay stood for, in a terminal: sizes, limits, and what was assumed or passed over.
+# What a replay was, in a terminal: sizes, limits, and what was assumed or ignored.
 
 
 def deployment_table(deployment: DeploymentHeader) -> Table | None:
-    """The deployment; None where the trace does not tell of one."""
+    """The deployment; None where the trace does not record one."""
     if deployment.num_gpu_blocks is None:
         return None
     table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
@@ -127,7 +127,7 @@ def _kv(deployment: DeploymentHeader) -> str:
 
 
 def _limits(deployment: DeploymentHeader) -> str:
-    """Empty where the header tells none."""
+    """Empty where the header has none."""
     limits = (
         (deployment.max_num_batched_tokens, "tokens a step"),
         (deployment.max_num_seqs, "sequences"),
@@ -360,12 +360,12 @@ def _over_time(replicas: ReplicaFigures, seconds: float) -> Table:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What clients saw who hang up after a time and ask again.
+# What clients saw that hang up after a time and retry.
 
 
 def clients_of(clients: ClientFigures) -> Iterator[Text]:
     """Sentences; the rest of a report is of attempts."""
-    again = f", and ask again {duration(clients.retry_wait_s)} later, {count(clients.retries)} times at most"
+    again = f", and retry {duration(clients.retry_wait_s)} later, {count(clients.retries)} times at most"
     yield Text(f"They hang up after {duration(clients.timeout_s)}{again if clients.retries else ''}.")
     yield Text(
         f"{count(clients.given_up)} attempts given up, {count(clients.retried)} sent again; "

@@ -57,7 +57,7 @@ def print_report(
 ) -> None:
     """Print ``report``: what was found, then which run it was, of which deployment; ``header`` puts these first.
 
-    The classifier's ``buckets`` come if they are asked for, and in the place of the reasons where a step that held a
+    The classifier's ``buckets`` come if they are requested, and in the place of the reasons where a step that held a
     request back has none recorded. ``classes`` are the run, class by class.
     """
     if header:
@@ -212,7 +212,7 @@ def _agreement(report: Report) -> Text | None:
 def _latency(report: Report, width: int) -> Table | Text:
     """The table; what each row means only where there is room, since the glossary says it."""
     if report.times is None:
-        return Text("This trace does not tell when requests came and went.")
+        return Text("This trace does not record when requests came and went.")
     statistics = ("mean", "p50", "p90", "p95", "p99", "max") if width >= _ALL_STATISTICS else ("mean", "p90", "p99")
     table = table_of(
         Column("", no_wrap=True),

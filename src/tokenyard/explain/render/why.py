@@ -73,7 +73,7 @@ def print_stuck(found: Standstills, console: Console) -> None:
 
 
 def _stuck_at(place: StuckPlace) -> list[str]:
-    """At whom, what was short, and who else waits."""
+    """The request at which admission stopped, what was short, and which other requests wait."""
     whom = "no request is named" if place.request_id is None else plain(place.request_id)
     numbers = []
     if place.needed_blocks is not None:

@@ -31,7 +31,7 @@ from tokenyard.trace.steps import ReadNotes
 
 
 class _Totals:
-    """Counts that several engines' are added up to; None: no trace tells."""
+    """Counts that several engines' are added up to; None: no trace records them."""
 
     def __init__(self) -> None:
         self.steps = self.omitted_ids = 0
@@ -50,7 +50,7 @@ class _Totals:
 
 
 class _Peaks:
-    """The largest shares that were in use; None: no trace tells."""
+    """The largest shares that were in use; None: no trace records them."""
 
     def __init__(self) -> None:
         self.kv_use: float | None = None
@@ -393,7 +393,7 @@ class ReportBuilder:
 
     @property
     def busy_seconds(self) -> float | None:
-        """Time in steps; None where the trace does not hold every step, or does not tell how long they took."""
+        """Time in steps; None where the trace does not hold every step, or does not record how long they took."""
         if self._every_n > 1 or (self._totals.sampled is None and self._totals.steps):
             return None
         return self._busy_seconds

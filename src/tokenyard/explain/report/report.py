@@ -24,7 +24,7 @@ from tokenyard.trace.steps import BadLine
 from tokenyard.units import count, duration, milliseconds, percent
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What clients saw who hang up after a time and ask again.
+# What clients saw that hang up after a time and retry.
 
 
 class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
     target: float
     """Requests that wait, per replica, by which their number is decided."""
     changes: list[ReplicaChange]
-    """In order; the first is at 0."""
+    """The changes in order of time; the first is at 0."""
     started: int
     """Replicas that were started after the beginning."""
     mean_held: float
@@ -86,7 +86,7 @@ class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine's part; None where its trace does not tell."""
+    """One engine's part; None where its trace does not record it."""
 
     rank: int
     requests: int | None
@@ -115,7 +115,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How many drafts of speculative decoding the model accepted, as the report tells it.
+# How many drafts of speculative decoding the model accepted, as the report shows it.
 
 
 class SpeculationCounter:
@@ -124,7 +124,7 @@ class SpeculationCounter:
     def __init__(self) -> None:
         self._drafts = self._tokens = 0
         self._accepted: list[int] = []
-        """By position."""
+        """Accepted drafts by position."""
 
     def add(self, drafts: Drafts) -> None:
         """A step verified these."""
@@ -199,7 +199,7 @@ _GPU_BY_BLOCKS = (
 
 
 class Header(DeploymentHeader, frozen=True, kw_only=True):
-    """What ran, where and how long. None where the trace does not tell."""
+    """What ran, where and how long. None where the trace does not record it."""
 
     policy: str
     gpu: str
@@ -348,9 +348,9 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps of the trace, or of the run."""
     requests: int | None
-    """Requests that arrived; None if the trace does not tell."""
+    """Requests that arrived; None if the trace does not record it."""
     requests_finished: int | None
-    """Requests that ended; None if the trace does not tell."""
+    """Requests that ended; None if the trace does not record it."""
     finish_reasons: dict[str, int]
     """Finish reason -> requests that ended by it."""
     buckets: dict[str, int]
@@ -377,7 +377,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     e2e_ms: LatencyFigures
     """From arrival to the end, per request."""
     itl_ms: LatencyFigures = LatencyFigures()
-    """Between two tokens of an answer (inter-token latency), of ``itl_requests``."""
+    """Time between two tokens of an answer (inter-token latency), of ``itl_requests``."""
     itl_requests: int = 0
     """Requests of ``tpot_requests`` that got a token in every step from the first on; when the others got each token is
     not recorded."""
@@ -388,9 +388,9 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     prefix_lookups: int
     """Requests whose prefix was looked up, each counted at its first admission."""
     preemptions: int | None
-    """Times a running request lost its blocks; None if the trace does not tell."""
+    """Times a running request lost its blocks; None if the trace does not record it."""
     recomputed_tokens: int | None
-    """Tokens computed again after preemptions; None if the trace does not tell."""
+    """Tokens computed again after preemptions; None if the trace does not record it."""
     token_budget_use: StepFigures
     """Share of the token budget that a step used, from 0 to 1."""
     running: StepFigures
@@ -413,7 +413,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
-    """What clients saw in a replay where they hang up and ask again: requests of the report are their attempts."""
+    """What clients saw in a replay where they hang up and retry: requests of the report are their attempts."""
     replicas: ReplicaFigures | None = None
     """How many replicas a replay had when."""
     speculation: SpeculationFigures | None = None

@@ -42,7 +42,7 @@ _PRICES = {
     "kv_cache_memory_bytes": "twice the memory for KV",
     "max_num_seqs": "more requests share each step, or fewer run at once",
     "max_num_batched_tokens": (
-        "with more tokens in a step those who decode wait longer for their next one, with fewer a long prompt takes"
+        "with more tokens in a step those that decode wait longer for their next one, with fewer a long prompt takes"
         " more steps"
     ),
 }
@@ -162,7 +162,7 @@ def _spare_memory(settings: Settings) -> Iterator[Change]:
 
 
 def _more_memory(settings: Settings) -> Iterator[Change]:
-    """On the same GPUs; where it is not known whether they have it."""
+    """More memory on the same GPUs, where it is not known whether they have it."""
     if settings.get("memory_num_gpu_blocks") is not None:
         return
     for given in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
@@ -250,7 +250,8 @@ _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
     "no-prefix-cache": lambda settings, _: iter([_switch("enable_prefix_caching", settings, then=True)]),
     "evicted-turns": _kept_turns,
 }
-"""By the name of the rule (``rules.toml``); the others propose what a replay has no flag for."""
+"""Name of the rule (``rules.toml``) -> the changes that it proposes; the others propose what a replay has no flag for.
+"""
 
 _AS_ADVISED = (
     *("large-batch", "slow-steps", "prefill-in-steps", "prefill-in-pieces"),

@@ -24,7 +24,7 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     """The change that costs least, of those that helped when they were replayed."""
 
     flag: str
-    """To paste behind ``vllm serve``."""
+    """The flag and its value, to be pasted behind ``vllm serve``."""
     cost: str
     """``setting``, ``memory`` and so on: what it takes."""
     changes: dict[str, float]

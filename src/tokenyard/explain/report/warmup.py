@@ -22,9 +22,9 @@ class AfterWarmup:
         self._last: StepFacts | None = None
         """The last step that was left out."""
         self._first_step: int | None = None
-        """The first one that was handed on."""
+        """The first one that was passed on."""
         self._told = False
-        """The last step that has completed was handed on."""
+        """The last step that has completed was passed on."""
 
     def trace_started(self, start: TraceStart) -> None:
         """Hand on what runs."""
@@ -44,7 +44,7 @@ class AfterWarmup:
             self._sink.prefix_looked_up(record)
 
     def step_decided(self, facts: StepFacts) -> None:
-        """Hand on a step that is late enough."""
+        """Pass on a step that is late enough."""
         if facts.ts is not None and facts.ts < self._warmup:
             self._last = facts
             return
@@ -53,7 +53,7 @@ class AfterWarmup:
         self._sink.step_decided(facts)
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
-        """Hand on a step like the last one; the first that counts is handed on as a step of its own."""
+        """Pass on a step like the last one; the first that counts is passed on as a step of its own."""
         if self._first_step is not None:
             self._sink.step_repeated(step, ts, free_blocks)
         elif ts >= self._warmup:

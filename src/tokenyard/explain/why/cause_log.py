@@ -62,7 +62,7 @@ class CauseLog:
         self._starts = [0]
         self._named: dict[str, list[_CauseSince]] = {}
         self._open: dict[str, _CauseSince] = {}
-        """Those that the last step named."""
+        """The requests that the last step named."""
 
     def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
         """A step was decided; ``outcome`` is its record."""

@@ -1,6 +1,6 @@
 """Places of a trace at which the engine did not move: requests waited, no token was scheduled, and nothing was to come.
 
-The rule is that of ``core/sched/deadlocks.py``, as far as records tell. They do not tell of pins, sessions and readers
+The rule is that of ``core/sched/deadlocks.py``, as far as records show. They do not record pins, sessions and readers
 of blocks, so that a place counts only if it is long, or if the trace ends there.
 """
 

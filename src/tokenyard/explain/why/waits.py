@@ -173,7 +173,7 @@ class CauseWatcher(Protocol):
 
 
 class WaitTracker:
-    """Takes whole steps in order and hands out the timelines of requests as they end. See the module."""
+    """Takes whole steps in order and returns the timelines of requests as they end. See the module."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class WaitTracker:
     # ---- the course of a trace
 
     def step(self, step: Step) -> None:
-        """Take the next step. One without a time is passed over."""
+        """Take the next step. One without a time is ignored."""
         for arrived in step.arrived:
             self._arrive(arrived)
         self._gone.clear()
@@ -291,7 +291,7 @@ class WaitTracker:
         self._unseen.append(wait)
 
     def _show(self, step: Step) -> None:
-        """A step begins: it is the first that can see those who have arrived since the one before."""
+        """A step begins: it is the first that can see those that have arrived since the one before."""
         running = None if step.snapshot is None else step.snapshot.num_running
         for wait in self._unseen:
             if wait.unseen:

@@ -93,7 +93,7 @@ class Why(Printable, RequestMoments, kw_only=True):
     reasons: list[ReasonShare]
     """Most time first; they add up to ``waited_us``."""
     spans: list[Span]
-    """In order of time."""
+    """The spans in order of time."""
     preemptions: list[PreemptionMoment]
     """When it lost its blocks, in order of time."""
     reconstructed: bool

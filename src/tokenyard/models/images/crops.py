@@ -15,7 +15,7 @@ from tokenyard.quick_dataclass import dataclass
 
 
 def _single(value: float) -> float:
-    """As a number of 32 bits has it."""
+    """The value rounded to 32 bits."""
     return float(unpack("f", pack("f", value))[0])
 
 
@@ -181,7 +181,7 @@ class TilesOfLarge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingTiles(LargestIsPlanned):
-    """As many tiles as the shape has that fits the image best, by ratio of edges and area (Nemotron Nano VL)."""
+    """The number of tiles is that of the shape that fits the image best by ratio of edges and area (Nemotron Nano)."""
 
     tile: int
     tokens: int

@@ -2,7 +2,7 @@
 
 Where a model reads videos, budget and cache are as large as one, unless a line forbids them. Its frames are as large as
 the largest picture, or have a number of embeddings of their own; how many there are follows from the longest context.
-vLLM was asked: ``scripts/record_image_tokens.py``, ``scripts/record_largest_videos.py``.
+vLLM's own numbers are recorded by ``scripts/record_image_tokens.py``, ``scripts/record_largest_videos.py``.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ LARGEST: dict[str, LargestVideo] = {
         LargestVideo(chosen=True),
     ),
 }  # fmt: skip
-"""By architecture. Of others that read videos a checkpoint's own processor would have to be there."""
+"""Architecture -> rule. Of others that read videos a checkpoint's own processor would have to be there."""
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How large a frame is, where it has a number of its own.
@@ -298,7 +298,7 @@ def _rule(architecture: str, fields: ImageFields, tokens: int = 0) -> ImageRule:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an encoder is told of both.
+# What an encoder is given of both.
 
 
 def with_images(

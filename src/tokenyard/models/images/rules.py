@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
 MAX_EDGE = 1 << 20
-"""Pixels along an edge of an image that is asked about."""
+"""Pixels along an edge of an image in the question."""
 
 
 class ImageRule(Protocol):
@@ -281,7 +281,7 @@ def tile_shapes(least: int, most: int, in_order: bool) -> tuple[tuple[int, int],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestTiles(LargestIsPlanned):
-    """As many tiles as the shape has that is nearest to the image's (InternVL and its kin)."""
+    """The number of tiles is that of the shape nearest to the image's (InternVL and its kin)."""
 
     tile: int
     """Pixels along an edge."""
@@ -482,7 +482,9 @@ def best_size(width: int, height: int, sizes: Sequence[tuple[int, int]]) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpaddedTiles:
-    """As many tiles as cover the image, up to a number; embeddings of padding are left out (Phi-4 multimodal)."""
+    """The number of tiles is that which covers the image, up to a bound; embeddings of padding are left out (Phi-4
+    multimodal).
+    """
 
     tile: int
     patch: int

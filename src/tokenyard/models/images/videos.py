@@ -29,7 +29,7 @@ class VideoRule:
     """Frames of a video are scaled alike."""
 
     area: BoundedArea
-    """By which a frame is, or all of them together are."""
+    """The area to which a frame is scaled, or all frames together."""
     joined: int = 2
     """Frames that become one layer of embeddings; what is missing in the last is made up."""
     whole: bool = False

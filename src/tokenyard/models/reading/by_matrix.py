@@ -29,7 +29,7 @@ _HELD = {
 """A module's kind -> its matrices, and about which share of it each is."""
 _WHOLE = "lm_head"
 _PLAIN_BITS = 16
-"""So many bits and more are no quantisation."""
+"""Number of bits from which on weights are not quantised."""
 
 
 def matrices(module: str, *, experts: bool, held: bool, experts_in_one: bool) -> Sequence[tuple[str, float]]:
@@ -124,7 +124,7 @@ def whole_names_rule(entries: Sequence[str], large: Set[str], stored: WeightForm
 
 
 def chosen_rule(fields: Fields, stored: WeightFormat, plain: WeightFormat) -> Rule | None:
-    """GPTQ's ``modules_in_block_to_quantize``: nothing else is, experts aside."""
+    """GPTQ's ``modules_in_block_to_quantize``: nothing else is quantised, except experts."""
     given = fields.get("modules_in_block_to_quantize")
     entries = given if isinstance(given, list) else []
     words = [str(each) for entry in entries for each in (entry if isinstance(entry, list) else [entry])]

@@ -98,7 +98,7 @@ class Shared(Compressed):
         return picking(reader) if ratio else None
 
     def extra(self, reader: Reader, ratio: int, indexer: Indexer | None, i: int) -> int:
-        """Those of its own compressor, its own indexer and its Engram."""
+        """Parameters of its own compressor, its own indexer and its Engram."""
         count, size = reader.values.count, reader.reading.fields.count("head_dim")
         hidden: int = reader.values.name("hidden")
         keeps, picks = bool(count(self.keeps, i=i)), bool(count(self.picks, i=i))

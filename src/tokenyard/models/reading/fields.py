@@ -18,7 +18,7 @@ class Fields:
         self._raw = {**(defaults or {}), **raw}
         self._given = frozenset(raw)
         self.read: set[str] = set()
-        """Fields that were asked for."""
+        """Fields that were requested."""
 
     def error(self, field: str, fix: str) -> ConfigError:
         """A ConfigError that names this file's field and its value."""

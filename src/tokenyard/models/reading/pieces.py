@@ -122,7 +122,7 @@ class Grouped:
     parted: Fill = 0
     """Projections through narrower vectors: what is shared out by heads, in place of what the sizes come to."""
     whole: Fill = 0
-    """Those of them that every GPU holds."""
+    """Parameters that every GPU holds."""
     extra: Fill = 0
     cross: bool = False
     """Over an encoder's output."""

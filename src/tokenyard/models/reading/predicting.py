@@ -1,6 +1,6 @@
 """Layers that predict tokens further ahead (MTP): which checkpoints bring them, and what vLLM loads to draft with.
 
-They are no part of the model: vLLM passes over their weights unless ``--speculative-config`` asks for ``mtp``.
+They are no part of the model: vLLM ignores their weights unless ``--speculative-config`` asks for ``mtp``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _PREDICTING = {
     "qwen3_5_text": _QWEN,
     "qwen3_next": _Predicting(without=1, joins_once=True, prefix="mtp.layers"),
 }
-"""By architecture, or by the ``model_type`` of the decoder."""
+"""Architecture, or ``model_type`` of the decoder -> how its layers predict."""
 
 
 def layers_that_predict(

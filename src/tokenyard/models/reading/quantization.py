@@ -576,4 +576,4 @@ METHODS: dict[str, Callable[[Fields, WeightFormat], Quantization]] = {
     "mxfp4": _mxfp4,
     "torchao": _torchao,
 }
-"""By ``quant_method``, with ``-`` for ``_``."""
+"""``quant_method``, with ``-`` for ``_`` -> its reader."""

@@ -38,7 +38,7 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 # A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.
 #
 # Configuration classes have defaults that files leave out. Those we know stand in the rows; where a field is missing
-# still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
+# still, ``transformers`` provides them if it is installed (the ``hf`` extra).
 
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
@@ -297,7 +297,7 @@ def _is_decoder(raw: Mapping[str, Any]) -> bool:
 
 
 def _dtype(outer: Fields, fields: Fields, wanted: str, *, pools: bool) -> str:
-    """What vLLM computes in: as asked for, else the file's; ``auto`` turns float32, and no answer, into half of it."""
+    """What vLLM computes in: as requested, else the file's; ``auto`` turns float32, and no answer, into half of it."""
     if wanted != "auto":
         if wanted not in _DTYPES:
             raise ConfigError("dtype", wanted, f"use one of: auto, {', '.join(_DTYPES)}")
@@ -375,11 +375,11 @@ _LENGTHS = (
 
 
 def _context_lengths(fields: Fields, version: str) -> tuple[int, int]:
-    """The context that vLLM takes, and the longest that may be asked for, 0 if that is none longer: the smallest length
+    """The context that vLLM takes, and the longest that may be requested, 0 if that is none longer: the smallest length
     that a file names, or its ``model_max_length``, times the factor of a rotary scaling.
 
     YaRN's counts from the original length in earlier versions; later ones take files to count it in. LongRoPE has
-    the original length unless a longer one is asked for.
+    the original length unless a longer one is requested.
     """
     fields.passed_over("model_max_length", *_LENGTHS)
     given = [name for name in _LENGTHS if fields.get(name) is not None] or _LENGTHS[:1]

@@ -54,9 +54,9 @@ class ArchitectureRow:
     """What an architecture is made of."""
 
     mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
-    """By the kind of layer; a kind that is not here mixes nothing."""
+    """Kind of layer -> its mixer; a kind that is not here mixes nothing."""
     mlps: Mapping[str, Dense | Experts | None] = field(default_factory=lambda: {"": Dense()})
-    """By the kind of layer, or for all others; a kind with None has none."""
+    """Kind of layer, or all others -> its MLP; a kind with None has none."""
     types: str = "layer_types"
     """Fields with a kind for every layer, by their names in the table; empty: there are none."""
     counts_layers: bool = False

@@ -369,4 +369,4 @@ ROWS = {
     "TeleFLMForCausalLM": LLAMA,
     "VaultGemmaForCausalLM": VAULT_GEMMA,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

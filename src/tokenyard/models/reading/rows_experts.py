@@ -532,4 +532,4 @@ ROWS = {
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

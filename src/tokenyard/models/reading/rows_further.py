@@ -459,4 +459,4 @@ ROWS = {
     "GPTBigCodeForCausalLM": GPT_BIG_CODE,
     "UltravoxModel": ULTRAVOX,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -115,4 +115,4 @@ ROWS = {
     "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3_VL,
     "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -208,4 +208,4 @@ ROWS = {
     "NemotronParseForConditionalGeneration": NEMOTRON_PARSE,
     "RadioMBartPrefixForCausalLM": PARSE_PREFIX,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -142,7 +142,7 @@ EMBEDDING_GEMMA2 = ArchitectureRow(
 
 
 def headless(row: ArchitectureRow, **changes: object) -> ArchitectureRow:
-    """A decoder whose last hidden states are what is asked for: its output head is not loaded."""
+    """A decoder whose last hidden states are what is requested: its output head is not loaded."""
     return varied(row, tied=True, harmless=(*row.harmless, *_LABELS), **changes)
 
 
@@ -205,4 +205,4 @@ ROWS = {
     "XLMRobertaForTokenClassification": BERT,
     "XLMRobertaModel": BERT,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -1,4 +1,4 @@
-"""Rows of models that see or hear, whose configuration classes come with their checkpoints."""
+"""Rows of models that take images or sound, whose configuration classes come with their checkpoints."""
 
 from __future__ import annotations
 
@@ -459,4 +459,4 @@ ROWS = {
     "Ovis2_5": OVIS,
     "Ovis2_6ForCausalLM": OVIS,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -285,4 +285,4 @@ ROWS = {
     "Step1ForCausalLM": STEP1,
     "UnlimitedOCRForCausalLM": UNLIMITED_OCR,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -170,4 +170,4 @@ ROWS = {
     "Qwen3ASRForcedAlignerForTokenClassification": FORCED_ALIGNER,
     "Qwen3VLNemotronEmbedModel": COL_QWEN3,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

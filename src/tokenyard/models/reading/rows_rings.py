@@ -140,4 +140,4 @@ ROWS = {
     "Step5ForCausalLM": STEP5,
     "Step5ForConditionalGeneration": STEP5_VL,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

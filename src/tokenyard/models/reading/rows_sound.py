@@ -1,4 +1,4 @@
-"""Rows of models that hear: a decoder behind a tower for sound, or one that attends to it."""
+"""Rows of models that take sound: a decoder behind a tower for sound, or one that attends to it."""
 
 from __future__ import annotations
 
@@ -283,4 +283,4 @@ ROWS = {
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
     "WhisperForConditionalGeneration": WHISPER,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

@@ -224,4 +224,4 @@ ROWS = {
     "Qwen3_5ForCausalLM": QWEN3_5,
     "Qwen3_5MoeForCausalLM": QWEN3_5,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

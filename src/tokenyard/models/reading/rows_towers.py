@@ -1,4 +1,4 @@
-"""Rows of models that see or hear: a decoder behind a tower."""
+"""Rows of models that take images or sound: a decoder behind a tower."""
 
 from __future__ import annotations
 
@@ -541,4 +541,4 @@ ROWS = {
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""

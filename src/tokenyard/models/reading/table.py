@@ -39,7 +39,7 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_pooling.ROWS,
     **rows_retrieval.ROWS,
 }
-"""By the name in ``architectures``."""
+"""Name in ``architectures`` -> row."""
 
 POOLING = frozenset((*rows_pooling.ROWS, *rows_retrieval.ROWS))
 """Names that vLLM serves for their hidden states alone: embeddings, scores, labels."""
@@ -49,4 +49,4 @@ POOLS_WHOLE_PROMPTS = frozenset(
         "Qwen2ForProcessRewardModel", "Qwen3VLNemotronEmbedModel",
     )
 )  # fmt: skip
-"""Those of them that ask for a prompt's first token or for its steps, so that vLLM computes it in one step."""
+"""Pooling classes that need a prompt's first token or its steps, so that vLLM computes it in one step."""

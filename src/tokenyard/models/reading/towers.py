@@ -20,13 +20,13 @@ __all__ = ["Kept", "Tower"]
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What every block of a tower keeps of a stream that it hears; expressions are over the tower's section."""
+    """What every block of a tower keeps of a stream of sound; expressions are over the tower's section."""
 
     heads: Fill
     head_dim: Fill
     vectors_per_token: Fill
     window: Fill
-    """In tokens of the decoder."""
+    """The window in tokens of the decoder."""
 
     def build(self, values: Expressions, hidden: int, weights: WeightFormat) -> SoftmaxAttention:
         """One block's attention."""
@@ -50,22 +50,23 @@ class Tower:
     block: Fill = 0
     """Parameters of one block, which are shared out over a tensor-parallel group."""
     each: Fill = 0
-    """Those of one block that every GPU holds."""
+    """Parameters of one block that every GPU holds."""
     blocks: Fill = "n"
     shared: Fill = 0
     """Others that are shared out: a projector."""
     always: Fill = 0
-    """Those that are shared out even where every GPU holds the rest (``--mm-encoder-tp-mode data``)."""
+    """Parameters that are sharded even where every GPU holds the rest (``--mm-encoder-tp-mode data``)."""
     replicated: Fill = 0
-    """Those outside the blocks that every GPU holds."""
+    """Parameters outside the blocks that every GPU holds."""
     kept: Fill = 0
-    """Those of them that are loaded even where nothing may come in."""
+    """Parameters that are loaded even where requests have no such input."""
     heads: Fill = 0
     """Where a tower whose heads cannot be shared out is held by every GPU."""
     tokens: Fill = 0
     """Embeddings that the largest picture or clip becomes."""
     patches: Fill = 0
-    """Patches that become one embedding: with it a step's time is told; ``block`` and ``each`` are all blocks then."""
+    """Patches that become one embedding: from it a step's time is computed; ``block`` and ``each`` are all blocks then.
+    """
     tile: Fill = 0
     """Embeddings of a tile, which the tower sees as a whole ``window`` of patches, whatever is in it."""
     window: Fill = 0

@@ -20,7 +20,7 @@ def _recorded() -> dict[str, Any]:
 
 
 def versions_with_classes() -> Mapping[str, list[str]]:
-    """By architecture, the versions that have a class of their own for it, of those that not all have, oldest first."""
+    """Architecture -> the versions that have a class for it, oldest first; none for those that all have."""
     found: dict[str, list[str]] = _recorded()["versions"]
     return found
 

@@ -60,7 +60,7 @@ def _joined(names: Iterable[object]) -> str | None:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Every outermost JSON object or array in the text; what is not JSON is passed over."""
+    """Every outermost JSON object or array in the text; what is not JSON is ignored."""
     at = 0
     while (bracket := _BRACKET.search(text, at)) is not None:
         try:

@@ -46,8 +46,8 @@ class ClosedLoop:
     rounds: int = 10
     """Requests per user."""
     distinct_prompts: int = 0
-    """So many prompts are sent in turn, again and again, to an engine that caches prefixes; every user sends one before
-    the measurement begins. 0: every prompt is new, and nothing is sent before.
+    """Number of prompts that are sent in turn, again and again, to an engine that caches prefixes; every user sends one
+    before the measurement begins. 0: every prompt is new, and nothing is sent before.
     """
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 1024
@@ -55,7 +55,7 @@ class ClosedLoop:
     block_size: int = 16
     seed: int = 0
     profile: DecisionProfile = OLDEST
-    """Who decides."""
+    """The scheduler whose decisions are replayed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -110,7 +110,7 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
 
 
 def _requests(loop: ClosedLoop, prompts: Int64s, outputs: Int64s, before: int) -> list[WorkloadRequest]:
-    """Those that are measured, behind ``before`` others that have to end first."""
+    """The requests that are measured, behind ``before`` others that have to end first."""
     distinct = loop.distinct_prompts or len(prompts)
     names = tuple(str(i) for i in range(before))
     return [

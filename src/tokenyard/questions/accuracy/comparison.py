@@ -92,12 +92,12 @@ def predict(
 
 
 def load_of(point: Point) -> SentLoad:
-    """What was sent. Of a table's nominal lengths: those that it was asked for."""
+    """What was sent. Of a table's nominal lengths: those that it was asked to generate."""
     return SentLoad(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
 
 
 def front_end_seconds(point: Point, constants: Constants) -> float:
-    """Between client and scheduler, there and back: tokenising the prompt, HTTP, the first token's way."""
+    """Seconds between client and scheduler, both ways: tokenising the prompt, HTTP, the first token's way."""
     values = constants.of(point.spec, point.gpu, point.version or None)
     return values["request"] + values["request_token"] * point.input_tokens * (1 + point.recipe.shortest) / 2
 
@@ -204,7 +204,7 @@ class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
 
     source: str
     vllm_version: str
-    """Whose decisions the replays took."""
+    """Version of vLLM whose decisions the replays took."""
     tpot: Errors | None
     ttft: Errors | None
     by: dict[str, dict[str, dict[str, Errors]]]

@@ -184,7 +184,7 @@ _MAKERS: dict[str, Callable[[str, WeightFormat], ModelSpec]] = {
     ),
     "kimi-k2": lambda name, plain: _kimi(name, NVFP4 if plain is NVFP4 else INT4),
 }
-"""By the beginning of the name on the hub, in lower case."""
+"""Beginning of the name on the hub, in lower case -> model."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Recipe:
     shortest: float = 0.8
     """Share of the nominal lengths from which lengths are drawn."""
     distinct_prompts: int = 0
-    """So many prompts were sent again and again, and found in the prefix cache; 0: every prompt was new."""
+    """Number of prompts that were sent again and again, and found in the prefix cache; 0: every prompt was new."""
 
 
 def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version: str, input_tokens: int) -> Recipe:

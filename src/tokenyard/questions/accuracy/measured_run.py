@@ -195,7 +195,7 @@ def _requests(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _gpu(meta: Mapping[str, Any], folder: Path) -> GPU:
-    """By the device's name; else by that of the folder."""
+    """The GPU by the device's name; else by that of the folder."""
     hardware = _section(meta, "hardware")
     for text in (str(hardware.get("device_name") or ""), folder.resolve().name):
         plain = "".join(c for c in text.lower() if c.isalnum())
@@ -256,7 +256,7 @@ def _cache(
     scheduler: SchedulerConfig,
     kv_cache_dtype: str | None,
 ) -> CacheConfig:
-    """As the engine logged it; estimated where it did not."""
+    """The dtype as the engine logged it; estimated where it did not."""
     known = _section(meta, "kv_cache")
     block_size = _count("block_size", 16, known)
     blocks: float = _count("num_gpu_blocks", 0, known)

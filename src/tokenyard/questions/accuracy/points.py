@@ -84,7 +84,7 @@ def _decoded(data: bytes, path: Path, line: int) -> object:
 # Where the points are that the shipped constants were fitted to: a public table, read where it is installed.
 
 PACKAGE = "aiconfigurator-core"
-"""On PyPI, Apache-2.0; its repository is github.com/ai-dynamo/aiconfigurator."""
+"""Name of the package on PyPI, Apache-2.0; its repository is github.com/ai-dynamo/aiconfigurator."""
 TABLE = "silicon_sample.csv"
 HOW_TO_GET = (
     f"pip install {PACKAGE}    # has {TABLE} (github.com/ai-dynamo/aiconfigurator, Apache-2.0)",
@@ -158,7 +158,7 @@ COLUMNS = (
     "silicon_ttft_ms",
     "silicon_tpot_ms",
 )
-"""That a table must have."""
+"""Columns that a table must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Point:
 
     name: str
     model: str
-    """As the record names it."""
+    """The model as the record names it."""
     precision: str
     spec: ModelSpec
     gpu: GPU
@@ -196,7 +196,7 @@ class Unread:
 
 
 def read_points(path: Path) -> tuple[list[Point], list[Unread]]:
-    """Points of vLLM on one kind of engine; rows of other engines are passed over silently, others with their reason.
+    """Points of vLLM on one kind of engine; rows of other engines are ignored silently, others with their reason.
 
     Raises WorkloadError if the file cannot be read or lacks a column.
     """
@@ -300,7 +300,7 @@ _NEEDED = ("num_prompts", "total_input_tokens", "total_output_tokens", "mean_ttf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What a result file does not tell."""
+    """What a result file does not record."""
 
     spec: ModelSpec | None = None
     """None: by the result's ``model_id``."""

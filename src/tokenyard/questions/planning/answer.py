@@ -37,9 +37,9 @@ class AchievableBound(msgspec.Struct, frozen=True, kw_only=True):
     """``ttft_p90=500ms``."""
     bound_ms: float
     reached_ms: float
-    """By the nearest variant, at the workload's own load."""
+    """The figure of the nearest variant, in ms, at the workload's own load."""
     alone_ms: float | None
-    """By it, serving one request at a time; None where that was not measured."""
+    """Its figure in ms, serving one request at a time; None where that was not measured."""
     parts_ms: dict[str, float]
     """``queueing``, ``prefill``, ``decode``: means at the workload's own load, as far as the figure has them."""
 
@@ -116,7 +116,7 @@ RunOn = Callable[[Row, float], Row]
 -> its row, whole unless it is beyond that for certain."""
 
 _NEAREST_ALIKE = 1 + 1e-9
-"""By which figures may differ that are the same."""
+"""Share by which figures may differ and still count as the same."""
 
 
 def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
@@ -169,9 +169,9 @@ class LoadSearch(NamedTuple):
     """What was found."""
 
     borne: Row | None
-    """At the largest load within the bounds; None if not even the smallest is."""
+    """The row at the largest load within the bounds; None if not even the smallest is."""
     missed: Row | None
-    """At the smallest load beyond it; None if every load is borne, or more load changes nothing."""
+    """The row at the smallest load beyond it; None if every load is served, or more load changes nothing."""
     replays: int
 
 
@@ -292,7 +292,7 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     floors: list[AchievableBound] = []
     """What the bounds that are missed would have to be."""
     header: DeploymentHeader | None = None
-    """The recommended deployment, with what was taken, assumed and passed over; of a split its decode engines; None of
+    """The recommended deployment, with what was taken, assumed and ignored; of a split its decode engines; None of
     a trace."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""

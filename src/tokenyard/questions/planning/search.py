@@ -56,7 +56,7 @@ class Trying:
 
     @property
     def replays(self) -> int:
-        """That all of them took, those of an earlier call included."""
+        """Steps that all of them took, those of an earlier call included."""
         return sum(row.replays for row in self._rows.values())
 
     def __enter__(self) -> Trying:
@@ -128,7 +128,9 @@ class Trying:
         return again
 
     def _keep(self, row: Row) -> None:
-        """On disk; what could not be replayed costs nothing to try again, and may have been mended."""
+        """Finished rows on disk; a variant that could not be replayed costs nothing to try again, and may have been
+        mended.
+        """
         if self._journal is not None and row.problem is None:
             self._journal.add(row)
 

@@ -23,7 +23,7 @@ _MOST_PROBLEMS = 5
 def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     """The verdict, what it reaches, the recommendation, the front, the load, and what all of it rests on.
 
-    What was asked and the deployment come last, or first with ``header``.
+    The question and the deployment come last, or first with ``header``.
     """
     goal, chosen = Goal(plan.goal), plan.recommended
     assert chosen is not None
@@ -55,13 +55,13 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
 
 
 def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
-    """What was asked, how much was tried, and the recommended deployment with what was assumed."""
+    """The question, how much was tried, and the recommended deployment with what was assumed."""
     aim = ("least " if goal.is_least else "most ") + goal.value
     bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
     said = f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
     console.print(Text.assemble(("plan", "bold"), said))
     console.print(Text(_tried(plan), "bright_black"))
-    if plan.header is not None:  # of step times the section on errors tells
+    if plan.header is not None:  # of step times the section on errors reports
         print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
 
 

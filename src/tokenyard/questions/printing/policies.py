@@ -81,10 +81,10 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _why_alike(comparison: Comparison) -> str:
-    """Policies that find nothing to go by, else that nothing was scarce."""
+    """Policies that find nothing to decide by, else that nothing was scarce."""
     if not set(comparison.policies[1:]) <= set(comparison.idle):
         return _NOTHING_SCARCE
-    idle = "; ".join(f"{plain(name)} has nothing to go by here ({why})" for name, why in comparison.idle.items())
+    idle = "; ".join(f"{plain(name)} has nothing to decide by here ({why})" for name, why in comparison.idle.items())
     return f"{_ALIKE}: {idle}."
 
 

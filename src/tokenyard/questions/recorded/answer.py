@@ -25,7 +25,7 @@ FIGURES = (
 
 
 OF_CLASSES = ("ttft_ms.p50", "ttft_ms.p95", "tpot_ms.p95", "e2e_ms.p95")
-"""Figures of each class, where they are asked for."""
+"""Figures of each class, where they are requested."""
 
 
 def change_of(before: float | None, after: float | None) -> float | None:
@@ -43,7 +43,7 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps of the trace that tell what they computed and how long they took."""
     held_out: int
-    """Those of them that were predicted from the others; 0: too few to tell."""
+    """Steps that were predicted from the others; 0: there are too few."""
     median_error: float | None = None
     """Half of those are predicted better than this share of their duration."""
     p90_error: float | None = None
@@ -70,7 +70,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One figure, as it was and as the replay of what was has it."""
 
     name: str
-    """As in :data:`FIGURES`."""
+    """Name of the figure, as in :data:`FIGURES`."""
     recorded: float | None
     replayed: float | None
 
@@ -79,7 +79,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, name: str, recorded: float | None, replayed: float | None) -> Check:
-        """With the error worked out."""
+        """The figure with its error worked out."""
         return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
 
 
@@ -92,7 +92,7 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     recorded_steps: int
     """Steps of the trace that scheduled anything."""
     parting: str | None
-    """In which step, and how, they part; None if they never do."""
+    """The step in which they part, and how; None if they never do."""
     failed: list[str] = []
     """Figures that are further off than a good answer allows."""
 
@@ -111,11 +111,11 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     recorded: float | None
-    """In the trace."""
+    """Its value in the trace."""
     baseline: float | None
-    """In the replay of what was."""
+    """Its value in the replay with the recorded settings."""
     variant: float | None
-    """In the replay with the changed settings."""
+    """Its value in the replay with the changed settings."""
     uncertainty: float | None
     """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure."""
 
@@ -164,7 +164,7 @@ class GoodputAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What comes of bounds; those of a class are named ``interactive:ttft_p95``."""
 
     baseline: Goodput
-    """In the replay of what was."""
+    """The report of the replay with the recorded settings."""
     variant: Goodput
 
 
@@ -178,7 +178,7 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that end sooner by more than a twentieth of their time."""
     slower: int
     winners: list[Mover]
-    """Those that gain most, first."""
+    """The requests that gain most, first."""
     losers: list[Mover]
     reasons: list[ReasonAnswer]
     """Most time lost first, in either replay."""

@@ -71,7 +71,7 @@ class EndTimes(StepObserver):
 
 
 class StepComparison(StepObserver):
-    """Counts leading steps that schedule what the trace's do; steps that schedule nothing are passed over.
+    """Counts leading steps that schedule what the trace's do; steps that schedule nothing are ignored.
 
     A step of the trace whose list of ids is cut short is compared by its number of tokens.
     """
@@ -201,7 +201,7 @@ class Driven(NamedTuple):
     steps: int
     """Steps of the trace that schedule anything."""
     parting: str | None
-    """In which step, and how, they part; None if they never do."""
+    """The step in which they part, and how; None if they never do."""
 
 
 def drive(run: RecordedRun) -> Driven:
@@ -241,7 +241,7 @@ def drive(run: RecordedRun) -> Driven:
 
 
 def _end_of(step: Step) -> float:
-    """When its tokens were taken in; never, as far as the trace tells."""
+    """When its tokens were taken in; never, as far as the trace shows."""
     completed = step.completed
     return inf if completed is None or completed.ts is None else completed.ts
 
@@ -262,7 +262,7 @@ _MOST_REASONS = 8
 
 
 class WhatIfOptions(NamedTuple):
-    """What is asked about every replay."""
+    """What every replay is measured for."""
 
     by: str | None = None
     """Column of classes."""
@@ -281,7 +281,7 @@ class Baseline(NamedTuple):
     """Request id -> seconds from arrival to end."""
     check: SelfCheck
     classes: Classes | None = None
-    """Its requests class by class, if that was asked for."""
+    """Its requests class by class, if that was requested."""
     asked: WhatIfOptions = NOTHING_MORE
 
 
@@ -460,7 +460,7 @@ def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:
     """What there is to say of another policy than the recorded one."""
     policy = variant.scheduler.policy
     doubt = None if policy == run.scheduler.policy else doubt_of_policy(policy, variant.workload)
-    return [] if doubt is None else [f"{policy} has nothing to go by: {doubt}"]
+    return [] if doubt is None else [f"{policy} has nothing to decide by: {doubt}"]
 
 
 def _ranges(

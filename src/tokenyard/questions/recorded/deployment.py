@@ -1,4 +1,4 @@
-"""The deployment of a trace, as flags: as the run was asked for, as far as the trace says, or as the user says."""
+"""The deployment of a trace, as flags: as the run was requested, as far as the trace says, or as the user says."""
 
 from __future__ import annotations
 

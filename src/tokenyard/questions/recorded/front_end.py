@@ -45,7 +45,7 @@ class FrontEnd:
         """When it ended; None if the trace does not record it."""
 
     def add(self, step: Step) -> None:
-        """Take one step. One without a time is passed over."""
+        """Take one step. One without a time is ignored."""
         if step.ts is None:
             return
         seen = micros(step.ts)

@@ -27,13 +27,13 @@ from tokenyard.workload.tokens import Segment, StreamTokens, TokenSource, seed_o
 
 
 class Origin(NamedTuple):
-    """Who brought a block first."""
+    """The request that brought a block first."""
 
     request_id: str
     seed: int
     """Seed of the request's stream."""
     is_output: bool
-    """It was put out, not asked."""
+    """It was reported, not requested."""
 
 
 class _Stretch(NamedTuple):

@@ -338,7 +338,7 @@ class RecordedRun:
 
 
 def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> RecordedRun:
-    """Read a trace. Raises TraceError if it cannot be read, or does not tell what a replay needs.
+    """Read a trace. Raises TraceError if it cannot be read, or does not record what a replay needs.
 
     ``on_step`` is called with the number of steps read so far.
     """

@@ -283,7 +283,7 @@ def redeployed(
 
     ``asked``: the settings that were changed, by the names of their fields; all others stay as recorded unless they
     follow from these. None: ``after`` is whole, and nothing is inherited.
-    Raises ConfigError or NoStartError where vLLM would not start, or the trace does not tell.
+    Raises ConfigError or NoStartError where vLLM would not start, or the trace does not record it.
     """
     scheduler, cache = after.scheduler, after.cache
     notes: list[str] = []
@@ -316,7 +316,7 @@ def _with_said(variant: Variant, said: str | None) -> Variant:
 
 
 def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, after: PlannedDeployment) -> Variant:
-    """With the step times of ``after``."""
+    """The variant with the step times of ``after``."""
     found = ratios(before.latency, after.latency)
     if found.are_one:
         return variant
@@ -365,7 +365,7 @@ def _words(found: Ratios) -> str:
 
 
 _UNCHANGED = _words(Ratios(1.0, 1.0))
-"""As far as requests are shown."""
+"""The words for step times that do not differ, at the precision that is shown."""
 
 
 def _range(known: KnownError) -> str:

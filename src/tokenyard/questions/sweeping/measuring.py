@@ -232,7 +232,7 @@ class ReplayOutcome:
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What a split has besides: how busy its sides are."""
     traces: tuple[Path, ...] = ()
-    """Each engine's steps file, those that decode first; empty unless all were asked for and are whole."""
+    """Each engine's steps file, those that decode first; empty unless all were requested and are whole."""
 
 
 def replayed(

@@ -22,11 +22,11 @@ from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, words_of
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20
 _NARROWEST = 100
-"""Between two axes, where the page is narrower than they are."""
+"""Pixels between two axes where the page is narrower than they are."""
 _GRIP = 18
-"""On each side of an axis, where it can be marked."""
+"""Pixels on each side of an axis where it can be marked."""
 _KEY_STEP = 0.05
-"""By which a key moves an end of a mark, on an axis of a figure."""
+"""Share of an axis by which a key moves an end of a mark, on an axis of a figure."""
 _MOST_ROWS = 5000
 _MOST_TICKS = 12
 _LONG = 14
@@ -87,9 +87,9 @@ class _Axis(NamedTuple):
     column: str
     """The heading of its column in the table."""
     step: float = _KEY_STEP
-    """Between places that differ."""
+    """Distance between places that differ."""
     values: tuple[str, ...] = ()
-    """At equal distances from 0 to 1, of a setting."""
+    """The values of a setting, at equal distances from 0 to 1."""
     ends: tuple[float, float] | None = None
     """Values at 0 and at 1, of a figure."""
 

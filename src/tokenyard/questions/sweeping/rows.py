@@ -141,10 +141,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     held_s: float = 0.0
     """Request-seconds lost to it."""
     held_at: str | None = None
-    """On which side of a split: ``prefill`` or ``decode``."""
+    """The side of a split on which requests wait: ``prefill`` or ``decode``."""
     gpu: str | None = None
     gpus: int | None = None
-    """How many, at most where replicas come and go; None where a trace does not tell."""
+    """How many, at most where replicas come and go; None where a trace does not record it."""
     cost_per_hour: float | None = None
     """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
@@ -183,7 +183,7 @@ def word_of(value: Setting) -> str:
 
 
 def figures_of(report: Report) -> dict[str, float | None]:
-    """Those of :data:`FIGURES` that the report has."""
+    """The :data:`FIGURES` that the report has."""
     known = {figure.name: figure.a for figure in figures(report, report)}
     return {name: None if (value := known.get(name)) is None else float(value) for name in FIGURES}
 
@@ -196,7 +196,7 @@ def figures_of(report: Report) -> dict[str, float | None]:
 #     DIR/sweep.json       what is swept or planned: another sweep does not go on here
 #     DIR/finished.jsonl   a line per finished variant; a last line that was cut off by a crash is written again
 #     DIR/sweep.parquet    all rows, in the order of the variants, once all are there
-#     DIR/traces           the traces of all variants, a folder each, if they were asked for
+#     DIR/traces           the traces of all variants, a folder each, if they were requested
 
 SWEEP, FINISHED, TRACES = "sweep.json", "finished.jsonl", "traces"
 _TABLE = "sweep.parquet"

@@ -190,7 +190,7 @@ Job = Callable[[Settings], Row]
 """Measures one variant; it can be pickled."""
 
 LOCAL_RAY = "local"
-"""In the place of an address: a cluster of this machine, for this sweep."""
+"""Stands in the place of an address: a cluster of this machine, for this sweep."""
 MOST_PROCESSES = 1024
 _MOST_DEATHS = 3
 """Times that worker processes may die without a variant finished in between."""

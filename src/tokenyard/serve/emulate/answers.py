@@ -1,4 +1,4 @@
-"""What an emulated model says: how much, which words, and texts that were asked for in a form."""
+"""What an emulated model says: how much, which words, and texts that were requested in a form."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class MadeUpText:
 
 
 class MadeUpForms:
-    """What a grammar compiler is to real models: makes a text of the form that is asked for."""
+    """What a grammar compiler is to real models: makes a text of the form that is requested."""
 
     is_busy = False
 
@@ -164,7 +164,7 @@ class AnswerMaker:
         return None
 
     def _length(self) -> int:
-        """Tokens of an answer that its form does not tell."""
+        """Tokens of an answer that its form does not give."""
         if self._lengths:
             return max(1, self._chance.choice(self._lengths) - 1)
         return max(1, round(_MEDIAN * self._chance.lognormvariate(0.0, _SPREAD)))

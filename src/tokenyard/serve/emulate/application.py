@@ -57,8 +57,8 @@ class EmulatedApplication:
         sites: Mapping[str, Any],
         guard: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
-        """``heads`` are those of every answer; ``sites`` say from which ones browsers may ask, as Starlette takes it;
-        ``guard`` asks for keys.
+        """``heads`` are those of every answer; ``sites`` say from which ones browsers may send requests, as Starlette
+        takes it; ``guard`` asks for keys.
         """
         self.context = context
         self._paths = {each.path: each for each in paths}
@@ -81,7 +81,7 @@ class EmulatedApplication:
         await (self._guarded if scope["type"] == "http" else self._others)(scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Who comes here may ask."""
+        """Admit the request: there is no key to check."""
         is_of_site = any(name == b"origin" for name, _ in scope["headers"])
         heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
         connection = connection_of(scope)
@@ -90,7 +90,7 @@ class EmulatedApplication:
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """By an endpoint, or with its error; clients still served when the server's time is over are notified."""
+        """Answer by an endpoint, or with its error; clients still served at the server's end are notified."""
         http, told = Request(scope, receive), scope["tokenyard.told"]
         try:
             response = await self._endpoint(scope)(http)

@@ -86,7 +86,7 @@ class ApproximateTokenizer(TextTokenizer):
         return ids
 
     def certain_text(self, token_id: int) -> str | None:
-        """That of all but single bytes and special tokens."""
+        """The text of all tokens but single bytes and special tokens."""
         return self._texts[token_id] if _BYTES <= token_id < self.vocab_size - _SPECIAL else None
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -75,7 +75,7 @@ class _Batch(AnswerWriter):
             for piece, each in zip(in_order, told, strict=True)
             for choice in each["choices"]
         ]
-        usage = {**told[0]["usage"], "prompt_tokens_details": None}  # batches do not tell what was cached
+        usage = {**told[0]["usage"], "prompt_tokens_details": None}  # batches do not record what was cached
         for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
             usage[name] = sum(each["usage"][name] for each in told)
         return {**told[0], "choices": choices, "usage": usage, "prompt_token_ids": None}

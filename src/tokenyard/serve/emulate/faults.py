@@ -52,11 +52,11 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     status: int = 503
     """The answer of ``status``."""
     factor: float = 2.0
-    """By which steps take longer (``throttle``, ``lag``)."""
+    """Factor by which steps take longer (``throttle``, ``lag``)."""
     rank: int = 0
-    """Whose steps do (``lag``), of the engines of each server."""
+    """Rank of the engine of each server whose steps do (``lag``)."""
     delay_ms: float = 0.0
-    """Before every piece of an answer (``network``)."""
+    """Milliseconds before every piece of an answer (``network``)."""
     after: int = 5
     """Pieces of an answer after which ``cut`` ends its connection."""
 
@@ -99,7 +99,7 @@ def fault_of(fields: object, shown: object = None) -> Fault:
 
 
 class Faults:
-    """Those that are in force."""
+    """The faults that are in force."""
 
     def __init__(self, engines: LiveEngines, seed: int = 0) -> None:
         self._engines, self._chance = engines, random.Random(seed)
@@ -123,7 +123,7 @@ class Faults:
         if fault.kind == "hang":
             self._engines.hold_until = ends
         elif fault.kind == "crash":
-            self._engines.die(EngineDeadError("it crashed, as was asked for"))
+            self._engines.die(EngineDeadError("it crashed, as requested"))
 
     def end(self, kind: str | None = None) -> None:
         """End one, or all; a crash is for good."""
@@ -159,8 +159,8 @@ class Faults:
         return fault if ceil(share * (before + 1)) > ceil(share * before) else None
 
     def slowness(self, rank: int | None) -> float:
-        """By which a step that begins now takes longer: of one rank, or (None) of ranks that step together, which wait
-        for the one that lags.
+        """Factor by which a step that begins now takes longer: of one rank, or (None) of ranks that step together,
+        which wait for the one that lags.
         """
         if not self._until:
             return 1.0
@@ -219,7 +219,7 @@ class FaultyNetwork:
             return
         fault = faults.hits("status")
         if fault is not None:
-            body = msgspec.json.encode(vllm_error(ApiError(fault.status, "a fault that was asked for")))
+            body = msgspec.json.encode(vllm_error(ApiError(fault.status, "a fault that was requested")))
             headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
             await send({"type": "http.response.start", "status": fault.status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
@@ -238,7 +238,7 @@ class FaultyNetwork:
                 await asyncio.sleep(lost.delay_ms / 1e3)
             if left is not None and message["type"] == "http.response.body":
                 if left <= 0:
-                    raise ConnectionAbortedError("cut, as was asked for")
+                    raise ConnectionAbortedError("cut, as requested")
                 left -= 1
             await send(message)
 

@@ -71,7 +71,7 @@ def vllm_error(error: ApiError) -> dict[str, Any]:
 
 
 def told_plainly(status: int, message: str) -> ApiError:
-    """An error that vLLM tells by its code's own name, and of no field."""
+    """An error that vLLM names by its code, without a field."""
     return ApiError(status, message, code=_PLAIN)
 
 
@@ -108,7 +108,7 @@ def on_error(request: Request, error: Exception) -> Response:
 
 
 class Forms:
-    """Those of one version."""
+    """The forms of one version."""
 
     def __init__(self, surface: Surface, *, tells_cached: bool, block_size: int) -> None:
         """``tells_cached``: usage says how much of a prompt was cached (``--enable-prompt-tokens-details``);
@@ -194,7 +194,7 @@ class Forms:
 
 
 class FormedAnswer(AnswerWriter):
-    """Tells another answer's chunks and whole."""
+    """Writes another answer's chunks and whole."""
 
     def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, request: GenerationRequest) -> None:
         super().__init__(answer.usage)
@@ -235,7 +235,7 @@ class FormedAnswer(AnswerWriter):
         return told
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         output = piece.output
         self._prompt, self._transfer = output.prompt_token_ids, output.kv_transfer_params
         return self._formed(self._answer.chunks(piece))
@@ -271,7 +271,7 @@ class FormedAnswer(AnswerWriter):
             self._around[answer] = around[0], around[1]
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
-        """Those after the last piece."""
+        """The chunks after the last piece."""
         return self._formed(self._answer.last_chunks())
 
     def problem(self, error: ApiError) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class Emulation:
     fronts: Sequence[Front]
     publishers: Sequence[KVEventPublisher]
     event_sources: Sequence[Mapping[str, Any]]
-    """What vLLM tells of each of them, in the same order."""
+    """What vLLM reports of each of them, in the same order."""
     is_approximate: bool
     """Tokens are not those of the model's own tokenizer."""
 
@@ -277,10 +277,10 @@ class _Making(NamedTuple):
     pace: _Pace
     tokenizer: TextTokenizer
     observers: list[StepObserver]
-    """Those that no engine has been given yet."""
+    """Observers that no engine has been given yet."""
 
     def alike(self, number: int) -> list[_Group]:
-        """So many servers of the deployment."""
+        """``number`` servers of the deployment."""
         parallel, scaling = self.resolved.settled.parallel, self.resolved.autoscaling
         size = parallel.data_parallel_size if scaling is None else scaling.most
         return [_Group(self, size) for _ in range(number)]
@@ -396,7 +396,7 @@ class _Group:
 
 
 def _publish(groups: Sequence[_Group], publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:
-    """Tell who listens what has entered and left the prefix caches."""
+    """Notify subscribers of what has entered and left the prefix caches."""
     if not publishers:
         return
     ranks = [
@@ -411,7 +411,7 @@ def _publish(groups: Sequence[_Group], publishers: Sequence[KVEventPublisher], w
 
 
 def _cache_info(resolved: ResolvedDeployment) -> dict[str, object]:
-    """What vLLM tells of its cache in a metric, as far as it is known here."""
+    """What vLLM reports of its cache in a metric, as far as it is known here."""
     plan, cache = resolved.plan, resolved.cache
     return {
         "block_size": cache.block_size,
@@ -480,7 +480,7 @@ def _counted(endpoint: str | None, rank: int) -> str | None:
 
 
 def served_names(deployment: Deployment) -> tuple[str, ...]:
-    """By which clients call the model."""
+    """Names by which clients call the model."""
     given = deployment.settings.launch.asked.value("served-model-name")
     names = (given,) if isinstance(given, str) else tuple(map(str, given or ()))  # type: ignore[call-overload]
     return names or (deployment.settings.hardware.model,)

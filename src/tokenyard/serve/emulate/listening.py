@@ -75,7 +75,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
 
 
 def _http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
-    """What uvicorn is to speak HTTP with."""
+    """The protocol class with which uvicorn serves HTTP."""
     if find_spec("httptools") is None:
         return "auto"
     from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
@@ -137,7 +137,7 @@ def spare_collector() -> None:
 
 
 def raise_limit() -> None:
-    """As many open files as this process may have: a stream is one."""
+    """Raise the number of open files to what this process may have: a stream is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

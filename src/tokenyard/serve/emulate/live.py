@@ -169,7 +169,7 @@ class LiveEngines:
         """The wall's monotonic second before which nothing happens: a hang."""
         self._news = news
         self._pending: list[_Pending] = []
-        """In the order of their moments."""
+        """What is pending, in order of time."""
         self._squeezed = -inf
         """The last moment of a request that came before what has been decided since."""
         self._takers: list[Callable[[StepNews], None]] = [lambda _: None for _ in groups]
@@ -186,7 +186,7 @@ class LiveEngines:
             group.on_refused = lambda error, _, n=number: self._refused.append((n, error))  # type: ignore[misc]
             group.on_aborted = lambda _: None
 
-    # ---- for those who submit
+    # ---- for those that submit
 
     def taker(self, group: int, take: Callable[[StepNews], None]) -> None:
         """``take`` is called with the outputs of a group's engines."""
@@ -242,7 +242,7 @@ class LiveEngines:
             return
         try:
             is_more = self._go_on(time.monotonic() + _LONGEST_TICK)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait have to know
             self._worked_out = None
             self._tell()
             self.die(error)
@@ -321,7 +321,7 @@ class LiveEngines:
         return late < _LONGEST_TICK
 
     def _tell(self) -> None:
-        """Tell what has happened to those who wait for it."""
+        """Report what has happened to the clients that wait for it."""
         refused, self._refused = self._refused, []
         for group, error in refused:
             self._takers[group](StepNews(refused=[error]))
@@ -377,7 +377,7 @@ class _ItimerSpec(ctypes.Structure):
 
 
 class _Timer:
-    """Calls ``call`` once, after the time that was asked for last."""
+    """Calls ``call`` once, after the time that was requested last."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop, self._call = loop, call
@@ -390,13 +390,13 @@ class _Timer:
             loop.add_reader(self._fd, self._fired)
 
     def soon(self) -> None:
-        """As soon as others have had their turn."""
+        """Call it as soon as other tasks have had their turn."""
         if not self._is_soon:
             self._is_soon = True
             self._loop.call_soon(self._now)
 
     def after(self, seconds: float) -> None:
-        """After so many seconds, above 0; of very many at any time."""
+        """Call it after so many seconds, above 0; after very many at any time."""
         if self._fd is None:
             if self._handle is not None:
                 self._handle.cancel()

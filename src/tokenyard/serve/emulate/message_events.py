@@ -62,7 +62,7 @@ def _reason(finish: str | None, stop: object, *, called: bool, complete: bool) -
 
 
 class MessagesAnswer(AnswerWriter):
-    """Tells a chat's answer, of which there is one, in blocks: a text, and calls of tools."""
+    """Writes a chat's answer, of which there is one, in blocks: a text, and calls of tools."""
 
     last_event = b""
 
@@ -77,7 +77,7 @@ class MessagesAnswer(AnswerWriter):
         self._ids: dict[int, str] = {}
         """Number of a call -> its id."""
         self._arguments: list[str] = []
-        """Those of the last call."""
+        """Arguments of the last call."""
         self._held = ""
         """Text between calls: it is notified when the call before it has ended."""
         self._finish: str | None = None
@@ -117,7 +117,7 @@ class MessagesAnswer(AnswerWriter):
     # ---- as a stream
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         return [event for chunk in self._chat.chunks(piece) for event in self._told(chunk)]
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:

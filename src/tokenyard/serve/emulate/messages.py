@@ -33,7 +33,7 @@ from tokenyard.serve.text import ChatTemplate, TemplateError
 from tokenyard.web.connections import json_response
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The fields that count here; others are passed over.
+# The fields that count here; others are ignored.
 
 _MOST_STOPS = 64
 _LEAST_BUDGET = 1024
@@ -348,7 +348,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 
 def _tools(request: CountTokensRequest) -> Sequence[Tool] | None:
-    """Those at the end of the conversation: the system may have added and removed some. Raises ApiError."""
+    """The tools at the end of the conversation: the system may have added and removed some. Raises ApiError."""
     changes = [
         block
         for message in request.messages

@@ -111,7 +111,7 @@ class _Operators:
         )
 
     async def scale(self, http: Request) -> Response:
-        """To as many ranks as there are: there is no other cluster to grow into."""
+        """Scale to as many ranks as there are: there is no other cluster to grow into."""
         fields = await self._object(http)
         number, seconds = fields.get("new_data_parallel_size"), fields.get("drain_timeout", 120)
         if number is None:
@@ -124,7 +124,7 @@ class _Operators:
         return json_response({"message": f"Scaled to {number} data parallel engines"})
 
     async def kv_event_sources(self, _: Request) -> Response:
-        """Where each rank tells what enters and leaves its prefix cache."""
+        """Where each rank publishes what enters and leaves its prefix cache."""
         ranks = len(self._emulation.engines.groups[self._front.group].ranks)
         own = self._emulation.event_sources[self._front.group * ranks :][:ranks]
         return json_response({str(rank): each for rank, each in enumerate(own)})

@@ -21,7 +21,7 @@ from tokenyard.serve.openai.generating import AnswerWriter, output_room, reply
 
 
 class _ResponsesRequest(ChatCompletionRequest, kw_only=True):
-    """The fields that count here; others are passed over."""
+    """The fields that count here; others are ignored."""
 
     messages: list[dict[str, Any]] = msgspec.field(default_factory=list)
     input: str | list[Any]
@@ -76,7 +76,7 @@ def _messages(request: _ResponsesRequest) -> list[dict[str, Any]]:
 
 
 class _Answer(AnswerWriter):
-    """Tells the outputs of one request; of a stream each event has its name and number."""
+    """Writes the outputs of one request; of a stream each event has its name and number."""
 
     last_event = b""
 
@@ -164,7 +164,7 @@ class _Answer(AnswerWriter):
         return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         told = list[dict[str, Any]]()
         if self._last is None:
             begun = self._record(None, None, None, 0)

@@ -58,7 +58,7 @@ class _RerankRequest(EmbeddingRequest, kw_only=True):
 
 
 def scoring_paths(scoring: Scoring) -> list[Path]:
-    """Those of a model that makes vectors of texts; classes it makes none."""
+    """The paths of a model that makes vectors of texts; it makes no classes."""
     paths = [Path("/pooling", scoring.pool, _POST)]
     paths += [Path(path, scoring.score, _POST) for path in ("/score", "/v1/score")]
     return paths + [Path(path, scoring.rerank, _POST) for path in ("/rerank", "/v1/rerank", "/v2/rerank")]
@@ -72,7 +72,7 @@ class Scoring:
 
     @property
     def invoked(self) -> dict[str, Endpoint]:
-        """By the field that tells which one is meant."""
+        """The endpoint by the field that names it."""
         return {"query": self.rerank, **{name: self.score for name, _ in _PAIRS}}
 
     async def pool(self, http: Request) -> Response:

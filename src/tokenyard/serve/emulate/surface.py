@@ -215,7 +215,7 @@ _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
 
 
 def _sites(asked: Any) -> dict[str, Any]:
-    """From which sites browsers may ask: none, unless the command line says it."""
+    """Sites from which browsers may send requests: none, unless the command line names them."""
 
     def listed(flag: str, default: Sequence[str]) -> Sequence[str]:
         given = asked.value(flag)
@@ -305,7 +305,7 @@ class _Admin:
     # ---- sleep, pause, caches
 
     async def sleep(self, http: Request) -> Response:
-        """As after ``/sleep`` of vLLM: nothing is scheduled, and the cache is forgotten."""
+        """The engine is as after ``/sleep`` of vLLM: nothing is scheduled, and the cache is forgotten."""
         level = http.query_params.get("level", "1")
         self._pause(PauseMode.ABORT)
         self._sleeps = True
@@ -368,7 +368,7 @@ class _Admin:
     # ---- faults
 
     async def fault(self, http: Request) -> Response:
-        """Begin one (POST), end one or all (DELETE), tell those in force."""
+        """Begin one (POST), end one or all (DELETE), list those in force."""
         if http.method == "DELETE":
             self._faults.end(http.query_params.get("kind"))
         elif http.method == "POST":

@@ -194,7 +194,7 @@ class Utilities:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The application: which path is answered by whom, and who may ask.
+# The application: which path is answered by whom, and who may send requests.
 
 
 def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Sequence[str] = ()) -> Starlette:

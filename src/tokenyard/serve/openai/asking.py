@@ -38,7 +38,7 @@ from tokenyard.serve.text import TextTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What one client may ask."""
+    """Limits of one client's requests."""
 
     max_body_bytes: int = 8 * 2**20
     """Largest body of a request."""
@@ -61,7 +61,7 @@ class ServerContext:
 
     llm: AsyncLLM
     names: Sequence[str]
-    """By which clients call the model; the first is what answers say."""
+    """Names by which clients call the model; answers have the first."""
     limits: ClientLimits = field(default_factory=ClientLimits)
     grammars: GrammarCompiler | None = None
     """For answers that must look like something; None: there are none."""
@@ -73,7 +73,7 @@ class ServerContext:
     """Heads of streams are sent when the engine has been asked, as vLLM does; else with the first event, so that what
     goes wrong before has a code of its own."""
     is_lenient: bool = False
-    """Fields that are not known are passed over, as vLLM does."""
+    """Fields that are not known are ignored, as vLLM does."""
     formed: Callable[[str, Any, Any], Any] = lambda _, answer, request: answer
     """Gives an answer of a kind (``chat``, ``completion``) to a request another form."""
     script: Callable[[Any], Any] = lambda _: None
@@ -103,11 +103,11 @@ class ServerContext:
             raise error
 
     def adapter_of(self, name: str | None) -> str | None:
-        """The adapter that is asked for as the model ``name``; None: the model itself."""
+        """The adapter that is requested as the model ``name``; None: the model itself."""
         return name if name in self.llm.model.adapters else None
 
     def answering(self, name: str | None) -> str:
-        """What answers call the model that was asked for as ``name``."""
+        """What answers call the model that was requested as ``name``."""
         return self.adapter_of(name) or self.names[0]
 
     def check_length(self, field: str, text: object, size: int) -> None:
@@ -183,7 +183,7 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def turn_of(request: GenerationRequest) -> Turn:
-    """To which agent's job it belongs, given directly or in ``vllm_xargs``. Raises ApiError."""
+    """The job of an agent to which a request belongs, given directly or in ``vllm_xargs``. Raises ApiError."""
     named = dict(request.vllm_xargs or {})
     unknown = named.keys() - set(_OF_A_TURN)
     if unknown:
@@ -239,7 +239,7 @@ async def compiled(
     if schema is not None:
         if asked is not None:
             raise bad_field(
-                "tool_choice", getattr(request, "tool_choice", None), "the answer's form is asked for twice"
+                "tool_choice", getattr(request, "tool_choice", None), "the answer's form is requested twice"
             )
         asked = _Asked("tools", {"json": schema})
     if asked is None:
@@ -274,7 +274,7 @@ def _given(outputs: msgspec.Struct) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Log-probabilities as the two endpoints tell them.
+# Log-probabilities as the two endpoints return them.
 
 _LEAST = -9999.0
 """Stands for a probability of 0: JSON has no infinity."""
@@ -319,7 +319,7 @@ def completion_logprobs(
 
 
 def prompt_logprobs(output: GenerationOutput) -> list[dict[str, Any] | None] | None:
-    """Those of a prompt's tokens, as vLLM tells them: by token id; None if they were not asked for."""
+    """Log-probabilities of a prompt's tokens, as vLLM returns them: by token id; None if they were not asked for."""
     if output.prompt_logprobs is None:
         return None
     return [None if row is None else _by_token(row) for row in output.prompt_logprobs]
@@ -330,7 +330,7 @@ def _by_token(row: dict[int, Logprob]) -> dict[str, Any]:
 
 
 def chat_logprobs(output: CompletionOutput, num_top: int) -> dict[str, Any] | None:
-    """Those of a chat's answer, with the ``num_top`` likeliest tokens at every place."""
+    """Log-probabilities of a chat's answer, with the ``num_top`` likeliest tokens at every place."""
     if output.logprobs is None:
         return None
     content = []

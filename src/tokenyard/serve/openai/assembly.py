@@ -26,7 +26,7 @@ from tokenyard.trace.start import describe_run
 
 
 def limits_of(front: FrontSettings) -> ClientLimits:
-    """What one client may ask. Raises ConfigError."""
+    """Limits of one client's requests. Raises ConfigError."""
     return ClientLimits(
         max_body_bytes=front.max_body_bytes,
         max_grammar_bytes=front.max_grammar_bytes,
@@ -39,7 +39,7 @@ class BuiltServer(NamedTuple):
 
     context: ServerContext
     metrics: MetricsObserver
-    """To be attached to the scheduler: see :func:`watch`."""
+    """Observer that is to be attached to the scheduler: see :func:`watch`."""
 
 
 def build_server(core: EngineCore, names: Sequence[str], front: FrontSettings, *, engine: int = 0) -> BuiltServer:
@@ -80,7 +80,7 @@ def _grammars(llm: AsyncLLM, source: GrammarSource) -> GrammarCompiler | None:
 
 
 def unix_clock() -> Callable[[], float]:
-    """Unix seconds that never go back: traces tell the time of day, and durations are differences."""
+    """Unix seconds that never go back: traces record the time of day, and durations are differences."""
     start = time.time() - time.monotonic()
     return lambda: start + time.monotonic()
 
@@ -90,7 +90,7 @@ def watch(
 ) -> None:
     """Attach the metrics, and a trace if the writer wants one, to the scheduler as observers.
 
-    ``policy`` is as the user named it; ``engine`` are the settings that the trace's header tells.
+    ``policy`` is as the user named it; ``engine`` are the settings in the trace's header.
     """
     scheduler = core.scheduler
     if not writer.is_open:

@@ -76,7 +76,7 @@ async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | T
 
 
 def _messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """As templates expect them: content is text, arguments of calls are objects."""
+    """The messages as templates expect them: content is text, arguments of calls are objects."""
     if not given:
         raise bad_field("messages", given, "give at least one")
     if len(given) > _MOST_MESSAGES:
@@ -181,12 +181,12 @@ class ChatCompletions:
         num_top: int,
         parser: Callable[[], ToolCallParser] | None = None,
     ) -> AnswerWriter:
-        """Tells an answer in the server's own form; ``num_top``: likeliest tokens returned with each."""
+        """Writes an answer in the server's own form; ``num_top``: likeliest tokens returned with each."""
         return _ChatAnswer(self._context, request, name, num_top, parser)
 
 
 class _ChatAnswer(AnswerWriter):
-    """Tells the pieces of one request's answer, as chunks or as one object."""
+    """Writes the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _ChatAnswer(AnswerWriter):
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         self.usage.add(piece)
         options, told = self._request.stream_options, []
         usage = {"usage": self.usage.record()} if options is not None and options.continuous_usage_stats else {}
@@ -219,7 +219,7 @@ class _ChatAnswer(AnswerWriter):
         return told
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
-        """The usage, if it was asked for."""
+        """The usage, if it was requested."""
         options = self._request.stream_options
         if options is None or not options.include_usage:
             return ()

@@ -66,7 +66,7 @@ class Completions:
 
 
 class _CompletionAnswer(AnswerWriter):
-    """Tells the pieces of one request's answer, as chunks or as one object."""
+    """Writes the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
         super().__init__()
@@ -75,12 +75,12 @@ class _CompletionAnswer(AnswerWriter):
         self._echoed = echoed
         self._per_prompt = request.n or 1
         self._offsets: dict[int, int] = {}
-        """By index of an answer: characters that the client has got of it."""
+        """Index of an answer -> characters of it that the client has."""
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         self.usage.add(piece)
         options = self._request.stream_options
         told = [{**self._head, "choices": [self._choice(piece, part)]} for part in piece.outputs]
@@ -90,7 +90,7 @@ class _CompletionAnswer(AnswerWriter):
         return told
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
-        """The usage, if it was asked for."""
+        """The usage, if it was requested."""
         options = self._request.stream_options
         if options is None or not options.include_usage:
             return ()

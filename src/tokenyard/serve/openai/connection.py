@@ -1,9 +1,9 @@
-"""What a connection tells an application beside ASGI: when a request came, that its client has left, and a way to write
-a piece at once.
+"""What a connection passes to an application beside ASGI: when a request came, that its client has left, and a way to
+write a piece at once.
 
     scope["extensions"]["tokenyard.connection"]    a :class:`Connection`, where uvicorn serves with httptools
 
-An application that gets none goes by ASGI alone: what is sent has the same bytes.
+An application that gets none uses ASGI alone: what is sent has the same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Connection(Protocol):
 
 
 class CycleConnection:
-    """That of one of uvicorn's cycles of request and response."""
+    """The connection of one of uvicorn's cycles of request and response."""
 
     __slots__ = ("_cycle", "_flow", "_transport", "_when_lost", "received_at")
 
@@ -83,7 +83,7 @@ def connection_of(scope: Scope) -> Connection | None:
 
 
 def tell_connection(scope: Any, connection: Connection) -> None:
-    """Tell an application of it."""
+    """Pass it to an application."""
     scope["extensions"] = {**scope.get("extensions", {}), _NAME: connection}
 
 

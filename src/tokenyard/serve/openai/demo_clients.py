@@ -16,7 +16,7 @@ _MOST_TURNS = 6
 
 @contextmanager
 def chatting(url: str, model: str, number: int, keys: Sequence[str]) -> Iterator[None]:
-    """So many clients, each of which has conversations that grow, one after the other."""
+    """Run ``number`` clients, each with conversations that grow, one after the other."""
     over = threading.Event()
     threads = [
         threading.Thread(target=_converse, args=(url, model, seed, keys, over), daemon=True) for seed in range(number)

@@ -158,9 +158,9 @@ class StreamOptions(_Fields, kw_only=True):
     """How a stream ends."""
 
     include_usage: bool = False
-    """Tell the usage in a last chunk without choices."""
+    """Send the usage in a last chunk without choices."""
     continuous_usage_stats: bool = False
-    """Tell it in every chunk as well."""
+    """Send it in every chunk as well."""
 
 
 class JsonSchema(_Fields, kw_only=True):
@@ -238,7 +238,7 @@ class GenerationRequest(_Fields, kw_only=True):
     kv_transfer_params: dict[str, Any] | None = None
     """Where the prompt's KV is, or who will want it: for a KV connector."""
     return_token_ids: bool | None = None
-    """Tell the token ids of prompt and answer as well."""
+    """Return the token ids of prompt and answer as well."""
     vllm_xargs: dict[str, Any] | None = None
     """``job_id``, ``is_last_step``, ``this_func_call``: as clients of vLLM with a Continuum scheduler send them."""
     # ours: the same without a wrapping
@@ -341,7 +341,7 @@ class ParsedBody(NamedTuple):
 
 
 async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is_lenient: bool = False) -> ParsedBody:
-    """The body as ``kind``; ``is_lenient``: fields that it does not know are passed over, as vLLM does.
+    """The body as ``kind``; ``is_lenient``: fields that it does not know are ignored, as vLLM does.
 
     Raises ApiError and RefusedError.
     """

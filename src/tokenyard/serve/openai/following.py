@@ -17,7 +17,7 @@ from tokenyard.serve.output_processor import Generation
 
 
 class EnginePrompt(NamedTuple):
-    """What the engine is asked for one prompt."""
+    """What the engine is to generate for one prompt."""
 
     prompt: Prompt
     params: GenerationParams
@@ -38,7 +38,7 @@ class PromptNews(msgspec.Struct, frozen=True, gc=False):  # made for every token
 
     @property
     def output(self) -> GenerationOutput:
-        """With what is known of the prompt."""
+        """The output, with what is known of the prompt."""
         return self.generation.output(self.outputs)
 
 
@@ -68,7 +68,7 @@ class Following:
     async def until_ended(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
         """Ask, and return when all answers have ended. Raises what goes wrong with them, or as they are sent.
 
-        ``begin`` makes what is sent once all have been asked for.
+        ``begin`` makes what is sent once all have been requested.
         """
         followed = list[_Followed]()
         try:
@@ -103,7 +103,7 @@ class Following:
         self._news.tell()
 
     def send(self, sending: Awaitable[None]) -> None:
-        """As far as it goes; the rest is waited for."""
+        """Send as much as the connection takes; the rest is waited for."""
         steps = sending.__await__()
         try:
             first = next(steps)
@@ -156,7 +156,7 @@ class _Followed:
         )
 
     def look(self) -> None:
-        """Tell what is new, unless what was new before still has to be taken."""
+        """Send what is new, unless what was new before still has to be taken."""
         following, generation = self._following, self.generation
         if following.is_held or self._has_ended:
             return

@@ -1,4 +1,4 @@
-"""What completions and chats do alike: ask the engine, and tell its answer, at once or as a stream."""
+"""What completions and chats do alike: ask the engine, and send its answer, at once or as a stream."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Usage:
         self._completion += number
 
     def record(self) -> dict[str, Any]:
-        """As the API says it."""
+        """The record as the API has it."""
         generations = self._prompts.values()
         prompt = sum(len(each.prompt_token_ids) for each in generations)
         return {
@@ -105,7 +105,7 @@ def output_room(
     prompt_field: str = "prompt",
     default: int | None = None,
 ) -> int:
-    """Tokens that an answer may have: as asked, else ``default``, else all that the model has room for.
+    """Tokens that an answer may have: as requested, else ``default``, else all that the model has room for.
 
     A limit in the model's defaults holds in any case.
     """
@@ -134,7 +134,7 @@ def asked_of(
     grammars: Sequence[Sequence[Grammar]],
     echo: bool = False,
 ) -> list[EnginePrompt]:
-    """What the engine will be asked for each prompt. Raises ApiError.
+    """What the engine is to generate for each prompt. Raises ApiError.
 
     ``echo``: what is notified of the answer's tokens is notified of the prompt's, too.
     """
@@ -178,11 +178,11 @@ class AnswerWriter:
         """Tokens of the pieces that have been sent."""
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
-        """Those of a stream that tell a piece."""
+        """The chunks of a stream that carry a piece."""
         raise NotImplementedError
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
-        """Those after the last piece."""
+        """The chunks after the last piece."""
         return ()
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ async def tokenized_prompts(
 ) -> list[TokenizedPrompt]:
     """The prompts of a request, as token ids. Raises ApiError, which calls them ``field``, and QueueFullError.
 
-    ``n`` answers are asked for to each.
+    Each gets ``n`` answers.
     """
     one = [given] if isinstance(given, str) or _are(given, int) else given
     if not one or len(one) > _MOST_PROMPTS or not all(isinstance(each, str) or _are(each, int) for each in one):

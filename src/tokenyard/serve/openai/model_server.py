@@ -31,7 +31,7 @@ _VIEWED = Path("traces/serve")
 """The trace that is viewed, where no directory is named."""
 _MOST_CLIENTS = 200
 _LONGEST_SHUTDOWN = 86_400
-"""In seconds."""
+"""Largest ``--shutdown-timeout``, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP by httptools, with what :mod:`tokenyard.serve.openai.connection` tells an application."""
+"""uvicorn's HTTP by httptools, with what :mod:`tokenyard.serve.openai.connection` passes to an application."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenyard.serve.openai.connection import CycleConnection, tell_connection
 
 
 class ToldConnection(HttpToolsProtocol):
-    """As soon as a head is there, its request is notified when that was."""
+    """Notes when the head of each request came, for the application."""
 
     _open: Sequence[CycleConnection] = ()
     """What the application knows its open requests' connections by: those whose answers have not ended."""

@@ -58,7 +58,7 @@ class Replica:
         watch(core, made.metrics, writer, policy=policy, model=settings.names[0], engine=settings.engine)
         self._metrics = scraped(made.metrics.registry)
         self._llm = made.context.llm
-        self._app = make_api(made.context, host="")  # who may ask was settled at the front
+        self._app = make_api(made.context, host="")  # who may send requests was settled at the front
         await self._llm.start()
 
     async def answer(self, request: ProxiedRequest, prompt: RoutedPrompt | None) -> AsyncGenerator[Head | bytes, None]:
@@ -85,7 +85,7 @@ def _loaded(settings: ReplicaSettings) -> EngineCore:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where requests come in: who may ask, and to which replica each is carried.
+# Where requests come in: who may send requests, and to which replica each is carried.
 
 _SECONDS_OF_METRICS = 10.0
 _POSTED = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
@@ -137,10 +137,12 @@ class IngressDeployment:
         try:
             told = await asked.results_async(timeout_s=_SECONDS_OF_METRICS, return_exceptions=True)
         except TimeoutError:
-            raise ApiError(503, f"a replica did not tell its metrics within {_SECONDS_OF_METRICS:g} seconds") from None
+            raise ApiError(
+                503, f"a replica did not return its metrics within {_SECONDS_OF_METRICS:g} seconds"
+            ) from None
         known = [each for each in told if not isinstance(each, BaseException)]
         if not known:
-            raise ApiError(503, "no replica tells its metrics now")
+            raise ApiError(503, "no replica returns its metrics now")
         return Response(together(text for text, _ in known), headers={"Content-Type": known[0][1]})
 
 
@@ -193,7 +195,7 @@ def _lost(error: RayError) -> ApiError:
     """The replica has died, or there is none that takes the request."""
     if isinstance(error, RayActorError):
         return ApiError(
-            503, "the replica died while it answered: ask again", code="replica_died", headers={"Retry-After": "1"}
+            503, "the replica died while it answered: retry", code="replica_died", headers={"Retry-After": "1"}
         )
     return ApiError(503, "no replica takes the request now", code="no_replica", headers={"Retry-After": "1"})
 

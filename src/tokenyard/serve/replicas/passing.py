@@ -62,7 +62,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def names(self) -> list[str]:
-        """By which clients call the model."""
+        """Names by which clients call the model."""
         return self.served_model_name or [self.model]
 
 

@@ -162,7 +162,7 @@ class Balance:
             self._seen(old).num_blocks -= 1
 
     def ended(self, request_id: str) -> None:
-        """Its answer has ended, or its client has left; an id that is not running is passed over."""
+        """Its answer has ended, or its client has left; an id that is not running is ignored."""
         name = self._running.pop(request_id, None)
         if name is not None:
             self._seen(name).num_running -= 1

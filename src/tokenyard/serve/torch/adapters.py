@@ -35,7 +35,7 @@ class LoRAConfig:
     max_lora_rank: int = 16
     """Greatest rank of an adapter."""
     lora_modules: Mapping[str, Path] = field(default_factory=dict)
-    """By name: folders with ``adapter_config.json`` and ``adapter_model.safetensors``."""
+    """Name -> folder with ``adapter_config.json`` and ``adapter_model.safetensors``."""
 
     def __post_init__(self) -> None:
         require_bool("enable_lora", self.enable_lora)
@@ -114,7 +114,7 @@ class Adapter:
 
     name: str
     layers: Mapping[str, LoraLayer]
-    """By the module's path in the model."""
+    """Path of the module in the model -> its LoRA layer."""
 
     @property
     def field(self) -> str:
@@ -189,7 +189,7 @@ class _Part(NamedTuple):
 
     adapter: int
     places: Any
-    """In the flattened batch; None: all of it."""
+    """Places in the flattened batch; None: all of it."""
 
 
 class RowAdapters:

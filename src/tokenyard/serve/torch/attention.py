@@ -67,7 +67,7 @@ class KVTensors:
             for name, size in zip(("keys", "values"), sizes, strict=True):
                 self._rows[f"{name}.{i}"] = torch.zeros((num_blocks, size), dtype=dtype, device=device)
         self.layers: list[LayerKV] = [LayerKV(-1, None, None)] * sum(len(group.layers) for group in groups)
-        """By place among the model's layers."""
+        """The layers, by place in the model."""
         for number, group in enumerate(groups):
             for i, (place, cache) in enumerate(zip(group.places, group.layers, strict=True)):
                 self.layers[place] = self._layer(number, i, cache)

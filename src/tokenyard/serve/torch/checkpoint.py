@@ -109,7 +109,7 @@ def load_checkpoint(folder: Path, *, dtype: str, device: str) -> Any:
 
 
 def eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """As ``generation_config.json`` has them, else ``config.json``; the latter's comes first if both do."""
+    """End-of-sequence tokens of ``generation_config.json`` and ``config.json``, the latter's first."""
     found: list[int] = []
     for name in ("config.json", "generation_config.json"):
         file = folder / name

@@ -220,7 +220,9 @@ class ModelParts:
         return int((plan.bytes_per_block / kv_element_bytes(plan.kv_cache_dtype) + own) * self._torch_dtype.itemsize)
 
     def _num_blocks(self, plan: KVCachePlan) -> int:
-        """As given, or as many as fit; no more than the most requests of the greatest length can hold."""
+        """The number of blocks that was given, or as many as fit; no more than the most requests of the greatest length
+        can hold.
+        """
         settings = self._settings
         if settings.num_gpu_blocks_override is not None:
             return settings.num_gpu_blocks_override
@@ -261,7 +263,7 @@ class ModelParts:
     # ---- around the model
 
     def transfers(self, clock: Callable[[], float], exchange: OfferExchange | None) -> ConnectorHalves:
-        """The connector that was asked for."""
+        """The connector that was requested."""
         asked = self._settings.kv_transfer
         if asked is None:
             return ConnectorHalves(None, None)

@@ -151,5 +151,5 @@ class RequestRows:
 
 
 def _taller(column: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-    """With more rows, zeros in the new ones."""
+    """The array with more rows, zeros in the new ones."""
     return np.concatenate((column, np.zeros((rows, *column.shape[1:]), column.dtype)))

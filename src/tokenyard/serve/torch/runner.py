@@ -46,7 +46,7 @@ class _Begun(NamedTuple):
     prompts: dict[int, TokenLogprobs]
     """Log-probabilities of prompts that are complete with this step."""
     pooled: dict[int, Any]
-    """Vectors of such prompts, where they were asked for."""
+    """Vectors of such prompts, where they were requested."""
 
 
 class ModelRunner:

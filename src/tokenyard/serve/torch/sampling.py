@@ -65,7 +65,7 @@ def _has_penalties(params: SamplingParams) -> bool:
 
 
 def needs_adjusting(params: SamplingParams) -> bool:
-    """Whether anything of this is asked for: nearly never."""
+    """Whether anything of this is requested: nearly never."""
     return bool(params.logit_bias or params.min_tokens) or _has_penalties(params)
 
 
@@ -188,7 +188,9 @@ def accepted(tokens: IntArray, drafts: IntArray, counts: IntArray) -> IntArray:
 
 
 def token_logprobs(logits: Any, tokens: IntArray | Int32Array, num_likeliest: int) -> TokenLogprobs:
-    """Those of ``tokens`` (shape ``[positions]``) and of the ``num_likeliest`` (-1: of all) at each position."""
+    """Log-probabilities of ``tokens`` (shape ``[positions]``) and of the ``num_likeliest`` (-1: of all) at each
+    position.
+    """
     torch = require_torch()
     logprobs = logits.double().log_softmax(-1)
     wanted = logprobs.shape[1] if num_likeliest < 0 else min(num_likeliest, logprobs.shape[1])
@@ -214,7 +216,7 @@ class PromptScores:
         firsts = rows.counts.cumsum() - rows.counts
         places = [np.arange(firsts[row], firsts[row] + self._num_scored(row)) for row, _ in self._asking]
         self.places: IntArray = np.concatenate(places) if places else np.zeros(0, np.int64)
-        """In the flattened batch."""
+        """Places in the flattened batch."""
 
     def _asks(self, row: int) -> Sampling | None:
         """The request of the row if it is within its prompt and wants to know."""
@@ -267,7 +269,7 @@ class Pooler:
 
     @property
     def rows(self) -> list[int]:
-        """Those rows: no token is sampled for them."""
+        """Rows for which no token is sampled."""
         return [row for row, _, _ in self._asking]
 
     def of(self, hidden: Any) -> dict[int, Any]:

@@ -31,7 +31,7 @@ class DraftSettings:
 
 
 def speculation_of(given: Mapping[str, Any] | None) -> DraftSettings | None:
-    """As ``--speculative-config`` takes it. ConfigError for what is not known or cannot work."""
+    """Read what ``--speculative-config`` takes. Raises ConfigError for what is not known or cannot work."""
     if given is None:
         return None
     if not isinstance(given, Mapping):
@@ -63,7 +63,7 @@ def speculation_of(given: Mapping[str, Any] | None) -> DraftSettings | None:
 
 
 def transfer_config_of(given: Mapping[str, Any] | KVTransferConfig | None) -> KVTransferConfig | None:
-    """As ``--kv-transfer-config`` takes it. ConfigError for what is not known or cannot work."""
+    """Read what ``--kv-transfer-config`` takes. Raises ConfigError for what is not known or cannot work."""
     if given is None or isinstance(given, KVTransferConfig):
         return given
     try:
@@ -79,7 +79,7 @@ class EngineSettings:
     dtype: str = "auto"
     """Format of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
     device: str | None = None
-    """As torch names it; None: the first GPU, else the CPU."""
+    """The device as torch names it; None: the first GPU, else the CPU."""
     max_model_len: int | None = None
     """Most tokens of one request; None: the model's."""
     max_num_seqs: int = 256

@@ -103,7 +103,7 @@ class RowRecorder(StepObserver):
 
     def __init__(self) -> None:
         self.rows: list[RequestRow] = []
-        """In the order in which the scheduler got them."""
+        """The rows in the order in which the scheduler got the requests."""
         self._live: dict[str, RequestRow] = {}
         self._decided = array("d")
         self._ended = array("d")

@@ -94,7 +94,7 @@ class ReplayRows:
 
     @cached_property
     def _all_rows(self) -> list[tuple[int, RequestRow]]:
-        """Those of the beginning, too."""
+        """All rows, those before the warm-up has ended included."""
         gone_on = {row.request.request_id for each in self._engines[self._leave_out :] for row in each.recorder.rows}
         rows = [
             (engine, row)
@@ -162,7 +162,7 @@ class ReplayRows:
         """Milliseconds between two tokens of an answer, of all answers one after the other, or of one.
 
         Of answers that have ended and got a token in every step from their first on: as in the report's ``itl_ms``,
-        those that paused (preempted, passed over) or got several tokens at once are left out, since nothing notes when
+        those that paused (preempted, skipped) or got several tokens at once are left out, since nothing notes when
         each of their tokens came. ConfigError for an id that no request has which the scheduler got.
         """
         if request_id is not None:

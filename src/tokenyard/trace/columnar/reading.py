@@ -33,7 +33,7 @@ ROWS_AT_ONCE = 4_096
 _PIECE_BYTES = 8 << 20
 """Text of the rows that become lines at once, one row at least."""
 _SECONDS = 60.0
-"""For each such piece, and for a footer."""
+"""Time for each such piece, and for a footer."""
 _LONGEST_HEAD = 1 << 20
 """Bytes of the description of a footer."""
 _MAGIC = b"PAR1"
@@ -50,7 +50,7 @@ class ColumnarHead(msgspec.Struct, kw_only=True):
     facts: FooterFacts = msgspec.field(default_factory=FooterFacts)
     """No facts where another program wrote the file."""
     last_step: int | None = None
-    """None where the footer does not tell."""
+    """None where the footer does not record it."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

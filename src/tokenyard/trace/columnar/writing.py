@@ -32,7 +32,7 @@ _UNLIKE_EACH_OTHER = {"step": "DELTA_BINARY_PACKED", "ts": "BYTE_STREAM_SPLIT", 
 
 
 class FooterFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a trace in a list says of itself; None where it does not tell."""
+    """What a trace in a list says of itself; None where it does not record it."""
 
     policy: str | None = None
     host: str | None = None

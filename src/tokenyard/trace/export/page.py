@@ -1,7 +1,7 @@
 """A trace inside a copy of the viewer: one HTML file that can be mailed and opens without a server or network.
 
 The files are gzipped and in base64 inside an inert script tag, so nothing in a trace can end the tag or run. The
-content of prompts and answers is left out unless it is asked for: token ids as well as text, since the tokenizer turns
+content of prompts and answers is left out unless it is requested: token ids as well as text, since the tokenizer turns
 ids into text.
 """
 

@@ -20,7 +20,7 @@ _LANES = 1_000
 _COUNTERS = 2_000
 _FIRST_FREE = 1_000_000
 _ENGINE = 1 << 40
-"""Between the tracks of one engine and the next."""
+"""Distance between the tracks of one engine and those of the next."""
 
 
 def messages() -> Any:

@@ -26,7 +26,7 @@ class TimelineSegment(NamedTuple):
 
 
 def segments_of(timeline: RequestTimeline) -> list[TimelineSegment]:
-    """In order of time; they touch, and cover the timeline from arrival to end."""
+    """Segments in order of time; they touch, and cover the timeline from arrival to end."""
     segments: list[TimelineSegment] = []
     cursor = timeline.arrived_us if timeline.arrived_us is not None else timeline.until_us
     resumes = False

@@ -63,7 +63,7 @@ class _Weights:
     """Parameters of some part, in elements of the model's dtype."""
 
     shared: int = 0
-    """Those that are shared out over a tensor-parallel group, of the whole group."""
+    """Parameters that are sharded over a tensor-parallel group, of the whole group."""
     replicated: int = 0
     experts: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     """Matrices with one for every expert."""
@@ -378,7 +378,7 @@ class _Reader:
         )
 
     def _state(self, spec: Any, weights: WeightFormat) -> Mixer:
-        """By the shapes of its states: convolution, and recurrent state by heads."""
+        """The state by its shapes: convolution, and recurrent state by heads."""
         shapes = [tuple(int(size) for size in shape) for shape in spec.shapes]
         dtypes = [str(each).removeprefix("torch.") for each in spec.dtypes]
         common: dict[str, Any] = {

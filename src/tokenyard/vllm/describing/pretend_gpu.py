@@ -245,7 +245,7 @@ def _inspect_here() -> None:
 
 
 def _forgive_missing_operators() -> None:
-    """Fake kernels of operators that are not there are passed over."""
+    """Fake kernels of operators that are not there are ignored."""
     import torch
 
     register = torch.library.register_fake

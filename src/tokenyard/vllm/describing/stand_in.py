@@ -85,7 +85,9 @@ def _renamed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_factors(config: dict[str, Any]) -> dict[str, Any]:
-    """With LongRoPE's factors, which models known by name leave out: vLLM wants some, and no size depends on them."""
+    """The configuration with LongRoPE's factors, which models known by name leave out: vLLM wants some, and no size
+    depends on them.
+    """
     scaling = config.get("rope_scaling")
     if not isinstance(scaling, dict) or scaling.get("type") != "longrope" or "long_factor" in scaling:
         return config

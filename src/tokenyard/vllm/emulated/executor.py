@@ -86,7 +86,7 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         kwargs: Mapping[str, Any] | None = None,
         non_block: bool = False,
     ) -> Any:
-        """Answer for all workers; what they would only do for a model is passed over."""
+        """Answer for all workers; what they would only do for a model is ignored."""
         answer = getattr(self, f"_{method}", None) if isinstance(method, str) else None
         result = [None if answer is None else answer(*args, **(kwargs or {}))]
         if not non_block:

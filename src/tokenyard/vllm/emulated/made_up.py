@@ -1,5 +1,5 @@
-"""What workers without a model tell beside tokens: log-probabilities, vectors of pooling models, tokens that a grammar
-allows. The same request gets the same.
+"""What workers without a model return beside tokens: log-probabilities, vectors of pooling models, tokens that a
+grammar allows. The same request gets the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 
 
 def logprobs_of(tokens: Sequence[int], wanted: Sequence[Wanted], vocab_size: int) -> LogprobsLists | None:
-    """Those of a step, a row for each request; None if no one asks."""
+    """Log-probabilities of a step, a row for each request; None if none is requested."""
     most = max((each.logprobs for each in wanted if each.logprobs is not None), default=None)
     if most is None:
         return None
@@ -53,7 +53,7 @@ def logprobs_of(tokens: Sequence[int], wanted: Sequence[Wanted], vocab_size: int
 
 
 def prompt_logprobs_of(prompt: Sequence[int], number: int, vocab_size: int) -> LogprobsTensors:
-    """Those of a prompt, of its second token on."""
+    """Log-probabilities of a prompt, from its second token on."""
     return LogprobsTensors(*map(torch.from_numpy, _rows(np.array(prompt[1:], np.int64), number, vocab_size)))
 
 

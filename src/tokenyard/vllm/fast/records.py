@@ -209,7 +209,7 @@ def num_cached(kv: KVCacheManager, held: Blocks) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients are notified, as vLLM's ``EngineCoreOutputs``.
 #
-# Nearly every row is an id and a token. Whatever else vLLM tells belongs to few rows, and costs nothing where there
+# Nearly every row is an id and a token. Whatever else vLLM reports belongs to few rows, and costs nothing where there
 # are none: how a request ended, what happened to it, statistics of its prompt, log-probabilities.
 
 

@@ -60,7 +60,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         include_finished_set: bool = False,
         log_stats: bool = False,
     ) -> None:
-        """As vLLM's own; ConfigError, which ends the engine, for options that are not served."""
+        """Takes what vLLM's own takes; ConfigError, which ends the engine, for options that are not served."""
         room = self.encoder_room(vllm_config, mm_registry)
         settings = translated_settings(vllm_config, kv_cache_config, room, hash_block_size)
         self.vllm_config = vllm_config
@@ -130,7 +130,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return request_id in self.core.requests
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> list[Any]:
-        """End requests from outside; those that are not there are passed over."""
+        """End requests from outside; those that are not there are ignored."""
         status = RequestStatus[finished_status.name]
         ended = [cast("FastRequest", each) for each in self.core.finish_requests(request_ids, status, missing_ok=True)]
         for request in ended:

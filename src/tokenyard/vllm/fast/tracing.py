@@ -28,7 +28,7 @@ class CoreClock:
 
     @classmethod
     def now(cls) -> CoreClock:
-        """As the clocks stand now."""
+        """The clocks' times now."""
         return cls(time.time() - time.monotonic())
 
     def __call__(self) -> float:

@@ -146,7 +146,7 @@ def _group(group: Any) -> str:
 
 
 def _taken(config: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Those settings that ``config`` has, as JSON can hold them."""
+    """The settings that ``config`` has, as JSON can hold them."""
     found = {name: getattr(config, name) for name in names if hasattr(config, name)}
     return {name: _plain(value) for name, value in found.items()}
 
@@ -164,7 +164,7 @@ def _bytes_per_block(kv_cache_config: Any, blocks: int) -> int | None:
 
 
 def _device_name() -> str | None:
-    """As vLLM's platform calls the device; ``cpu`` where it has no name."""
+    """The device's name, as vLLM's platform has it; ``cpu`` where it has no name."""
     platform = import_module("vllm.platforms").current_platform
     try:
         return str(platform.get_device_name()) or platform.device_type

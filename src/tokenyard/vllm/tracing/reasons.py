@@ -157,7 +157,7 @@ class Reasons:
         )
 
     def _skipped(self, left: int) -> list[Outcome]:
-        """Waiting requests that were looked at and passed over, in order."""
+        """Waiting requests that were looked at and skipped, in order."""
         skipped: list[Outcome] = []
         for seen in self._watch.sightings:
             if seen.taken and status_name(seen.request) != "RUNNING":

@@ -34,7 +34,7 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
 
     @property
     def tracer(self) -> Tracer | None:
-        """What watches it; None if no trace was asked for, or none could be written."""
+        """What watches it; None if no trace was requested, or none could be written."""
         return self._tracer
 
     def _trace_policy(self) -> str:

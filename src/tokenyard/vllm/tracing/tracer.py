@@ -69,7 +69,7 @@ class Tracer:
         self._without_token: set[str] = set()
         """Requests that have been scheduled and have no token yet."""
         self._num_finished = 0
-        """Those of vLLM's finished ids since the last step that are recorded."""
+        """Number of vLLM's finished ids since the last step that are recorded."""
         self._demand = Demand(scheduler)
         self.is_open = True
 

@@ -33,7 +33,7 @@ class Demand:
         # Drafts take slots ahead, and blocks of other sizes are not full when ours are.
         plain = scheduler.vllm_config.speculative_config is None and set(sizes) == {block_size}
         self._block_size = block_size if plain else 0
-        """Tokens per block of all groups; 0 where that does not tell who needs one."""
+        """Tokens per block of all groups; 0 where that does not say who needs one."""
         self._all_decode = False
 
     def step_decided(self, output: Any) -> None:
@@ -60,7 +60,7 @@ class Demand:
 
 
 class _SamplingLimits:
-    """What a trace tells of sampling parameters."""
+    """What a trace records of sampling parameters."""
 
     __slots__ = ("ignore_eos", "min_tokens")
 
@@ -216,7 +216,7 @@ class TracedOutput:
 
     @property
     def req_ids(self) -> tuple[str, ...]:
-        """In scheduling order: running ones, then admitted ones."""
+        """Ids in scheduling order: running ones, then admitted ones."""
         if self._ids is None:
             self._ids = tuple(self.theirs.num_scheduled_tokens)
         return self._ids
@@ -337,7 +337,7 @@ class TracedState:
 
     @property
     def running(self) -> Sequence[TracedRequest]:
-        """In running order."""
+        """Requests in running order."""
         known = self._known
         found = [known.get(request.request_id) for request in self._scheduler.running]
         return [request for request in found if request is not None]

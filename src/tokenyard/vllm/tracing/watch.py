@@ -44,9 +44,9 @@ class Sighting:
         self.looked_up: int | None = None
         """Tokens found in the prefix cache; None: not looked up."""
         self.refused: RefusedAllocation | None = None
-        """Memory was asked for, and refused."""
+        """Memory was requested, and refused."""
         self.taken = False
-        """It left its queue: it was admitted or passed over."""
+        """It left its queue: it was admitted or skipped."""
 
 
 class Watch:
@@ -73,7 +73,7 @@ class Watch:
         self._allocations = False
         self._lookups = lookup_methods(manager)
         self.sightings: list[Sighting] = []
-        """In the order in which they were looked at."""
+        """Requests in the order in which they were looked at."""
         self.refused: RefusedAllocation | None = None
         """The last refusal of the step, of a running or a waiting request."""
         self.granted: dict[str, int] = {}

@@ -210,7 +210,7 @@ def _count(ids: str) -> int:
 
 
 def read_vllm_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
-    """The requests in order of arrival; other lines are passed over."""
+    """The requests in order of arrival; other lines are ignored."""
     log = _Log(reading)
     for number, line in source.lines():
         log.line(number, line)
@@ -291,7 +291,7 @@ def _from_room_left(requests: list[_RequestInLog], cut: list[_RequestInLog], mod
 
 
 def _mend_outputs(requests: list[_RequestInLog], reading: LogReading) -> None:
-    """Outputs that no token ids say: from their text, from the other requests, or all that was asked for."""
+    """Outputs that no token ids say: from their text, from the other requests, or all that was requested."""
     estimated = 0
     for each in requests:
         if not each.output_tokens and each.text_tokens:
@@ -347,7 +347,7 @@ _META = "'meta_info': {"
 
 
 def read_sglang_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
-    """The requests that ended, in the order in which they did; other lines are passed over."""
+    """The requests that ended, in the order in which they did; other lines are ignored."""
     received: dict[str, object] = {}
     for number, raw in source.lines():
         told = _read_line(raw.decode("utf-8", "replace"))

@@ -200,7 +200,7 @@ def _output(view: RecordView, reading: LogReading, output: FoundValue) -> int:
 
 
 def _reasoning(view: RecordView, reading: LogReading, output: FoundValue) -> int:
-    """Tokens of reasoning; whether they are part of the output, the whole log tells."""
+    """Tokens of reasoning; whether they are part of the output, the whole log shows."""
     found = view.find("reasoning")
     try:
         tokens = 0 if found.value is None else tokens_of(found.value, found.name, 0)
@@ -323,7 +323,9 @@ def _moment(reading: LogReading, found: FoundValue) -> float | None:
 
 
 def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> float | None:
-    """In the unit that its name says; of a column that the user named also in the unit of the log's times."""
+    """Seconds of a duration in the unit that its name says; of a column that the user named also in the unit of the
+    log's times.
+    """
     found = fields.find("duration")
     if found.value is None:
         return None

@@ -91,7 +91,7 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Formats and kinds of logs by name, and how a file tells which one it is.
+# Formats and kinds of logs by name, and how a file is recognised.
 #
 # Each has fields that it needs. A file's first records are held against all of them; the one most of whose fields are
 # there is taken, and of equals the one that needs more.
@@ -116,7 +116,7 @@ _READERS: dict[str, LogReader] = {
     "vllm-log": read_vllm_log,
 }
 LOGS = {name: NamedSource(read, KNOWN["about"][name]) for name, read in _READERS.items()}
-"""By name, as ``--format`` takes it."""
+"""Name, as ``--format`` takes it -> kind of log."""
 
 _ENOUGH = 0.6
 """Share of a kind's fields that must be there for it to be taken."""

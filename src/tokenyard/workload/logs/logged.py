@@ -1,4 +1,4 @@
-"""One request as a log tells it, and one record looked up by the names that services use."""
+"""One request as a log records it, and one record looked up by the names that services use."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FieldPath(NamedTuple):
     """A name of a field."""
 
     text: str
-    """As it is listed."""
+    """The name as it is listed."""
     flat: str
     """All of it as one name: a dotted key, or a column of a table that was made of nested records."""
     parts: tuple[str, ...]
@@ -79,7 +79,7 @@ def path_of(name: str) -> FieldPath:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One request as a log tells it, how a log is to be read, and what came of it.
+# One request as a log records it, how a log is to be read, and what came of it.
 
 
 class Stamp(StrEnum):
@@ -93,9 +93,9 @@ class Prefixes(StrEnum):
     """Which prompts of a log begin alike."""
 
     SESSIONS = "sessions"
-    """As the log counts hits; if it counts none, turns of a session begin with the turn before, if they grow."""
+    """Hits as the log counts them; if it counts none, turns of a session begin with the turn before, if they grow."""
     RECORDED = "recorded"
-    """As the log counts hits."""
+    """Hits as the log counts them."""
 
 
 class LoggedRequest(NamedTuple):
@@ -113,9 +113,9 @@ class LoggedRequest(NamedTuple):
     """Seconds from arrival to completion; None: not in the log."""
     request_id: str | None = None
     group: str | None = None
-    """Whose prompts begin alike; None: those of the session, or the user, or all."""
+    """Group of requests whose prompts begin alike; None: those of the session, or the user, or all."""
     lora_name: str | None = None
-    """LoRA adapter that was asked for; None: not in the log, so the base model."""
+    """LoRA adapter that was requested; None: not in the log, so the base model."""
     says_unit: bool = False
     """Whether the unit of its time is known: the name of the column says it."""
     session: str | None = None

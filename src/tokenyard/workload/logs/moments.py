@@ -15,7 +15,7 @@ class TimeUnit(StrEnum):
     """Unit of the numbers that a log gives as times."""
 
     DAYS = "d"
-    """As a spreadsheet counts them."""
+    """Days as a spreadsheet counts them."""
     HOURS = "h"
     MINUTES = "min"
     SECONDS = "s"
@@ -273,7 +273,7 @@ def _iso(text: str) -> datetime | None:
 
 
 def _mail(text: str) -> datetime | None:
-    """As headers of mails and of HTTP write it: Fri, 20 Nov 2026 14:00:00 GMT."""
+    """A time as headers of mails and of HTTP write it: Fri, 20 Nov 2026 14:00:00 GMT."""
     if "," not in text[:4]:
         return None
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few logs have such times

@@ -20,7 +20,7 @@ from tokenyard.workload.record import MAX_SECONDS, Remark, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Requests that a log tells of more than once: copies of a record, and spans around the one that was served.
+# Requests that a log records more than once: copies of a record, and spans around the one that was served.
 
 _SLACK = 1e-3
 """Seconds by which a span may stand out of the one around it."""
@@ -44,7 +44,7 @@ def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list
             ids.add(each.request_id)
         kept.append(each)
     if doubtful and len(ids) > 1:
-        text = f"{doubtful:,} of {len(kept):,} requests have the id of another one: does the log tell of them twice?"
+        text = f"{doubtful:,} of {len(kept):,} requests have the id of another one: does the log record them twice?"
         reading.note("repeated_ids", text, warning=True)
     return kept
 
@@ -154,7 +154,7 @@ def _length_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
         (
             "outputs",
             [each.output_tokens for each in logged],
-            "a limit that was asked for instead of what was generated, or a benchmark with ignore_eos",
+            "a limit that was requested instead of what was generated, or a benchmark with ignore_eos",
         ),
     ):
         count = len(lengths)
@@ -189,7 +189,7 @@ def _twin_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     twins = sum(count - 1 for (moment, _, _), count in seen.items() if moment and not moment.is_integer())
     if twins > _MOST_TWINS * len(logged) and len(distinct) > 1:
         text = f"{twins:,} of {len(logged):,} requests have the time and the lengths of another one: "
-        yield _doubt("twins", text + "does the log tell of them twice (exports that overlap)?")
+        yield _doubt("twins", text + "does the log record them twice (exports that overlap)?")
 
 
 def _time_doubts(moments: Sequence[float]) -> Iterator[Remark]:
@@ -522,7 +522,7 @@ def _left_out(reading: LogReading) -> list[str]:
 
 
 def _passed_over(reading: LogReading) -> str | None:
-    return f"passed over, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
+    return f"ignored, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
 
 
 def of_one_model(

@@ -36,7 +36,7 @@ def decode_json(text: bytes, nesting: int) -> object:
 
 
 class Source:
-    """One file. It is read again each time that its lines are asked for, but for a document, which is kept."""
+    """One file. It is read again each time that its lines are requested, but for a document, which is kept."""
 
     def __init__(self, path: Path) -> None:
         """Raises WorkloadError if the file cannot be read or holds nothing."""

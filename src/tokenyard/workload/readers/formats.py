@@ -45,7 +45,7 @@ FORMATS: dict[str, NamedSource[Reader]] = {
         read_weka, "WEKA's recorded coding agents: a JSON object a session, with sub-agents and block hashes"
     ),
 }
-"""By name, as ``--format`` takes it."""
+"""Name, as ``--format`` takes it -> reader."""
 
 
 def reader_of(format: str) -> Reader | None:  # noqa: A002 (the option is called --format)

@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     """A place in a record."""
 
     name: str
-    """As users know it, ``requests[0].in``; empty for the whole record."""
+    """The field's name as users know it, ``requests[0].in``; empty for the whole record."""
     type: inspect.Type | None
     """What belongs there, if that is known."""
     value: object
@@ -89,7 +89,7 @@ def describe_misfit(error: msgspec.ValidationError, record: type[Any], line: byt
 
 
 def _decoded(line: bytes) -> object:
-    """The line as plain values; ``_NOWHERE`` if something in it, which a record may pass over, is none."""
+    """The line as plain values; ``_NOWHERE`` if something in it, which a record may ignore, is none."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -195,7 +195,7 @@ class ReadOptions:
 
 
 def limited(items: Iterable[T], options: ReadOptions, what: str = "requests") -> Iterator[T]:
-    """As many of a file's ``items`` as ``limit`` says; those beyond are counted, ``what`` they are, and not read."""
+    """The first ``limit`` of a file's ``items``; those beyond are counted, ``what`` they are, and not read."""
     rest = iter(items)
     yield from islice(rest, options.limit)
     left = options.left_out

@@ -144,7 +144,7 @@ def _is_about(line: bytes) -> bool:
 
 
 def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
-    """One request per line; a first line about the whole workload is passed over."""
+    """One request per line; a first line about the whole workload is ignored."""
     decoder = msgspec.json.Decoder(_PlainRow)
     seen: set[str] = set()
     lines = ((number, line) for i, (number, line) in enumerate(numbered_lines(path)) if i or not _is_about(line))

@@ -109,7 +109,7 @@ def test_clients_are_told_before_the_next_step_is_decided_and_first_tokens_befor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     live, told = Decisions(), list[tuple[str, int]]()
-    """Who was told, and how many steps had been decided by then."""
+    """The callers that were notified, and how many steps had been decided by then."""
 
     async def run() -> None:
         deployment = Deployment(f"{LINE} --no-async-scheduling", gpu="h100")

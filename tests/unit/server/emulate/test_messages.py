@@ -52,7 +52,7 @@ def asked(server: Emulated, **fields: Any) -> Any:
 
 
 def events(server: Emulated, **fields: Any) -> list[dict[str, Any]]:
-    """Those of a stream; each is named by its type."""
+    """The events of a stream; each is named by its type."""
     answer = asked(server, stream=True, **fields)
     assert answer.status_code == 200, answer.text
     told = []

@@ -1,4 +1,4 @@
-"""Who gets an answer, and who does not: keys, full queues, time, people who leave, an engine that dies."""
+"""Which requests get an answer, and which do not: keys, full queues, time, people who leave, an engine that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets a request, by what a front has sent: without Ray, whose seam is thin."""
+"""Which replica gets a request, by what a front has sent: without Ray, whose seam is thin."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_bad_lines_are_counted_and_too_many_refused(tmp_path: Path) -> None:
     workload = read_workload(path)
     assert len(workload) == 2
     passed_over, bad = _said(workload)
-    assert passed_over == "passed over, as they say nothing of tokens: 1"
+    assert passed_over == "ignored, as they say nothing of tokens: 1"
     assert bad.startswith("2 lines were left out; the first is line 2: ")
     with pytest.raises(WorkloadError, match="2 lines cannot be read, and --max-bad-lines allows 1; line 2"):
         read_workload(path, log=LogOptions(max_bad_lines=1))

@@ -115,7 +115,7 @@ def test_what_the_model_did_not_serve_is_left_out(tmp_path: Path) -> None:
         "left out: 2 failed",
         "left out: 1 answered by a cache in front of the model",
         "left out: 1 that generate nothing (embeddings and the like)",
-        "passed over, as they say nothing of tokens: 1",
+        "ignored, as they say nothing of tokens: 1",
     ]
 
 

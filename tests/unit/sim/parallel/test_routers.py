@@ -1,4 +1,4 @@
-"""Who gets a request: the shipped routers, and vLLM's own balancing with what it knows at the moment."""
+"""Which engine gets a request: the shipped routers, and vLLM's own balancing with what it knows at the moment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
 
 Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
-nothing heavy; what a sub-command does stands in the module of its name. A command is loaded when it is asked for:
+nothing heavy; what a sub-command does stands in the module of its name. A command is loaded on first use:
 making the classes of all takes longer than many a command.
 """
 

@@ -30,7 +30,7 @@ class ImportCommand:
     """Instead of a log: the address of a Prometheus, or of a server's /metrics, which is then scraped; or a file of
     scrapes or of Prometheus' answers. Says what that time was short of."""
     last: Annotated[str | None, optional("TIME", "60min; 1min of /metrics")] = None
-    """How much of it is asked for."""
+    """How much of it is requested."""
     step: Annotated[str | None, optional("TIME", "15s; 1s of /metrics")] = None
     """Time between two points."""
     arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
@@ -51,7 +51,7 @@ class DescribeCommand:
     gpu: Annotated[str, Arg(metavar="NAME")] = "h100"
     """GPU that vLLM is made to believe in; no GPU is needed."""
     dtype: str = "auto"
-    """As vLLM's --dtype."""
+    """Type of weights and activations, as vLLM's --dtype."""
     json: Switch = False
     """Print the description as one JSON object and nothing else."""
 

@@ -76,7 +76,7 @@ class PlanCommand(SearchFlags):
     minimize: Literal["gpus", "cost"] | None = None
     """Fewest GPUs, or lowest cost, with every bound met."""
     header: Switch = False
-    """Print what was asked and the deployment, with what was assumed, first and not last."""
+    """Print the question and the deployment, with what was assumed, first and not last."""
     replays: int = 40
     """Largest number of variants to try; if there are no more than that, all are tried."""
     largest_load: bool = True

@@ -88,7 +88,7 @@ class UpgradeCommand(ReplayFlags):
 
 
 POLICIES_COMPARED = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
-"""Those that `compare` takes unless others, or settings, are named."""
+"""Policies that `compare` replays unless others, or settings, are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,7 @@ class DecodeRound(FeatureHook):
     def __init__(self, num_steps: int) -> None:
         """``num_steps`` from one decode to the next, at least 2."""
         self._held: deque[frozenset[Request]] = deque(maxlen=num_steps - 1)
-        """Who decoded in the steps before, the last one at the end."""
+        """Requests that decoded in the steps before, the last step at the end."""
 
     def step_planned(self, step: StepInFlight) -> None:
         chunks = step.plan.is_prefill_chunk

@@ -95,7 +95,7 @@ class EncoderInputs:
         self._wanted: dict[str, list[int]] = {}
         """Content hash -> embeddings, and how many of those items have it."""
         self._repeated: tuple[Request | None, list[int]] = (None, [])
-        """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
+        """The request of the last plan, and its items with the same content as one whose encoder runs."""
 
     # ---- items of one content have one size
 

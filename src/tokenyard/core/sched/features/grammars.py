@@ -51,7 +51,7 @@ class GrammarGate:
         return request in self._failed
 
     def take_failed(self) -> dict[Request, GrammarError]:
-        """Those to end now, and those that have just ended, each with what its grammar has done."""
+        """Requests to end now, and those that have just ended, each with its grammar's error."""
         failed, self._failed = self._failed, {}
         return failed
 

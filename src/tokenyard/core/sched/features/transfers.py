@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Lost(NamedTuple):
-    """Who relied on blocks whose load failed."""
+    """The requests that relied on blocks whose load failed."""
 
     loading: list[Request]
     """Requests that wait for the very load."""

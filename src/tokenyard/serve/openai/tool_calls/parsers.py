@@ -127,7 +127,7 @@ class Hermes(ToolCallParser):
         return self._take(len(self._held[:length].rstrip()))
 
     def _take(self, length: int) -> str:
-        """So many held characters, without white space that follows a call."""
+        """Take ``length`` held characters, without white space that follows a call."""
         taken, self._held = self._held[:length], self._held[length:]
         if self._is_after_call:
             taken = taken.lstrip()
@@ -194,7 +194,7 @@ PARSERS: dict[str, Callable[[], ToolCallParser]] = {"hermes": Hermes, "llama3_js
 
 
 def parser_named(name: str | None, *, enabled: bool) -> Callable[[], ToolCallParser] | None:
-    """What makes the parser that was asked for, as ``--tool-call-parser``; None: answers are left as they are.
+    """What makes the parser that was requested, as ``--tool-call-parser``; None: answers are left as they are.
 
     Raises ConfigError for a name that is none of these, and where one of the two flags lacks the other.
     """
@@ -208,7 +208,7 @@ def parser_named(name: str | None, *, enabled: bool) -> Callable[[], ToolCallPar
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One of the answers to a chat: its text in content and calls, as the API tells them.
+# One of the answers to a chat: its text in content and calls, as the API returns them.
 
 
 class ChoiceNews(NamedTuple):
@@ -216,7 +216,7 @@ class ChoiceNews(NamedTuple):
 
     content: str
     calls: list[dict[str, Any]]
-    """With their numbers, as in a stream."""
+    """The calls with their numbers, as in a stream."""
     finish_reason: str | None
 
     def delta(self) -> dict[str, Any]:
