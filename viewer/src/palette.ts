@@ -1,7 +1,7 @@
 /**
  * Colours, each with one meaning everywhere, and what doubles each of them: a letter or a pattern.
  *
- * The hues are those of Okabe and Ito, which people with any of the common kinds of colour blindness tell apart. Red
+ * The hues are those of Okabe and Ito, which people with any of the common kinds of colour blindness distinguish. Red
  * means "blocked" and nothing else; the prefill outline is red because the format's description says so, and it is an
  * outline.
  */

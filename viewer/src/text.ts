@@ -15,7 +15,7 @@ export function plainJson(json: string): string {
   );
 }
 
-/** At most `most` characters, the middle left out: the ends of an id tell it from others. */
+/** At most `most` characters, the middle left out: the ends of an id distinguish it from others. */
 export function middle(text: string, most = 40): string {
   const shown = plain(text.length > 4 * most ? text.slice(0, 2 * most) + text.slice(-2 * most) : text);
   if (shown.length <= most) return shown;

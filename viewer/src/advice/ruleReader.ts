@@ -72,7 +72,7 @@ export class RuleReader {
     return target.words === undefined ? to : target.words.replace("{}", count(to));
   }
 
-  /** What a name stands for; null if the trace does not tell. */
+  /** What a name stands for; null if the trace does not record it. */
   private value(name: string): unknown {
     if (Object.hasOwn(this.book.ratios, name)) {
       const [above, below] = this.book.ratios[name].map((each) => this.number(each));

@@ -18,9 +18,9 @@ export interface Finding {
   price: string;
   /** Filter text for the steps that show it; empty where no step stands out. */
   steps: string;
-  /** The setting's value in this run; null if the trace does not tell. */
+  /** The setting's value in this run; null if the trace does not record it. */
   now: unknown;
-  /** What to set it to, or to begin with; null if the trace does not tell. */
+  /** What to set it to, or to begin with; null if the trace does not record it. */
   to: string | null;
   /** What in this trace shows it. */
   evidence: string;

@@ -49,7 +49,7 @@ export function worstOf(running: number, held: number, used: number | null, tota
   };
 }
 
-/** Null where the trace does not tell. */
+/** Null where the trace does not record it. */
 export interface Symptoms {
   steps: number;
   requests: number | null;
@@ -109,7 +109,7 @@ export interface Symptoms {
   settings: Record<string, unknown>;
 }
 
-/** What a setting was in this run; null if the trace does not tell. */
+/** What a setting was in this run; null if the trace does not record it. */
 export function settingOf(symptoms: Symptoms, setting: string): unknown {
   if (Object.hasOwn(symptoms.settings, setting)) return symptoms.settings[setting];
   if (setting === "max_num_seqs") return symptoms.maxRunning;

@@ -9,7 +9,7 @@ import { marks as marksOf, timeMarks } from "./marks";
 export interface Curve {
   stroke?: string;
   dash?: number[];
-  /** Filled down to the curve before it, the first one down to zero. Gaps stay gaps; a line passes over them. */
+  /** Filled down to the curve before it, the first one down to zero. Gaps stay gaps; a line skips them. */
   fill?(): string | CanvasPattern;
 }
 

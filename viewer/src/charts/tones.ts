@@ -4,7 +4,7 @@ import type { PhaseKind } from "../data/model/lives";
 import type { Hatch, ThemeName, Tone } from "../palette";
 
 export interface Look {
-  /** Said in legends and aloud. */
+  /** Used in legends and announcements. */
   words: string;
   /** Beside the colour, where a hatch is too fine. */
   sign: string;

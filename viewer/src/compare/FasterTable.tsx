@@ -28,7 +28,7 @@ interface FasterTableProps {
   found: Comparison;
 }
 
-/** Lines at first, and when more are asked for. */
+/** Lines at first, and on request. */
 const FEW = 20;
 const SHOWN = 200;
 

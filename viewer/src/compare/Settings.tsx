@@ -12,7 +12,7 @@ interface SettingsProps {
   settings: Comparison["settings"];
 }
 
-/** The settings in which the two runs differ, as their headers tell them. */
+/** The settings in which the two runs differ, as their headers have them. */
 export function Settings({ a, b, settings }: SettingsProps) {
   if (!settings) return <p class="quiet">Settings: not every trace tells them, for want of a header (trace_start).</p>;
   if (settings.length === 0) return <p>All settings that the headers tell are the same.</p>;
@@ -50,7 +50,7 @@ export function Settings({ a, b, settings }: SettingsProps) {
   );
 }
 
-/** What only one header tells may be the other's default: it is no known difference. */
+/** What only one header has may be the other's default: it is no known difference. */
 function OneSided({ settings }: { settings: readonly SettingDifference[] }) {
   if (settings.length === 0) return null;
   return (

@@ -2,7 +2,7 @@ import { shortId } from "../data/labels";
 import type { TraceStore } from "../data/model/trace";
 import type { SideName } from "./goTo";
 
-/** By what the two are told apart besides A and B: their policies, else their names; "" if both are alike. */
+/** By what the two are distinguished besides A and B: their policies, else their names; "" if both are alike. */
 export function sideWords(a: TraceStore, b: TraceStore): Record<SideName, string> {
   const words = (store: TraceStore) => shortId(a.policy !== b.policy ? store.policy : store.name, 24);
   return words(a) === words(b) ? { A: "", B: "" } : { A: words(a), B: words(b) };

@@ -1,4 +1,4 @@
-/** Who was faster: the jobs or the requests of two traces, their totals, who gained and lost most, and in what order they stand. */
+/** Which trace was faster: the jobs or the requests of two traces, their totals, who gained and lost most, and in what order they stand. */
 
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";

@@ -188,7 +188,7 @@ function copyRecords(
   }
 }
 
-/** minNeed, queue lengths that no snapshot told, exact prefill: then every row is judged again. */
+/** minNeed, queue lengths that no snapshot has, exact prefill: then every row is judged again. */
 async function deriveFromRecords(store: StoreInside, records: RecordTable): Promise<void> {
   const { steps, rows } = store;
   const blockSize = store.start?.blockSize || CLASSIFIER_BLOCK_SIZE;

@@ -53,12 +53,12 @@ export function badges(store: TraceStore, row: Row): Badge[] {
   return [...found, ...memoryBadges(store, row)];
 }
 
-/** What was asked for, and what there was: the pair that the decision compared. */
+/** What was requested, and what there was: the pair that the decision compared. */
 function pairOf(kv: KVNumbers | null): string {
   return kv?.needed == null || kv.free === null ? "" : ` (needs ${kv.needed}, free ${kv.free})`;
 }
 
-/** Who took most of the tokens, if it was much: ` (j0087, t4 took 2,031, 99 %)`. */
+/** The requests that took most of the tokens, if it was much: ` (j0087, t4 took 2,031, 99 %)`. */
 function takerOf(store: TraceStore, row: Row, reason: string): string {
   const [most] = isOfTokens(reason) ? tokenTakers(store, row).by : [];
   if (!most || most.share < WORTH_NAMING) return "";

@@ -1,7 +1,7 @@
 /**
- * Who held the others back: each step's loss, shared out among those who had what was missing. For the token budget by the
+ * The requests that held the others back: each step's loss, shared out among those that had what was missing. For the token budget by the
  * tokens that each got; for KV blocks by the tokens whose KV each holds, or, where plenty are free, the head of the queue,
- * which needs more; for max_num_seqs all who ran, alike; for LoRA slots the adapters that ran, alike.
+ * which needs more; for max_num_seqs all that ran, alike; for LoRA slots the adapters that ran, alike.
  */
 
 import { endOfRow, secondsOf } from "./lives";
@@ -91,14 +91,14 @@ async function findBursts(store: TraceStore, groups: readonly BlamedGroup[], sig
   }
 }
 
-/** Of those who came, and how much more than of the time: less is no burst. */
+/** Of those that came, and how much more than of the time: less is no burst. */
 const MOST = 0.5;
 const EXCESS = 0.4;
 
 /** The while in which most came beyond what its part of the time is; null if there is none. `times` in order. */
 export function burstOf(times: Float64Array, seconds: number): Burst | null {
   const { length } = times;
-  // How far those who came are ahead of an even stream: a burst is from the lowest point to the highest one after it.
+  // How far those that came are ahead of an even stream: a burst is from the lowest point to the highest one after it.
   const ahead = (at: number) => at / length - times[at] / seconds;
   let [low, from, to, most] = [0, 0, 0, 0];
   for (let at = 0; at < length; at++) {
@@ -129,7 +129,7 @@ class Counter {
   readonly totals = each(() => 0);
   readonly unnamed = each(() => 0);
   readonly sums: Record<Had, Float64Array>;
-  /** Tokens of each request whose KV is there, as far as the steps tell. */
+  /** Tokens of each request whose KV is there, as far as the steps show. */
   private readonly computed: Float64Array;
 
   constructor(private readonly store: TraceStore) {
@@ -172,7 +172,7 @@ class Counter {
     };
     let named = 0;
     for (let i = start; i < end; i++) named += weight(i);
-    // A bounded trace names the first of many who ran: what the others had is put down to none.
+    // A bounded trace names the first of many that ran: what the others had is put down to none.
     const total = Math.max(named, had === "tokens" ? steps.tokenSum[row] : had === "seat" ? steps.numRunning[row] : 0);
     if (!(total > 0)) return;
     for (let i = start; i < end; i++) this.add(had, list.ids[i], (lost * weight(i)) / total);
@@ -245,7 +245,7 @@ function groupsOf(
 
 const NOTHING: Asked = { prompts: 0, promptTokens: 0, answers: 0, outputTokens: 0, items: 0, itemTokens: 0 };
 
-/** What some requests asked for, and one more. */
+/** What some requests needed, and one more. */
 function askedWith(sum: Asked, { requests }: TraceStore, request: RequestIndex): Asked {
   const [prompt, output] = [requests.promptTokens[request], requests.outputTokens[request]];
   return {
@@ -258,7 +258,7 @@ function askedWith(sum: Asked, { requests }: TraceStore, request: RequestIndex):
   };
 }
 
-/** What one request asked for. */
+/** What one request needed. */
 export function askedBy(store: TraceStore, request: RequestIndex): Asked {
   return askedWith(NOTHING, store, request);
 }

@@ -23,7 +23,7 @@ export interface Classified {
   effectiveFree: number | null;
 }
 
-/** Counts of one step; null where the trace does not tell. */
+/** Counts of one step; null where the trace does not record it. */
 export interface StepFacts {
   freeBlocks: number | null;
   numRunning: number | null;

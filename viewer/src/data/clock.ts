@@ -1,4 +1,4 @@
-/** From which moment times are counted, and what the clock on the wall said. */
+/** From which moment times are counted, and what the clock on the wall showed. */
 
 import { exactMoment, moment, shortMoment } from "../format";
 import { endOfRow } from "./lives";
@@ -23,7 +23,7 @@ export function originOf({ start, steps, rows }: Timed): number {
   return idle >= 0 && idle <= MOST_IDLE ? first - idle : first;
 }
 
-/** What lies from left to right: the trace's clock or, where it tells no times, the rows. */
+/** What lies from left to right: the trace's clock or, where it has no times, the rows. */
 export interface Clock {
   timed: boolean;
   /** Where a place among the rows lies, whole or not. */
@@ -53,7 +53,7 @@ export function hasTimes(store: TraceStore): boolean {
   return last > 0 && ts[last] > ts[0] && ts[middle] >= ts[0] && ts[middle] <= ts[last];
 }
 
-/** What the wall's clock showed at 0 of the trace's, and how fast the trace's runs; null: the trace does not tell. */
+/** What the wall's clock showed at 0 of the trace's, and how fast the trace's runs; null: the trace does not record it. */
 function wallOf({ start, steps, rows }: Timed): { zero: number; speed: number } | null {
   if (rows > 0 && steps.ts[0] > UNIX) return { zero: 0, speed: 1 };
   const zero = start?.clockZero ?? 0;

@@ -1,4 +1,4 @@
-/** Columns that grow: numbers, times and shared lists, in typed arrays that can be handed to another thread. */
+/** Columns that grow: numbers, times and shared lists, in typed arrays that can be sent to another thread. */
 
 import { type Lists, MISSING, type Whole } from "./model/columns";
 

@@ -103,7 +103,7 @@ async function finishedInBoth(a: TraceStore, b: TraceStore, signal?: AbortSignal
 function withTimesOf(all: Statistics, store: TraceStore, common: readonly [number, number][], side: 0 | 1): Statistics {
   const times = common.map((pair) => timesOf(store, pair[side]));
   const of = (name: "queue" | "ttft" | "tpot" | "e2e", whole: Spread | null) =>
-    // Where the trace does not tell them of the whole run, it does not tell them of a part.
+    // Where the trace does not record them of the whole run, it does not record them of a part.
     whole && knownSpread(times.map((each) => each[name]));
   return {
     ...all,

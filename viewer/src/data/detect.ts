@@ -13,7 +13,7 @@ const STEP_EVENT =
 
 type Kind = "steps" | "requests" | "markers";
 
-/** Sort files into traces, by content first: a name may lie. Annotations and other files are said to be no trace. */
+/** Sort files into traces, by content first: a name may lie. Annotations and other files are reported as no trace. */
 export async function detect(files: readonly File[]) {
   const traces = new Map<string, TraceFiles>();
   const rejected: { name: string; why: string }[] = [];

@@ -14,7 +14,7 @@ const NEWLINE = 10;
 const RECORD_SEPARATOR = 0x1e;
 /** Characters of base64 that are decoded at once, a multiple of four: what they unpack to is in memory at once. */
 const PIECE = 64 << 10;
-/** Bytes that are held until they are handed to the browser, which keeps large ones outside of the page's memory. */
+/** Bytes that are held until they are given to the browser, which keeps large ones outside of the page's memory. */
 const HELD = 16 << 20;
 /** Bytes that the first picture is drawn from, while the others are unpacked. */
 const BEGINNING = 3 << 20;
@@ -28,7 +28,7 @@ export async function embedded(base64: string, names: EmbeddedNames): Promise<Tr
   if (/\.requests\.jsonl$/i.test(names.steps)) return { name, steps: null, requests: await whole };
   const steps = await Promise.race([beginning, whole.then(() => null)]);
   const rest = whole.then(async () => (parts.ended ? null : fileOf(await parts.next(), names.requests ?? "")));
-  // Damage is told to what waits for it, not before.
+  // Damage is reported to what waits for it, not before.
   rest.catch(() => {});
   return steps ? { name, steps, requests: null, whole, rest } : { name, steps: await whole, requests: null, rest };
 }
@@ -48,7 +48,7 @@ function fileOf(blobs: Blob[], path: string): TraceSource {
   return { kind: "file", file: new File(blobs, path.split("/").at(-1) ?? ""), path };
 }
 
-/** Bytes of base64, a piece whenever one is asked for. White space may stand around it. */
+/** Bytes of base64, a piece whenever one is requested. White space may stand around it. */
 function decoded(base64: string): ReadableStream<Uint8Array> {
   const end = base64.trimEnd().length;
   let at = base64.length - base64.trimStart().length;
@@ -75,7 +75,7 @@ class Parts {
 
   constructor(private readonly reader: ReadableStreamDefaultReader<Uint8Array>) {}
 
-  /** The next part; `begun` is told its first blob where it has several. A separator is looked for in whole pieces that begin with the last byte of the one before. */
+  /** The next part; `begun` is called with its first blob where it has several. A separator is looked for in whole pieces that begin with the last byte of the one before. */
   async next(begun?: (blobs: Blob[]) => void): Promise<Blob[]> {
     const blobs: Blob[] = [];
     let held: Uint8Array[] = [];

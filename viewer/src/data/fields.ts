@@ -153,7 +153,7 @@ export class FieldReader {
     return `${text.slice(0, LONGEST_TEXT)}… (${text.length} characters)`;
   }
 
-  /** Counted once, however often it is asked for. */
+  /** Counted once, however often it is used. */
   private dropped(record: Parsed, name: string): null {
     record[name] = null;
     countMore(this.notes.droppedFields, `${this.event}.${name}`);

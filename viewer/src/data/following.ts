@@ -10,7 +10,7 @@ import type { FromWorker, ToWorker } from "./worker";
 
 export type RequestsAnswer = { chunk: RecordChunk; notes: LoadNotes; bytes: number };
 
-/** Put what the readers of a requests file handed back beside the steps. */
+/** Put what the readers of a requests file returned beside the steps. */
 export async function attachAnswers(store: StoreInside, parts: readonly RequestsAnswer[]): Promise<void> {
   addRecordNotes(
     store,

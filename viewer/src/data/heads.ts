@@ -1,4 +1,4 @@
-/** Who stood before a request: the refused heads of the queue behind which it waited, those that cost it most first. */
+/** The requests before a request: the refused heads of the queue behind which it waited, those that cost it most first. */
 
 import type { Lists, RequestIndex, Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";

@@ -65,7 +65,7 @@ export class StepJoiner {
       noteBadLine(this.notes, this.file, number, `${event} without a usable step`);
       return;
     }
-    // Looked at here, since not every kind of record is asked for it.
+    // Looked at here, since not every kind of record has it.
     this.readers[event].time(record, "ts");
     this.sort(event, record, step ?? -1, offset);
     while (this.open.length > STEPS_OPEN) this.give(this.close());

@@ -35,7 +35,7 @@ export function plain(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cn}\u2028\u2029]/gu, "\ufffd");
 }
 
-/** At most `width` characters, shortened in the middle: beginnings and ends of ids tell them apart. */
+/** At most `width` characters, shortened in the middle: beginnings and ends of ids distinguish them. */
 export function shortId(id: string, width = 24): string {
   const text = plain(id.length > 4 * width ? `${id.slice(0, 2 * width)}${id.slice(-2 * width)}` : id);
   if (id.length <= width) return text;

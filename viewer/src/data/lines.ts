@@ -7,7 +7,7 @@ const CARRIAGE_RETURN = 13;
 export type LineTaker = (bytes: Uint8Array, offset: number, number: number) => void;
 
 export class LineSplitter {
-  /** Bytes handed in so far. */
+  /** Bytes given so far. */
   offset = 0;
   /** Whole lines given out so far. */
   number = 0;

@@ -7,12 +7,12 @@ import type { TraceStore } from "./model/trace";
 import { breathe, inSlices } from "./slices";
 import { waitingSeconds } from "./waiting";
 
-/** When a row is over: the next one's beginning, else the last moment that the trace tells. */
+/** When a row is over: the next one's beginning, else the last moment in the trace. */
 export function endOfRow(store: TraceStore, row: Row): number {
   return row + 1 < store.rows ? store.steps.ts[row + 1] : lastMoment(store);
 }
 
-/** Seconds from the beginning of a row to that of the next; 0 where the trace does not tell. */
+/** Seconds from the beginning of a row to that of the next; 0 where the trace does not record it. */
 export function secondsOf(store: TraceStore, row: Row): number {
   return Math.max(endOfRow(store, row) - store.steps.ts[row], 0) || 0;
 }

@@ -8,7 +8,7 @@ import { Names } from "./names";
 import type { RequestBook } from "./requestBook";
 import { countedIn, holds, POLICY, refusedWith } from "./wording";
 
-/** Different words of plug-ins that are reasons of their own; further ones are not told apart. */
+/** Different words of plug-ins that are reasons of their own; further ones are not distinguished. */
 const MOST_WORDS = 32;
 
 /** The lists of one outcome, as they are kept in `OutcomeTable.rest`. */

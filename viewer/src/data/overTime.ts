@@ -16,7 +16,7 @@ import type { StoreInside } from "./store";
 /** Requests in a slice of the rates, on average, at least. */
 const ENOUGH = 4;
 
-/** Null if the trace tells no times. Rows count where they begin, requests where they end; a slice without any is a gap. */
+/** Null if the trace has no times. Rows count where they begin, requests where they end; a slice without any is a gap. */
 export async function overTime(
   store: TraceStore,
   range: Range,

@@ -10,7 +10,7 @@ import { inSlices } from "./slices";
 import { rowAtTime } from "./store";
 
 /**
- * The whole of `range`, in slices of equal length; null if the trace tells no times, unless `byRows` lets every row count
+ * The whole of `range`, in slices of equal length; null if the trace has no times, unless `byRows` lets every row count
  * as a second then.
  */
 export async function pressure(
@@ -94,7 +94,7 @@ function raise(series: Float64Array, slice: number, value: number): void {
   if (value > series[slice]) series[slice] = value;
 }
 
-/** Who got most tokens in `range`, each slice by slice as `found` has them; the rest is left out. */
+/** The requests that got most tokens in `range`, each slice by slice as `found` has them; the rest is left out. */
 export async function takersOverTime(
   store: TraceStore,
   range: Range,

@@ -36,7 +36,7 @@ export interface RecordChunk {
   statuses: string[];
   numbers: Record<RecordNumber, Whole>;
   ids: string[];
-  /** Of each id: the last job, maximum of tokens, priority and arrival that a record told. */
+  /** Of each id: the last job, maximum of tokens, priority and arrival in a record. */
   jobs: (string | null)[];
   maxTokens: Whole;
   priority: Whole;

@@ -136,7 +136,7 @@ export class RequestBook {
     set(this.externalHitTokens, request, read.whole(record, "external_hit_tokens"));
   }
 
-  /** All columns, as long as there are requests. First and last rows, and times no record told, come from the spans. */
+  /** All columns, as long as there are requests. First and last rows, and times no record has, come from the spans. */
   table(): RequestTable {
     const count = this.ids.texts.length;
     return {

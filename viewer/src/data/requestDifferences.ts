@@ -29,7 +29,7 @@ export async function requestDifferences(
   return found;
 }
 
-/** What two requests of the same name ask for that is not the same, in words; null if it is as far as both tell. */
+/** What two requests of the same name ask for that is not the same, in words; null if it is as far as both show. */
 export function otherWork(a: TraceStore, inA: RequestIndex, b: TraceStore, inB: RequestIndex): string | null {
   for (const [column, words] of [
     ["promptTokens", "prompt tokens"],

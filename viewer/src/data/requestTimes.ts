@@ -5,7 +5,7 @@ import type { TraceStore } from "./model/trace";
 import { isCutShort } from "./status";
 import type { StoreInside } from "./store";
 
-/** NaN where the trace does not tell. */
+/** NaN where the trace does not record it. */
 export interface RequestTimes {
   /** Arrival to first scheduled. */
   queue: number;

@@ -1,4 +1,4 @@
-/** What the steps of a range are shown as: how many there are, how long they took, and what they cost those who waited. */
+/** What the steps of a range are shown as: how many there are, how long they took, and what they cost those that waited. */
 
 import { secondsOf } from "./lives";
 import { MISSING, type Range, type Row } from "./model/columns";

@@ -19,7 +19,7 @@ export function meets(times: Omit<RequestTimes, "queue">, bounds: Bounds): boole
   return BOUNDED.every((name) => !(times[name] * 1e3 > (bounds[name] ?? Number.POSITIVE_INFINITY)));
 }
 
-/** Null without a bound, and where the trace tells no times. */
+/** Null without a bound, and where the trace has no times. */
 export function goodput({ times, seconds }: Statistics, bounds: Bounds): Goodput | null {
   if (!isBounded(bounds) || times.ttft.every(Number.isNaN)) return null;
   let requests = 0;

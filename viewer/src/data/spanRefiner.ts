@@ -1,4 +1,4 @@
-/** What request records tell of spans beyond what the queues do. */
+/** What request records add to spans beyond what the queues do. */
 
 import { MISSING } from "./model/columns";
 import type { Spans } from "./model/lives";

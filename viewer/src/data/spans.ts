@@ -35,7 +35,7 @@ class SpanBuilder {
   /** Per request: tokens computed since it was first admitted; -1 once they cannot be counted. */
   private readonly computed: Float64Array;
   private readonly stamp: Int32Array;
-  /** Those who were in a queue when it was last looked at, or have come since. */
+  /** Those that were in a queue when it was last looked at, or have come since. */
   private present: number[] = [];
   private readonly isPresent: Uint8Array;
   /** Requests that run and do not decode yet. */
@@ -113,7 +113,7 @@ class SpanBuilder {
     return sameAsBefore(lists.running, row) && sameAsBefore(lists.waiting, row);
   }
 
-  /** Who is there, and who is not any more. */
+  /** The requests that are there, and those that have left. */
   private queues(row: number): void {
     const { lists, steps, requests } = this.source;
     if (lists.running.counts[row] === MISSING && lists.waiting.counts[row] === MISSING) return;
@@ -199,7 +199,7 @@ class SpanBuilder {
   }
 }
 
-/** Spans from the steps file alone. Fills `requests.firstRow` and `lastRow`, and times that no record told. */
+/** Spans from the steps file alone. Fills `requests.firstRow` and `lastRow`, and times that no record has. */
 export function buildSpans(source: SpanSource): Spans {
   const spans = new SpanBuilder(source).build();
   fillRows(source, spans);

@@ -1,9 +1,9 @@
-/** What became of each request: as far as the trace tells. */
+/** What became of each request: as far as the trace shows. */
 
 import type { RequestIndex } from "./model/columns";
 import type { TraceStore } from "./model/trace";
 
-/** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
+/** Finish reasons of requests that did not get what they requested; they have no end-to-end time. */
 const CUT_SHORT: ReadonlyMap<string, Status> = new Map([
   ["abort", "aborted"],
   ["error", "failed"],

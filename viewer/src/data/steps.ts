@@ -15,7 +15,7 @@ import { buildSpans } from "./spans";
 import { StepBook } from "./stepBook";
 import { shownIndices, shownReasons } from "./wording";
 
-/** Everything a steps file says, ready to be handed to another thread. */
+/** Everything a steps file says, ready to be sent to another thread. */
 export interface StepTables {
   rows: number;
   policy: string;

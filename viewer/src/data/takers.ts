@@ -52,7 +52,7 @@ export function isOfSlots(reason: string): boolean {
   return reason === OF_SLOTS;
 }
 
-/** Who got how many tokens in a step, most first. */
+/** The tokens that each request got in a step, most first. */
 export function tokenTakers(store: TraceStore, row: Row): Pick<Takers, "total" | "unnamed" | "by"> {
   const { scheduled } = store.lists;
   const [start, size] = [scheduled.starts[row], Math.max(scheduled.counts[row], 0)];
@@ -72,7 +72,7 @@ export function adapterOf(store: TraceStore, request: RequestIndex): string {
   return store.adapters[store.requests.adapter[request]] ?? "";
 }
 
-/** What a request asks for: its adapter, else the model of the run; "" where the trace tells neither. */
+/** What a request asks for: its adapter, else the model of the run; "" where the trace has neither. */
 export function modelOf(store: TraceStore, request: RequestIndex): string {
   return adapterOf(store, request) || (store.start?.model ?? "");
 }

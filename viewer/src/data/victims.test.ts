@@ -1,4 +1,4 @@
-/** Who waited: a group that stands out, a few of one kind, or none. */
+/** The requests that waited: a group that stands out, a few of one kind, or none. */
 
 import { describe, expect, it } from "vitest";
 import type { TraceStore } from "./model/trace";

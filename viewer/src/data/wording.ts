@@ -16,7 +16,7 @@ interface Entry {
   family: ReasonFamily;
 }
 
-/** Every name: a reason of the classifier belongs to the family of its bucket, and speaks for it where both have a name. */
+/** Every name: a reason of the classifier belongs to the family of its bucket, and names it where both have a name. */
 const ENTRIES = new Map<string, Entry>([
   ...Object.entries(BUCKET_TABLE),
   ...Object.entries(STEP_TABLE).map(([name, { meaning, bucket }]): [string, Entry] => [

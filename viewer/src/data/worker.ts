@@ -1,7 +1,7 @@
 /**
  * The loading worker: reads a steps file, or a part of a requests file, and hands back columns.
  *
- * A worker runs the very script of the page (entry.ts tells the two apart), so that the page holds this code once.
+ * A worker runs the very script of the page (entry.ts distinguishes the two), so that the page holds this code once.
  */
 
 import { bytesOf, isParquet, openBytes } from "./bytes";

@@ -5,7 +5,7 @@ import "./export.css";
 interface CopyButtonProps {
   /** What is copied: made when it is wanted. */
   text(): string;
-  /** For those who do not see the sign: `Copy peak KV use`. */
+  /** For users who do not see the sign: `Copy peak KV use`. */
   label: string;
   /** Words on the button; the sign alone without them. */
   words?: string;

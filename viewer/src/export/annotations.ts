@@ -24,7 +24,7 @@ export interface ReadAnnotations {
   problems: string[];
 }
 
-/** Read a side file. Never throws: what is wrong is said in `problems`. */
+/** Read a side file. Never throws: what is wrong is listed in `problems`. */
 export function readAnnotations(text: string): ReadAnnotations {
   let document: unknown;
   try {

@@ -28,7 +28,7 @@ export interface Notebook {
 const EMPTY: Notebook = { list: [], saved: true, served: false, problem: "" };
 const notebooks = new Map<number, { state: Signal<Notebook>; tag: string | null }>();
 
-/** The notebook of a trace; opened, and read from the server if that is where the trace comes from, when first asked for. */
+/** The notebook of a trace; opened, and read from the server if that is where the trace comes from, on request. */
 export function notebookOf(store: TraceStore): Signal<Notebook> {
   let entry = notebooks.get(store.key);
   if (!entry) {

@@ -15,7 +15,7 @@ import { culpritOf, requestWords, rowsOf } from "./words";
 
 const SHOWN = 5;
 
-/** Reasons, worst stretches, and who held the others back. */
+/** Reasons, worst stretches, and the requests that held the others back. */
 export function Lists({ store, found }: { store: TraceStore; found: Found }) {
   return (
     <div class="overview-lists">
@@ -95,7 +95,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
   const guilty = worst && blame ? culpritOf(store, worst, blame) : null;
   const lines: { key: string; words: string; seconds: number; had: Had; several?: boolean; show(): void }[] = [];
   const show = (filter: string) => (worst ? showThere(store, filter, worst) : showRequests(filter));
-  // Whom the group's line speaks of has none of its own.
+  // A request that the group's line names has none of its own.
   const spoken = ({ request, had }: Culprit) =>
     had === guilty?.group?.had &&
     traits(store, request).some(([key, name]) => key === guilty.group?.key && name === guilty.group.name);

@@ -249,7 +249,7 @@ function tall(): number {
   return Math.min(AREA + Math.max(innerHeight - LAPTOP, 0), MOST_AREA);
 }
 
-/** Rows that follow each other, as ranges; at most so many that they can be told apart. */
+/** Rows that follow each other, as ranges; at most so many that they can be distinguished. */
 function runsOf(rows: Int32Array): Range[] {
   const runs: Range[] = [];
   const least = Math.max(Math.floor((rows[rows.length - 1] - rows[0]) / 2_000), 1);

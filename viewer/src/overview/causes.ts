@@ -53,7 +53,7 @@ async function causesIn(store: TraceStore, range: Range, worst: Stretch, signal:
   return causesOf(store, { found, run }, { ...worst, ...incident, begin, end }, blamed);
 }
 
-/** Of what is looked at, and of the whole run, which tells what is usual. */
+/** Of what is looked at, and of the whole run, which shows what is usual. */
 export interface Looked {
   found: Pressure;
   run: Pressure;
@@ -74,7 +74,7 @@ function causesOf(store: TraceStore, looked: Looked, worst: Stretch, blamed: Bla
     symptom: long ? `requests wait behind ${group ? "long prompts" : "a long prompt"}` : "requests wait behind others",
     diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}`,
     ...{ reasons: [name], steps: `reason:${name}`, basis: "" },
-    // What each of them would spare: those who held others back are the same.
+    // What each of them would spare: those that held others back are the same.
     lostSeconds: group ? group.seconds : null,
   };
   if (ahead && group) return [sameTurn(group, ahead, common)];
@@ -104,7 +104,7 @@ function causesOf(store: TraceStore, looked: Looked, worst: Stretch, blamed: Bla
 
 const CAUSES: ReadonlySet<string> = new Set(["limit-them", "let-them-wait", "small-pieces", "same-turn"]);
 
-/** It is about those who held others back, not about a limit. */
+/** It is about those that held others back, not about a limit. */
 export function isCause({ rule }: Finding): boolean {
   return CAUSES.has(rule);
 }
@@ -183,7 +183,7 @@ function ratesOf(
   const brought = here.reduce((sum, request) => sum + requests.promptTokens[request], 0) / seconds;
   const mean = (some: number[]) => some.reduce((sum, rate) => sum + rate, 0) / some.length;
   const could = mean([...found.tokensPerSecond].slice(first, last + 1));
-  // What is usual is told by the run outside of the whole incident.
+  // What is usual is shown by the run outside of the whole incident.
   const whole = incidentOf(run, worst.shown, { begin: (begin + end) / 2 }) ?? { first: 0, last: run.slices };
   const outside = [...run.tokensPerSecond].filter((_, slice) => slice < whole.first || slice > whole.last);
   const within = came(run.from + (whole.first - 1) * run.width, run.from + (whole.last + 1) * run.width);
@@ -215,7 +215,7 @@ function rounded(value: number): number {
   return Math.floor(value / unit) * unit;
 }
 
-/** NaN if the trace does not tell. */
+/** NaN if the trace does not record it. */
 function thresholdOf({ start }: TraceStore): number {
   const config = start?.config as { scheduler?: Record<string, unknown> } | null | undefined;
   const value = config?.scheduler?.["long_prefill_token_threshold"];

@@ -1,4 +1,4 @@
-/** What else went wrong at another time: the verdict tells the worst, and names these. */
+/** What else went wrong at another time: the verdict names the worst, and names these. */
 
 import { blame as blameOf } from "../data/blame";
 import { endOfRow } from "../data/lives";
@@ -41,7 +41,7 @@ export function worstIn(store: TraceStore, range: Range, found: Pressure | null,
   return { stretches: own ? [own, ...others].slice(0, WORST) : all, late: own !== null };
 }
 
-/** Of the requests: the slowest first tokens, which a p99 tells of. */
+/** Of the requests: the slowest first tokens, which a p99 shows. */
 const SLOWEST = 0.01;
 /** Of their waiting: where it was, the trouble was. */
 const MOSTLY = 0.5;
@@ -119,7 +119,7 @@ export interface OtherIncident extends Incident {
   guilty: Guilty | null;
 }
 
-/** With those who held others back then. */
+/** With those that held others back then. */
 export async function blamedIncidents(
   store: TraceStore,
   incidents: readonly Incident[],

@@ -13,8 +13,8 @@ const WORTH_SAYING = 0.1;
 const FOR_A_WHILE = 0.5;
 
 /**
- * ` (prompts of about 11K tokens, 99.1 % of them images or clips: 4.5 each; answers of about 35)`; "" if the trace does not tell.
- * The trace does not tell images from clips and videos.
+ * ` (prompts of about 11K tokens, 99.1 % of them images or clips: 4.5 each; answers of about 35)`; "" if the trace does not record it.
+ * The trace does not distinguish images from clips and videos.
  */
 export function kindWords({ prompts, promptTokens, answers, outputTokens, items, itemTokens }: Asked): string {
   if (!(promptTokens > 0)) return "";
@@ -35,7 +35,7 @@ export function ofTheRun(): string {
 }
 
 /**
- * `; all 37 were sent from 2:41 to 3:50`: the cause comes before those who wait. Of those who always come, when most of them did;
+ * `; all 37 were sent from 2:41 to 3:50`: the cause comes before those that wait. Of those that always come, when most of them did;
  * "" if they come evenly.
  */
 export function sentWords(

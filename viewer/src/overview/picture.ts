@@ -18,7 +18,7 @@ export interface Picture {
 interface Wish {
   /** Of a view; a zoomed one may get half as many. */
   slices: number;
-  /** Requests whose tokens are told apart. */
+  /** Requests whose tokens are distinguished. */
   takers?: number;
   /** Without times a row is a second. */
   byRows?: boolean;

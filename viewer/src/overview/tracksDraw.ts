@@ -34,7 +34,7 @@ export interface TracksScene {
   pressure: Pressure;
   /** What is in view, on the clock of the pressure. */
   window: Span;
-  /** The trace tells times; else a row is a second. */
+  /** The trace has times; else a row is a second. */
   timed: boolean;
   /** Requests that got most tokens, with their names; none: their sum is enough. */
   takers: readonly (TokenTrack & { name: string })[];

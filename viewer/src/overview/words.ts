@@ -53,7 +53,7 @@ export function requestWords(store: TraceStore, request: number): string {
   return `${shortId(store.jobs.ids[job], 30)}, turn ${turn.replace(/^t/, "")}`;
 }
 
-/** A number of the scheduler's configuration; null if the trace does not tell. */
+/** A number of the scheduler's configuration; null if the trace does not record it. */
 function settingOf({ start }: TraceStore, name: string): string | null {
   const config = start?.config as { scheduler?: Record<string, unknown> } | null | undefined;
   const value = config?.scheduler?.[name];
@@ -94,9 +94,9 @@ export interface Guilty {
 const WORTH_NAMING = 0.05;
 /** Of a loss: who had most of it is named, though each had little. */
 const HALF = 0.5;
-/** Of those who got tokens: more are not few. */
+/** Of those that got tokens: more are not few. */
 const FEW = 0.2;
-/** Whom a gateway can tell apart, and limit however many requests they send. */
+/** Clients that a gateway can distinguish, and limit however many requests they send. */
 const OWNERS: ReadonlySet<Trait> = new Set<Trait>(["tenant", "user", "job"]);
 /** A group that always has its part is not what was special. */
 const OVER = 1.5;
@@ -313,7 +313,7 @@ export function cutShortWords(store: TraceStore, { first, last }: Range): string
   return silent > 0 ? `${after}, ${count(silent)} of them without a token` : after;
 }
 
-/** `aborted`: the requests that did not get what they asked for. */
+/** `aborted`: the requests that did not get what they requested. */
 export function cutShort(ends: readonly { reason: string; requests: number }[]): number {
   return ends.reduce((sum, { reason, requests }) => sum + (reason === "abort" || reason === "error" ? requests : 0), 0);
 }

@@ -4,7 +4,7 @@ export interface Choice {
   key: string;
   title: string;
   meaning: string;
-  /** Not shown before it is asked for. */
+  /** Not shown before it is requested. */
   rare?: boolean;
 }
 

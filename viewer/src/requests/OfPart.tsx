@@ -3,7 +3,7 @@ import type { TraceStore } from "../data/model/trace";
 import { clearSelection } from "../state/moves";
 import { filter, scope, selection, wholeRange } from "../state/store";
 
-/** What is selected, or the last seconds that are asked for; null: the whole run. */
+/** What is selected, or the last seconds that are requested; null: the whole run. */
 export function partOf(store: TraceStore): Range | null {
   const whole = wholeRange(store);
   const range = scope.value ?? whole;

@@ -16,7 +16,7 @@ const HEADS: Record<Takers["what"], string> = {
   overtook: "Admitted before it, though they came later",
 };
 
-/** Who had what a request waited for, most first. */
+/** The requests that had what a request waited for, most first. */
 export function TakersSection({ store, split }: { store: TraceStore; split: WaitingSplit }) {
   const found = useMemo(() => takersOf(store, split), [store, split]);
   return (
@@ -115,7 +115,7 @@ export function TakerList({ store, by, unnamed, text, row }: TakerListProps) {
   );
 }
 
-/** Who got the tokens of one step. */
+/** The requests that got the tokens of one step. */
 export function StepTakers({ store, row }: { store: TraceStore; row: Row }) {
   const { by, total, unnamed } = tokenTakers(store, row);
   if (by.length === 0 && unnamed === 0) return null;

@@ -139,7 +139,7 @@ function StepsOf({ store, part: { steps, firstRow, lastRow } }: { store: TraceSt
 
 const HEADS_SHOWN = 8;
 
-/** Who stood at the head of the queue and was refused while it waited, longest first; and how far back it stood. */
+/** The requests at the head of the queue that were refused while it waited, longest first; and how far back it stood. */
 function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
   const [all, setAll] = useState(false);
   const heads = headsOf(split.spans);
@@ -207,7 +207,7 @@ interface NamesProps {
   row: Row;
 }
 
-/** Requests by name, as many as fit; the rest counted, and shown when asked for. */
+/** Requests by name, as many as fit; the rest counted, and shown on request. */
 function Names({ store, words, ids, row }: NamesProps) {
   const [all, setAll] = useState(false);
   if (ids.length === 0) return null;

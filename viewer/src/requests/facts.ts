@@ -15,7 +15,7 @@ export interface Fact {
   title: string;
 }
 
-/** Only facts that the trace tells. */
+/** Only facts in the trace. */
 export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
   const { requests } = store;
   const arrival = requests.arrivalTime[request];

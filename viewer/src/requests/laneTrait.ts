@@ -10,7 +10,7 @@ import type { Term } from "../state/filter";
 export interface LaneTrait {
   /** For a head. */
   name: string;
-  /** "" where the trace does not tell. */
+  /** "" where the trace does not record it. */
   text(request: RequestIndex): string;
 }
 
@@ -37,7 +37,7 @@ function traitsOf(store: TraceStore): Record<string, LaneTrait> {
   };
 }
 
-/** What the filter asks about, as a link of the verdict does, or by what they are grouped; else what tells them apart. */
+/** What the filter asks about, as a link of the verdict does, or by what they are grouped; else what distinguishes them. */
 export function laneTrait(store: TraceStore, terms: readonly Term[], group: string | undefined): LaneTrait {
   const all = traitsOf(store);
   const asked = terms.find(({ key, negated }) => key in all && !negated)?.key ?? group ?? "";

@@ -18,7 +18,7 @@ export interface TableColumn {
   csv: string;
   /** Text, not a number. */
   words?: boolean;
-  /** Shown only if it is asked for. */
+  /** Shown on request. */
   rare?: boolean;
   /** By which lines are sorted. */
   value(index: number): number | string;
@@ -134,7 +134,7 @@ export interface Sorting {
   down: boolean;
 }
 
-/** Who waited longest stands first unless the address says otherwise. */
+/** The request that waited longest stands first unless the address says otherwise. */
 export function sortingOf(text: string | undefined): Sorting {
   const found = /^(-?)(\w+)$/i.exec(text ?? "-waited");
   return found ? { key: found[2], down: found[1] === "-" } : { key: "waited", down: true };

@@ -20,7 +20,7 @@ import { revision, scope, selection } from "../state/store";
 import { useComputed as useWork } from "../statistics/useStatistics";
 import { middle } from "../text";
 
-/** More come when asked for. */
+/** More come on request. */
 const MOST = 2;
 /** In pixels: of less one has all the room. */
 const NARROW = 1150;

@@ -192,7 +192,7 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
       "need",
     ],
     ["evictable hits", evictable, "Of what the head needs: free blocks that hold its own cached prefix", "hit"],
-    ["spoken for", spoken > 0 ? spoken : null, "Free, but reserved or kept by the watermark", "hit"],
+    ["reserved", spoken > 0 ? spoken : null, "Free, but reserved or kept by the watermark", "hit"],
     ["pinned", kv.pinned || null, "Blocks that a policy keeps for finished turns", "hit"],
   ];
   const known = bars.filter((bar): bar is [string, number, string, string] => bar[1] !== null);
@@ -261,7 +261,7 @@ function Reconstructed({
       </dl>
     </>
   );
-  // Where the record tells, a guess is only of interest to those who judge the guess.
+  // Where the record shows it, a guess is only of interest to users who judge the guess.
   if (!has) {
     return (
       <>
@@ -278,14 +278,14 @@ function Reconstructed({
   );
 }
 
-/** Requests that the outcome names: passed over, without tokens, preempted. */
+/** Requests that the outcome names: skipped, without tokens, preempted. */
 function Named({ store, row }: Props) {
   const found = outcomeOf(store, row);
   if (!found) return null;
   return (
     <>
       <Preempted store={store} outcome={found} />
-      <Refused store={store} title="Passed over" refusals={found.skipped} omitted={found.skippedOmitted} />
+      <Refused store={store} title="Skipped" refusals={found.skipped} omitted={found.skippedOmitted} />
       <Refused
         store={store}
         title="Running without tokens"
@@ -367,7 +367,7 @@ export function RequestLink({ store, request }: { store: TraceStore; request: Re
 /** Characters of a record that are drawn. */
 const LONGEST_RAW = 20_000;
 
-/** The lines of the file, read when asked for. */
+/** The lines of the file, read on request. */
 function Raw({ store, row }: Props) {
   const [lines, setLines] = useState<{ event: string; json: string }[] | null>(null);
   const [open, setOpen] = useState(false);

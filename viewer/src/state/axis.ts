@@ -7,7 +7,7 @@ import { extra, revision, setExtra, trace } from "./store";
 
 export const AXIS_KEY = "axis";
 
-/** Times can be told, so that there is a choice. */
+/** Times are known, so that there is a choice. */
 export const timed = computed(() => {
   revision.value;
   return trace.value !== null && hasTimes(trace.value);

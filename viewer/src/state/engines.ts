@@ -23,7 +23,7 @@ export function nameOfEngine(store: TraceStore): string {
 }
 
 const FOLDER = /^(?:rank-\d+|prefill|decode)$/;
-/** More is read only when it is asked for. */
+/** More is read only on request. */
 const MOST_BYTES = 100e6;
 const MOST_ENGINES = 16;
 

@@ -1,4 +1,4 @@
-/** Runs the filter whenever it, or the trace, changes; the last one asked for wins. */
+/** Runs the filter whenever it, or the trace, changes; the last one requested wins. */
 
 import { effect } from "@preact/signals";
 import { findMatches } from "./matching";

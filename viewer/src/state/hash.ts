@@ -1,4 +1,4 @@
-/** The state of the page as the hash of its address, and back: everyone who is sent the address sees the same. */
+/** The state of the page as the hash of its address, and back: everyone who gets the address sees the same. */
 
 export const TABS = ["overview", "timeline", "requests", "statistics", "compare"] as const;
 export type Tab = (typeof TABS)[number];

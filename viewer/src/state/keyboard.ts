@@ -106,7 +106,7 @@ export interface KeyTarget {
   typing: boolean;
   /** A control, or a region that scrolls, with a use of its own for arrows and pages: a list, a slider, a tab. */
   ownArrows: boolean;
-  /** Keys of one letter do nothing: for those who speak to their machine. */
+  /** Keys of one letter do nothing: for users who control their machine by voice. */
   letters?: "off";
 }
 

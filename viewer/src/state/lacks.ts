@@ -1,4 +1,4 @@
-/** What the server cannot do because a package is not installed, and why: asked once, of a server that gave a trace. */
+/** What the server cannot do because a package is not installed, and why: requested once, of a server that gave a trace. */
 
 import { signal } from "@preact/signals";
 

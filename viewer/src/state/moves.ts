@@ -27,7 +27,7 @@ export function showsWhole({ first, last }: View, rows: number): boolean {
   return first <= 0 && last >= rows && last - first > room;
 }
 
-/** A view of the same size as asked for, moved and cut so that it lies in the trace. */
+/** A view of the same size as requested, moved and cut so that it lies in the trace. */
 export function clampView(first: number, last: number, rows: number, beyond = 0, least = 0): View {
   const size = Math.max(Math.min(last - first, Math.max(rows, least)), Math.min(FEWEST_ROWS, rows));
   const start = Math.min(Math.max(first, 0), Math.max(rows - size + beyond, 0));
@@ -84,7 +84,7 @@ export function focus(row: Row, request: RequestIndex = focusRequest.peek()): vo
   reveal(focusRow.value);
 }
 
-/** Look at the first of some rows, and select them if they are several: the view shows them, statistics speak of them. */
+/** Look at the first of some rows, and select them if they are several: the view shows them, statistics are of them. */
 export function focusRange(first: Row, last: Row): void {
   if (last > first) {
     selection.value = { first, last };

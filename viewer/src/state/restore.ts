@@ -16,7 +16,7 @@ export function applyToPage(state: HashState): void {
   extra.value = state.extra;
 }
 
-/** The part that speaks of steps and requests of a trace: what the state does not name is not there. */
+/** The part that is of steps and requests of a trace: what the state does not name is not there. */
 export function applyToTrace(store: TraceStore, state: HashState): void {
   const row = (step: number) => rowOfStep(store, step);
   if (state.view)

@@ -91,7 +91,7 @@ export interface LiveState {
 }
 export const live = signal<LiveState>({ phase: "off", sentence: "", stick: true, heard: 0 });
 
-/** Said to screen readers, and shown for a moment. */
+/** Announced to screen readers, and shown for a moment. */
 export const announcement = signal("");
 
 /** Milliseconds for which it is shown. */
@@ -114,7 +114,7 @@ export function wholeRange(store: TraceStore | null = trace.value): Range | null
 /** Seconds at the end of the run that figures are of, while nothing is selected: kept in the address. */
 export const LAST_KEY = "last";
 
-/** What statistics cover: the selection, else the last seconds that are asked for, else everything. */
+/** What statistics cover: the selection, else the last seconds that are requested, else everything. */
 export const scope = computed<Range | null>(() => {
   revision.value;
   const whole = wholeRange();

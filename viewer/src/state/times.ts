@@ -23,7 +23,7 @@ export function secondsBetween(text: string): [number, number] | null {
   return from <= to ? [from, to] : [to, from];
 }
 
-/** A figure of a request, in seconds; NaN where the trace does not tell. */
+/** A figure of a request, in seconds; NaN where the trace does not record it. */
 export function timeOf(store: TraceStore, time: Time, request: RequestIndex): number {
   return time === "waited" ? waitingSplit(store, request).seconds : timesOf(store, request)[time];
 }

@@ -108,7 +108,7 @@ function KVNumbers({ totals }: { totals: ReasonTotals[] }) {
             <td class="number">{count(kv?.smallestNeed)}</td>
             <td
               class="number"
-              title="Steps in which the smallest waiting request needed no more than was free and not spoken for: only the order of the queue kept it out."
+              title="Steps in which the smallest waiting request needed no more than was free and not reserved: only the order of the queue kept it out."
             >
               {count(kv?.smallerWouldFitSteps)} of {count(steps)}
             </td>

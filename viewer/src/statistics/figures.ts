@@ -21,7 +21,7 @@ export interface Part {
 
 export interface Figure {
   label: string;
-  /** What it says, for those who meet the word for the first time. */
+  /** What it says, for users who meet the word for the first time. */
   meaning: string;
   parts: Part[];
 }
@@ -163,7 +163,7 @@ export function partText(part: Part): string {
   return AFTER.has(part.name) ? `${part.text} ${part.name}` : `${part.name} ${part.text}`;
 }
 
-/** What is told of a latency. */
+/** What is shown of a latency. */
 export const LATENCY_FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"] as const;
 
 export interface LatencyRow {
@@ -173,7 +173,7 @@ export interface LatencyRow {
   values: string[];
 }
 
-/** Requests that finished in the range; empty if the trace does not tell when they came and went. */
+/** Requests that finished in the range; empty if the trace does not record when they came and went. */
 export function latencies(found: Statistics): LatencyRow[] {
   const rows: [string, string, Spread | null][] = [
     ["queue", "arrival to first scheduled", found.queueSeconds],

@@ -20,7 +20,7 @@ export interface Occupancy {
 
 export type Pool = "vram" | "dram";
 
-/** The occupancy of a pool in `range`, or null if the trace does not tell it. `points`: about how many. */
+/** The occupancy of a pool in `range`, or null if the trace does not record it. `points`: about how many. */
 export function occupancy(
   store: TraceStore,
   levels: LevelsOfDetail | null,

@@ -8,7 +8,7 @@ import { focusRequest, trace } from "../state/store";
 import type { Column } from "./geometry";
 import type { RowContent } from "./textRows";
 
-/** More pills are drawn when asked for. */
+/** More pills are drawn on request. */
 const PILLS_AT_ONCE = 200;
 
 interface Props {

@@ -349,7 +349,7 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
         return iter(records)
 
     def records(self, but: Set[str]) -> Iterator[tuple[Request, RequestOutput]]:
-        """Requests with their records, those with more than tokens first, then all others but these."""
+        """Requests with their records, but those of ``but`` that have nothing but tokens."""
         if not but:
             return zip(self.requests, self, strict=True)
         rows = {i for i, request_id in enumerate(self.req_ids) if request_id not in but}

@@ -60,7 +60,7 @@ export interface JobDifference {
   b: JobSide | null;
 }
 
-/** Seconds; NaN where the trace does not tell. */
+/** Seconds; NaN where the trace does not record it. */
 export interface RequestSide {
   request: RequestIndex;
   begin: number;

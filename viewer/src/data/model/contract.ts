@@ -36,7 +36,7 @@ import type { WaitingSplit } from "./waiting";
 /** What `data/index.ts` exports. Those that give a promise work in slices: none blocks longer than some 20 ms. */
 export interface Data {
   // ---- loading
-  /** Sort dropped or picked files into traces, by content where names do not tell. Files that are no trace: `rejected`. */
+  /** Sort dropped or picked files into traces, by content where names do not decide it. Files that are no trace: `rejected`. */
   detect(files: readonly File[]): Promise<{ traces: TraceFiles[]; rejected: { name: string; why: string }[] }>;
   load(files: TraceFiles, callbacks?: LoadCallbacks, options?: LoadOptions): Loading;
   /** Of a store that was loaded with `follow`, once `done` resolved. */
@@ -71,7 +71,7 @@ export interface Data {
   /** `by`: what a step counts for (default: one). */
   levelsOfDetail(store: TraceStore, by?: Weighing): Promise<LevelsOfDetail>;
   lanes(store: TraceStore): Promise<Lanes>;
-  /** A range in so many slices of the clock; null if the trace tells no times. */
+  /** A range in so many slices of the clock; null if the trace has no times. */
   overTime(
     store: TraceStore,
     range: Range,
@@ -79,7 +79,7 @@ export interface Data {
     bounds: Bounds,
     signal?: AbortSignal,
   ): Promise<OverTime | null>;
-  /** Of the requests that ended; null without a bound, and where the trace tells no times. */
+  /** Of the requests that ended; null without a bound, and where the trace has no times. */
   goodput(found: Statistics, bounds: Bounds): Goodput | null;
   /** At least one latency is bounded. */
   isBounded(bounds: Bounds): boolean;

@@ -68,6 +68,6 @@ export interface Lanes {
   waited: Float64Array;
   firstRow: Int32Array;
   lastRow: Int32Array;
-  /** The objects of one lane, made when asked for: cheap enough for the visible ones of every frame. */
+  /** The objects of one lane, made on request: cheap enough for the visible ones of every frame. */
   lane(index: number): JobLane;
 }

@@ -18,7 +18,7 @@ export interface Verdict {
 /** The recorded reason at one row, put into words. */
 export interface RecordedReason {
   outcome: Outcome;
-  /** The reason that held back most of the waiting; null if the outcome tells only of running requests. */
+  /** The reason that held back most of the waiting; null if the outcome names only running requests. */
   reason: string | null;
   held: number;
   family: ReasonFamily;

@@ -77,11 +77,11 @@ export interface Blame {
 
 export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "output" | "prompt";
 
-/** Who stood in the queue. */
+/** The requests in the queue. */
 export interface Victims {
   /** In the queue, within the stretch. */
   seconds: number;
-  /** Of most of it; null if the trace tells none. */
+  /** Of most of it; null if the trace has none. */
   priority: number | null;
   /** Most of it was theirs, and much more than of others; none if all waited alike. */
   groups: VictimGroup[];
@@ -126,7 +126,7 @@ export interface BlamedGroup {
   requests: number;
   /** Requests of the whole trace that have it in common. */
   all: number;
-  /** What they asked for together. */
+  /** What they requested together. */
   asked: Asked;
   /** When the first and the last of `all` came; NaN: not known. */
   from: number;

@@ -2,7 +2,7 @@
 
 import type { Status } from "../status";
 
-/** Row i tells of `request[i]`. Seconds, shares of 1 and counts; NaN where the trace does not tell. */
+/** Row i is of `request[i]`. Seconds, shares of 1 and counts; NaN where the trace does not record it. */
 export interface RequestFigures {
   /** `version` of the store when they were computed. */
   version: number;

@@ -32,7 +32,7 @@ export interface RequestTable {
   priority: Whole;
   numPreemptions: Whole;
   recomputedTokens: Whole;
-  /** Images, clips and videos of its prompt, and the tokens that stand for them; MISSING: none, or the trace tells none. */
+  /** Images, clips and videos of its prompt, and the tokens that stand for them; MISSING: none, or the trace has none. */
   items: Whole;
   itemTokens: Whole;
   /** Index into `TraceStore.finishReasons`, or -1. */

@@ -34,7 +34,7 @@ export interface LoadProgress {
 export interface LoadCallbacks {
   /** At most some ten times a second. */
   progress?(progress: LoadProgress): void;
-  /** The steps file is read, or its first steps are (`early`): draw. Called once; `changed` tells of further rows. */
+  /** The steps file is read, or its first steps are (`early`): draw. Called once; `changed` is called with further rows. */
   steps?(store: TraceStore): void;
   /** Request records are attached, or rows were added. */
   changed?(store: TraceStore): void;
@@ -102,6 +102,6 @@ export interface TraceListing {
   run: string;
   /** Which of several engines wrote it. */
   rank: number | null;
-  /** Its end shows that the run went on after it; only plain files tell. */
+  /** Its end shows that the run went on after it; only plain files show it. */
   partial: boolean;
 }
