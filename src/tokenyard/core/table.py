@@ -7,7 +7,7 @@ can serve as the persistent input batch of a model runner.
 ``tail[slot]`` holds the tokens of the block that is being filled, the request all those before it:
 
     request.sealed_tokens  [ 0 ..................... start )
-    tail[slot]                                      [ start ... num_tokens )       start: the last multiple of block_size
+    tail[slot]                                      [ start ... num_tokens )      start: the last multiple of block_size
 
 When a block fills, :meth:`RequestTable.seal` gives its tokens to the request, and the row is written over.
 """
