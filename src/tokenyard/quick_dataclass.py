@@ -1,7 +1,7 @@
 """``dataclass`` that takes a third of the time to make a class: a command makes a hundred and fifty before it begins.
 
 The standard library writes the source of six methods for each and compiles it. Here one is compiled, ``__init__``, when
-the first object is made or somebody looks at it; the others are closures over the fields' names. What one sees of a
+the first object is made or the method is read; the others are closures over the fields' names. What one sees of a
 class is the same: to ``dataclasses.fields``, ``replace``, ``is_dataclass`` and ``inspect.signature``, to pickle, and to
 classes that derive from it. One that itself derives from a dataclass is left to the library, and so is one with a field
 that ``__init__`` does not take. A type checker sees ``dataclasses.dataclass``.
