@@ -40,7 +40,7 @@ class EncoderSpec:
     limited_tokens_per_frame: int = 0
     """Embeddings of a layer of the video that sizes of a line leave; 0: it says none."""
     limited_videos: tuple[int, ...] = ()
-    """Those of the videos that it chooses among, in their order."""
+    """Embeddings of each video that it chooses among, in their order."""
     planned_tokens_per_frame: int = 0
     """Embeddings of a frame of the video that it takes for the largest, where they are not a picture's."""
     planned_videos: tuple[int, ...] = ()
