@@ -240,7 +240,7 @@ def _of_volume(_fields: ImageFields, rule: ImageRule, video: ImageFields, *, mad
 
 
 def _pooled_frame(fields: ImageFields, _rule: ImageRule, _video: ImageFields) -> Frames:
-    """As many as there is room for."""
+    """The budget holds the largest number of frames that fits it."""
     return Frames(_pooled(fields, _rule, _video).tokens)
 
 

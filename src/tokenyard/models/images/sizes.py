@@ -32,7 +32,7 @@ from tokenyard.models.images.rules import (
 )
 
 _ANY = (1 << 20, 1 << 20)
-"""Of a rule by which the size of a picture does not matter."""
+"""Edges, in pixels, of a rule by which the size of a picture does not matter."""
 
 
 @singledispatch
