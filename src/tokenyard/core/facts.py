@@ -54,6 +54,8 @@ class ReleaseFacts:
     """Every checkpoint of compressed-tensors may bring scales of keys and values; else those that declare a dtype."""
     expert_blocks_shrink: bool = False
     """Blocks of quantised experts are made smaller to fit a slice."""
+    cuts_expert_groups: bool = True
+    """A slice of an expert of compressed-tensors may cut groups of integers that share a scale."""
     encoder_thresholds_are_checked: bool = False
     """``long_prefill_token_threshold`` may not exceed ``max_model_len``."""
 

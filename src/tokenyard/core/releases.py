@@ -61,6 +61,7 @@ RELEASES: tuple[Release, ...] = (
             "encoder_lags_behind_head": True,
             "admissions_end_at_junctions": True,
         },
+        facts={"cuts_expert_groups": False},
     ),
     Release(
         "0.25",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.models.hub_names import config_called
 from tokenyard.questions.scenario import replay_spec
 
 NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""
@@ -90,6 +92,32 @@ def test_a_draft_model_takes_of_the_budget_of_0_22(version: str, budget: int) ->
     made = setup(f"vllm serve llama-3.1-8b {DRAFT}", version=version)
     assert made.scheduler.max_num_batched_tokens == budget
     assert made.settled.max_num_batched_tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("stored", "refusing"),
+    [
+        ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, {"0.24", "0.33"}),
+        (
+            {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]},
+            {"0.22", "0.24", "0.33"},
+        ),
+        ({"num_bits": 4, "type": "int", "strategy": "channel"}, set()),
+    ],
+)
+def test_groups_of_experts_are_not_cut(stored: dict[str, Any], refusing: set[str], tmp_path: Path) -> None:
+    groups = {"group_0": {"weights": stored, "targets": ["Linear"]}}
+    section = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config_called("qwen3-30b-a3b").raw, "quantization_config": section}))
+    for version in ("0.22", "0.24", "0.33"):
+        line = f"vllm serve {file} -tp 4"
+        setup(f"{line} --enable-expert-parallel", version=version)
+        if version not in refusing:
+            setup(line, version=version)
+            continue
+        with pytest.raises(NoStartError, match="192 columns of each expert on each of 4 GPUs"):
+            setup(line, version=version)
 
 
 def test_batched_experts_lower_the_limits() -> None:

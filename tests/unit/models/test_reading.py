@@ -161,7 +161,10 @@ def _format(tmp_path: Path, quantization: dict[str, Any], **change: Any) -> Any:
     return spec.layers[0].mixers[0].weights, spec
 
 
-GROUP = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, "targets": ["Linear"]}
+GROUP: dict[str, Any] = {
+    "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128},
+    "targets": ["Linear"],
+}
 
 
 @pytest.mark.parametrize(
@@ -240,6 +243,36 @@ def test_patterns_of_modules_that_are_left_alone(tmp_path: Path, entry: str) -> 
     weights, spec = _format(tmp_path, config)
     assert weights.name == "bfloat16"
     assert spec.layers[0].mlp.weights.name == "int4"
+
+
+_EIGHT = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
+_BLOCKS = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("stored", "bits", "refused"),
+    [
+        (GROUP["weights"], 4.125, {2: "231 blocks of 128 columns", 4: "231 blocks of 128 columns"}),
+        ({**GROUP["weights"], "num_bits": 8}, 8.125, {2: "blocks of 128 columns", 4: "blocks of 128 columns"}),
+        ({**GROUP["weights"], "group_size": 32}, 4.5, {8: "blocks of 32 columns"}),
+        ({"num_bits": 4, "type": "int", "strategy": "channel"}, 4, {}),
+        (_BLOCKS, 8, {2: "blocks of 128 columns", 4: "blocks of 128 columns"}),
+        (_EIGHT, 8.25, {}),
+    ],
+)
+def test_groups_of_compressed_tensors_are_not_parted(
+    tmp_path: Path, stored: dict[str, Any], bits: float, refused: dict[int, str]
+) -> None:
+    groups = {"group_0": {"weights": stored, "targets": ["Linear"]}}
+    config = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}
+    weights, spec = _format(tmp_path, config, intermediate_size=29568)
+    assert weights.bits_per_weight == pytest.approx(bits)
+    for size in (1, 2, 4):
+        if size not in refused:
+            spec.check_tensor_parallel(size)
+    for size, what in refused.items():
+        with pytest.raises(ConfigError, match=what):
+            spec.check_tensor_parallel(size)
 
 
 def test_the_kv_cache_has_a_dtype_of_its_own(tmp_path: Path) -> None:

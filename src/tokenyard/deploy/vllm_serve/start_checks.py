@@ -229,16 +229,20 @@ def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
 
 
 def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
-    """Raise NoStartError where a slice of an fp8 expert on one of so many ``gpus`` is no whole number of blocks.
+    """Raise NoStartError where a slice of an expert on one of so many ``gpus`` is no whole number of blocks.
 
-    Later versions make the blocks smaller then, down to 32 columns.
+    Later versions make the blocks of fp8 files smaller then, down to 32 columns; earlier ones do not look at groups of
+    integers.
     """
+    facts, is_fp8 = release_facts(version), model.quantization == "fp8"
     for layer, _ in model.layer_counts:
-        if not isinstance(layer.mlp, MoE) or model.quantization != "fp8" or layer.mlp.weights.alignment == 1:
+        if not isinstance(layer.mlp, MoE) or not (is_fp8 or model.quantization == "compressed-tensors"):
             continue
         width, block = layer.mlp.width // gpus, layer.mlp.weights.alignment
         smaller = gcd(block, width, layer.mlp.hidden_size)
-        if width % block and not (release_facts(version).expert_blocks_shrink and smaller >= _SMALLEST_BLOCK):
+        shrinks = is_fp8 and facts.expert_blocks_shrink and smaller >= _SMALLEST_BLOCK
+        unseen = facts.cuts_expert_groups and layer.mlp.weights.name.startswith("int")
+        if width % block and not shrinks and not unseen:
             raise NoStartError(
                 f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
                 f" {model.name} is quantised: §enable_expert_parallel keeps experts whole"

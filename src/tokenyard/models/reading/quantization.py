@@ -529,14 +529,15 @@ def _group_format(group: Fields) -> WeightFormat:
     activations = group.section("input_activations")
     low = activations.count("num_bits", 16) if activations is not None else 16
     if kind == "float":
-        scale = 8 if bits == 4 else 32
-        name = {4: "mxfp4" if size == 32 else "nvfp4", 8: "fp8"}.get(bits, f"fp{bits}")
+        block, is_mx = weights.get("block_structure"), bits == 8 and "uint8" in str(weights.get("scale_dtype"))
+        scale = _MX_SCALE if bits == 4 or is_mx else 32
+        name = {4: "mxfp4" if size == 32 else "nvfp4", 8: "mxfp8" if is_mx else "fp8"}.get(bits, f"fp{bits}")
+        alignment = max([1, *(side for side in block if isinstance(side, int))]) if isinstance(block, list) else 1
     else:
-        scale, name = 16, f"int{bits}"
+        scale, name, alignment = 16, f"int{bits}", max(size, 1)
     compute = {(8, "float"): "float8", (8, "int"): "int8", (4, "float"): "float4"}.get((low, kind), "bfloat16")
-    return WeightFormat(
-        name=name, bits=bits, group_size=max(size, 0), group_bits=scale if size > 0 else 0, compute=compute
-    )
+    size, scale = (size, scale) if size > 0 else (0, 0)
+    return WeightFormat(name=name, bits=bits, group_size=size, group_bits=scale, compute=compute, alignment=alignment)
 
 
 def _torchao(fields: Fields, plain: WeightFormat) -> Quantization:
