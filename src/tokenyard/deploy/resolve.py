@@ -315,7 +315,7 @@ def _length(flags: DeploymentSettings, model: ModelSpec, *, is_fitted: bool) -> 
     """Tokens of the longest request, as given, else as the model has it; NoStartError for more without its leave."""
     given = None if is_fitted else flags.scheduler.max_model_len
     if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, flags.launch.asked.environment):
-        check_length(given, max(model.max_model_len, model.longest_model_len), model.name)
+        check_length(given, max(model.max_model_len, model.longest_model_len), model.name, model.ignored)
     return given or model.max_model_len
 
 

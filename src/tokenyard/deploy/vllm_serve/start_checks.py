@@ -58,13 +58,22 @@ def check_limits(
         )
 
 
-def check_length(max_model_len: int, known: int, model: str) -> None:
-    """Raise NoStartError for a length beyond the one that the model was made for."""
-    if max_model_len > known:
-        raise NoStartError(
-            f"§max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
-            "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
-        )
+def check_length(max_model_len: int, known: int, model: str, passed_over: Sequence[str] = ()) -> None:
+    """Raise NoStartError for a length beyond the one that the model was made for.
+
+    Overrides of its config.json that were ``passed_over`` may say another length: then a ConfigError names them.
+    """
+    if max_model_len <= known:
+        return
+    beyond = f"is more than the {known} tokens that {model} was made for"
+    overrides = "; ".join(said for said in passed_over if said.startswith("--hf-overrides"))
+    if overrides:
+        fix = f"{beyond}, and what is passed over may say otherwise ({overrides}): give a changed config.json by §model"
+        raise ConfigError("max_model_len", max_model_len, fix)
+    raise NoStartError(
+        f"§max_model_len = {max_model_len} {beyond} "
+        "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
+    )
 
 
 def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
