@@ -100,8 +100,10 @@ _DEVICES = [
     for name, entry in _DATA["gpus"].items()
     for pattern in entry.get("devices", ())
 ]
-_SLICE = lazy_pattern(r"(?:\bmig\b)?[\s:_-]*\b(?P<arithmetic>[1-7])g\.(?P<memory>\d{1,3})gb(?:\+\w+)?\b")
-_MEMORY_SLICES, _ARITHMETIC_SLICES = 8, 7
+_SLICE = lazy_pattern(r"(?:\bmig\b)?[\s:_-]*\b(?P<arithmetic>\d{1,2})g\.(?P<memory>\d{1,3})gb(?:\+\w+)?\b")
+_MEMORY_SLICES = 8
+_NEARLY = 0.04
+"""By how much the memory in a slice's name may be off: drivers round it in several ways."""
 _MOST_TEXT = 200
 _MOST_BYTES = MIB
 
@@ -125,6 +127,7 @@ def named_gpu(name: str) -> GPU:
         if not isinstance(gpu, GPU):
             raise ConfigError("gpu", name, "it has to be a tokenyard.models.GPU, or a function that makes one")
     if gpu is None:
+        _check_slice(name, words)
         near = near_names(text, GPUS, n=3)
         instead = f"{' or '.join(near)} may be meant; " if near else ""
         fix = f"{instead}use one of: {', '.join(GPUS)}; or a file with its figures (docs/gpus.md)"
@@ -170,29 +173,47 @@ def gpu_of_device(name: str) -> GPU | None:
     The longest match counts: an ``L40S`` is no ``L40``. ``MIG 3g.40gb`` in it makes it a slice.
     """
     words = name.lower()[:_MOST_TEXT].replace("-", " ")
-    if "laptop" in words:
-        return None
     cut = _SLICE.search(words)
-    whole = words if cut is None else words[: cut.start()]
-    found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(whole))]
-    longest = max((length for length, _ in found), default=0)
-    names = {gpu for length, gpu in found if length == longest}
-    if len(names) != 1:
-        return None
-    gpu = GPUS[names.pop()]
+    gpu = _whole_device(words if cut is None else words[: cut.start()])
     if cut is None:
         return None if re.search(r"\bmig\b", words) else gpu
-    return _slice(gpu, int(cut["arithmetic"]), int(cut["memory"]))
+    return None if gpu is None else _slice(gpu, int(cut["arithmetic"]), int(cut["memory"]))
+
+
+def _whole_device(words: str) -> GPU | None:
+    """The GPU that a name speaks of, whatever part of it is meant."""
+    if "laptop" in words:
+        return None
+    found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(words))]
+    longest = max((length for length, _ in found), default=0)
+    names = {gpu for length, gpu in found if length == longest}
+    return GPUS[names.pop()] if len(names) == 1 else None
+
+
+def _check_slice(name: str, words: str) -> None:
+    """Raise ConfigError if it is a slice that its GPU does not have."""
+    words = words.replace("-", " ")
+    cut = _SLICE.search(words)
+    gpu = None if cut is None else _whole_device(words[: cut.start()])
+    if gpu is None or gpu_of_device(words) is not None:
+        return
+    slices = [f"{gpu.name}-{each}" for each in _DATA["gpus"][gpu.name].get("mig", ())]
+    has = f"its slices are {', '.join(slices)}" if slices else "it cannot be cut into any"
+    raise ConfigError("gpu", name, f"{gpu.name} has no such slice: {has}")
 
 
 def _slice(gpu: GPU, arithmetic: int, memory_gb: int) -> GPU | None:
-    """A MIG slice: its share of arithmetic in sevenths, of memory and bandwidth in eighths; it has no links."""
-    if not _DATA["gpus"][gpu.name].get("mig"):
+    """A MIG slice: its share of the parts of arithmetic, of memory and bandwidth in eighths; it has no links.
+
+    None if the GPU cannot be cut so.
+    """
+    slices = [_SLICE.fullmatch(each) for each in _DATA["gpus"][gpu.name].get("mig", ())]
+    named = [(int(each["arithmetic"]), int(each["memory"])) for each in slices if each is not None]
+    if not any(parts == arithmetic and abs(memory_gb - size) <= size * _NEARLY for parts, size in named):
         return None
-    parts = round(memory_gb * _MEMORY_SLICES * _GIGA / gpu.memory_bytes)
-    if not 1 <= parts <= _MEMORY_SLICES:
-        return None
-    share, memory = arithmetic / _ARITHMETIC_SLICES, parts / _MEMORY_SLICES
+    whole_arithmetic, whole_memory = max(named)
+    parts = round(memory_gb * _MEMORY_SLICES / whole_memory)
+    share, memory = arithmetic / whole_arithmetic, parts / _MEMORY_SLICES
     return replace(
         gpu,
         name=f"{gpu.name}-{arithmetic}g.{memory_gb}gb",

@@ -119,6 +119,33 @@ def test_a_slice_has_its_share_and_no_links() -> None:
     assert named_gpu("a100-80gb-1g.10gb").memory_bytes == GPUS["a100-80gb"].memory_bytes // 8
 
 
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("h100-9g.90gb", "h100 has no such slice: its slices are h100-1g.10gb, h100-1g.20gb, h100-2g.20gb"),
+        ("h100-8g.80gb", "h100 has no such slice"),
+        ("h100-3g.20gb", "h100 has no such slice"),
+        ("NVIDIA H200 MIG 3g.40gb", "its slices are h200-1g.18gb, .*, h200-7g.141gb"),
+        ("A30 MIG 7g.24gb", "its slices are a30-1g.6gb, a30-2g.12gb, a30-4g.24gb"),
+        ("l4-1g.5gb", "l4 has no such slice: it cannot be cut into any"),
+    ],
+)
+def test_a_slice_that_a_gpu_does_not_have_is_refused(said: str, problem: str) -> None:
+    assert gpu_of_device(said) is None
+    with pytest.raises(ConfigError, match=problem):
+        named_gpu(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "arithmetic", "memory"),
+    [("h100-7g.80gb", 1, 1), ("a30-4g.24gb", 1, 1), ("a30-1g.6gb", 1 / 4, 1 / 4), ("h100-1g.20gb", 1 / 7, 1 / 4)],
+)
+def test_the_largest_slice_is_the_whole_of_it(said: str, arithmetic: float, memory: float) -> None:
+    part, whole = named_gpu(said), GPUS[said.partition("-")[0]]
+    assert part.bf16_flops == pytest.approx(whole.bf16_flops * arithmetic)
+    assert part.memory_bytes == int(whole.memory_bytes * memory)
+
+
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
