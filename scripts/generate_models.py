@@ -150,7 +150,9 @@ architectures. Tiles and stretches of sound are filled up, as vLLM fills them (W
 Gemma 4); a picture of DeepSeek-OCR goes through both towers. Where a model sees and hears, items of a workload are
 pictures. Known are vLLM's parameters of every layer and of every tower: `tests/unit/models/test_encoders.py` compares
 them with vLLM 0.33's own modules on the meta device (`scripts/record_encoders.py`). Not estimated are {untimed}: towers
-of convolutions, of experts, and such as compute more tiles than their embeddings tell.
+of convolutions, of experts, and such as compute more tiles than their embeddings tell. Where nothing is kept free
+for an encoder, since its tower or its largest input is not known, `tokenyard run`, its header and `tokenyard headroom`
+say so among what they assumed.
 
 `--mm-encoder-tp-mode data` is heeded where vLLM's class heeds it (of {sharing} architectures): every GPU holds the
 tower, with what joins it to the decoder but for Llama 4's and Isaac's, and items are shared out as vLLM shares them.

@@ -144,8 +144,7 @@ def _encoder_time(settled: ResolvedSettings) -> str:
     if settled.hardware.latency != "calibrated":
         return "the encoder takes no time with these step times"
     if not encoders:
-        unknown = "the sizes of its tower are not known"
-        return f"{unknown}: the encoder takes no time here, and memory for its work is not reserved"
+        return "the encoder takes no time here"
     parts = ", then ".join(map(_patches_of, encoders))
     return f"the encoder's time is an estimate that nothing measured: {parts}, at the rates fitted for decoders"
 
@@ -207,6 +206,7 @@ def _assumptions(
     if settled.model.encoders and not settled.model.max_encoder_tokens:
         why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
         yield Assumption(name=IMAGES, value="none", why=why)
+    yield from _not_reserved(settled)
     if settled.pools:
         why = "a pooling model's request ends with its prompt: TTFT is the time to its embedding, score or labels"
         yield Assumption(name="output tokens", value="one a request, its result", why=why)
@@ -229,6 +229,22 @@ def _assumptions(
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
         )
+
+
+def _not_reserved(settled: ResolvedSettings) -> Iterator[Assumption]:
+    """An encoder that vLLM measures memory with, and that none is kept free for here."""
+    model, hardware = settled.model, settled.hardware
+    if not model.encoders or settled.encoded is not None or hardware.skip_mm_profiling:
+        return
+    is_given = hardware.kv_cache_memory_bytes is not None or hardware.num_gpu_blocks_override is not None
+    is_timed = bool(timed_encoders(model))
+    unknown = "the largest input of {}" if is_timed else "what the tower of {} computes"
+    why = f"{unknown.format(model.architecture)} is not known here"
+    if not is_given:
+        value = "no memory for its work" if is_timed else "no memory for its work, no time"
+        yield Assumption(name="encoder", value=value, why=f"{why}; vLLM has less room for KV than is shown")
+    elif not is_timed:
+        yield Assumption(name="encoder", value="no time", why=why)
 
 
 def _drafting(settled: ResolvedSettings, speculation: SimulatedSpeculation) -> Assumption:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from tests.support.planner_answers import recorded
 
 import tokenyard as ty
 from tokenyard.cli.main import main
 from tokenyard.errors import NoStartError
 
+REGISTRY = recorded(Path(__file__).parents[1] / "models" / "registry.json.gz")["architectures"]
 SMALL = ty.Deployment("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384", gpu="rtx4090")
 LARGE = ty.Deployment(
     "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4 --max-num-batched-tokens 16384 --gpu-memory-utilization 0.95", gpu="h100"
@@ -84,3 +87,39 @@ def test_the_command_prints_the_verdict_first(capsys: pytest.CaptureFixture[str]
     assert "free once it runs" in first
     assert main(["headroom", line, "--gpu", "l40s", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["model"] == "qwen3-8b"
+
+
+def _serving(folder: Path, architecture: str, *flags: str) -> ty.Deployment:
+    """A model of an architecture, as its own class of configuration makes it."""
+    (config,) = (
+        case["config"]
+        for entry in REGISTRY
+        for case in entry["cases"]
+        if entry["architecture"] == architecture and case["variant"] == "default"
+    )
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": [architecture]}))
+    return ty.Deployment(" ".join(("vllm serve", str(folder), *flags)), gpu="b300")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "said"),
+    [
+        ("HfMoondream", "encoder no memory for its work, no time: what the tower of HfMoondream computes is not known"),
+        ("GraniteSpeechForConditionalGeneration", "encoder no memory for its work: the largest input of Granite"),
+    ],
+)
+def test_an_encoder_that_nothing_is_kept_free_for_is_named(tmp_path: Path, architecture: str, said: str) -> None:
+    (line,) = (each for each in ty.headroom(_serving(tmp_path, architecture)).assumed if each.startswith("encoder "))
+    assert line.startswith(said)
+    assert line.endswith("vLLM has less room for KV than is shown")
+    given = ty.headroom(_serving(tmp_path, architecture, "--kv-cache-memory-bytes", "20G"))
+    assert not any("memory for its work" in each for each in given.assumed)
+    assert any(each.startswith("encoder no time: ") for each in given.assumed) == ("no time" in said)
+    skipping = ty.headroom(_serving(tmp_path, architecture, "--skip-mm-profiling"))
+    assert not any(each.startswith("encoder ") for each in skipping.assumed)
+
+
+def test_an_encoder_that_memory_is_kept_free_for_is_a_part(tmp_path: Path) -> None:
+    room = ty.headroom(_serving(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
+    assert "encoder" in {each.name for each in room.parts}
+    assert not any(each.startswith("encoder ") for each in room.assumed)
