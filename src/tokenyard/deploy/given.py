@@ -149,10 +149,10 @@ CHANGES_MEMORY = frozenset(
         "block_size", "cudagraph_capture_sizes", "data_parallel_size", "decode_context_parallel_size", "dtype",
         "enable_expert_parallel", "enable_lora", "enforce_eager", "gpu_memory_utilization", "kv_cache_dtype",
         "kv_cache_memory_bytes", "language_model_only", "limit_mm_per_prompt", "max_cudagraph_capture_size",
-        "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_seqs", "mm_encoder_tp_mode", "model",
-        "num_gpu_blocks_override", "num_speculative_tokens", "performance_mode", "pipeline_parallel_size",
-        "quantization", "skip_mm_profiling", "spec_method", "spec_tokens", "speculative_config", "tensor_parallel_size",
-        "vllm_version",
+        "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_seqs", "mm_encoder_tp_mode",
+        "mm_processor_kwargs", "model", "num_gpu_blocks_override", "num_speculative_tokens", "performance_mode",
+        "pipeline_parallel_size", "quantization", "skip_mm_profiling", "spec_method", "spec_tokens",
+        "speculative_config", "tensor_parallel_size", "vllm_version",
     )
 )  # fmt: skip
 """Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""

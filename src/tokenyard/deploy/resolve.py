@@ -77,7 +77,8 @@ from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.limited import with_limited_picture, with_limited_video
-from tokenyard.models.images.processors import processors_beside
+from tokenyard.models.images.processor_kwargs import with_processor_kwargs
+from tokenyard.models.images.processors import Processors, processors_beside
 from tokenyard.models.inputs import may_share_images
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
@@ -118,21 +119,22 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=notes)
     if flags.language_model_only:
         return model.with_encoders(())
-    limits = flags.limit_mm_per_prompt
+    limits, beside = flags.limit_mm_per_prompt, processors_beside(found.where)
+    model, told = with_processor_kwargs(model, raw, beside, flags.mm_processor_kwargs, version)
     model = model.with_encoders(encoders_in_use(model, limits))
     if limits is not None and model.encoders:
-        model = _with_sizes(model, raw, found.where, limits)
+        model = _with_sizes(model, raw, told, limits)
     return _sharing_images(model) if flags.mm_encoder_tp_mode == "data" and flags.tensor_parallel_size > 1 else model
 
 
-def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], where: str, limits: str) -> ModelSpec:
+def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], processors: Processors, limits: str) -> ModelSpec:
     """The model, whose largest picture is no larger than a line says; what of its sizes is not heeded is noted."""
     left = item_sizes(limits)
     for kind, limits_of in (("image", with_limited_picture), ("video", with_limited_video)):
         if kind not in left:
             continue
         try:
-            limited = limits_of(model, raw, processors_beside(where), left[kind])
+            limited = limits_of(model, raw, processors, left[kind])
         except ConfigError as error:
             raise NoStartError(f"the {kind} it measures memory with is refused by its processor: {error}") from None
         if limited is not None:

@@ -155,6 +155,8 @@ class HardwareSettings(Settings):
     """Keep no memory free for the work of an encoder."""
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
     """How GPUs of a tensor-parallel group share an encoder: its weights or, each holding all of them, the images."""
+    mm_processor_kwargs: Annotated[str | None, Help(metavar="JSON", otherwise="as its files say")] = None
+    """What the model's processor is told beside its files: max_pixels, min_pixels, size of Qwen's models are read."""
     hf_overrides: Annotated[str | None, Help(metavar="JSON", otherwise="none")] = None
     """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
     enforce_eager: Switch = False
