@@ -229,8 +229,9 @@ AFTER_TERMS = """
 LoRA's and drafts' public tables that were found tell neither acceptance nor both sides of a comparison. States have
 three deployments beside predictions in the table of models that no point is of (Qwen3.5's gated delta nets on H200,
 Nemotron 3 Nano's Mamba 2 on B200, which is quicker by half than predicted). An FP8 KV cache was measured on Hopper and
-Blackwell, and is left out as a format above; on another GPU it counts as a format that was not measured. An encoder
-takes no time here: the header of a replay with pictures says so, no range covers it, and its TTFT is a lower bound.
+Blackwell, and is left out as a format above; on another GPU it counts as a format that was not measured. The time
+of an encoder is an estimate that nothing measured, and none where its tower is not known: the header of a replay with
+pictures says which, no range covers it, and without it TTFT is a lower bound.
 Links by PCIe are what NCCL is known to reach.
 """
 RUNS = """

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.planner_answers import LARGEST_WEIGHT_ERROR, our_plan, recorded, their_plan
 
+import tokenyard as ty
 from tokenyard.models.named import MODELS
 
 FIXTURES = sorted(Path(__file__).parent.glob("kv_plans*.json.gz"))
@@ -56,9 +57,32 @@ def test_every_architecture_was_asked_for() -> None:
     assert {MODELS[name].architecture for name in asked} == {model.architecture for model in MODELS.values()}
 
 
-def test_the_table_of_deployments_agrees_with_the_planner() -> None:
+def _deployments() -> list[str]:
+    """Rows of the page's table."""
     page = Path(__file__).parents[3] / "docs" / "deployments.md"
     table = page.read_text().partition("## Against vLLM's planner")[2].partition("\n## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ") and " x " in line]
+    return [line for line in table.splitlines() if line.startswith("| ") and " x " in line]
+
+
+def test_the_table_of_deployments_agrees_with_the_planner() -> None:
+    rows = _deployments()
     assert len(rows) >= 40
     assert [row for row in rows if not row.endswith("| equal |")] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "length"),
+    [
+        ("qwen2.5-vl-7b", "a100-40gb", None),
+        ("mistral-small-3.1-24b", "h100", 32_768),
+        ("gemma-3-12b", "a100-80gb", None),
+        ("whisper-large-v3", "l4", None),
+    ],
+)
+def test_its_memory_for_kv_is_what_an_encoders_work_leaves(model: str, gpu: str, length: int | None) -> None:
+    """On one GPU nothing else is left out of it: ``tokenyard headroom`` says the same."""
+    line = f"vllm serve {model} --max-num-batched-tokens 8192 --max-num-seqs 256 --gpu-memory-utilization 0.92"
+    room = ty.headroom(ty.Deployment(f"{line} --max-model-len {length}" if length else line, gpu=gpu))
+    assert "encoder" in {each.name for each in room.parts}
+    (row,) = (row for row in _deployments() if row.startswith(f"| {model} | ") and f"1 x {gpu}" in row)
+    assert row.split(" | ")[5] == f"{room.kv_likely / (1 << 30):.1f}"
