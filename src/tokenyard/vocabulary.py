@@ -296,7 +296,7 @@ class Reason(StrEnum):
         "encoder_budget",
         "The step's budget for image, audio or video inputs was used up.",
         Family.DEPENDENCY,
-        "A larger max_num_encoder_input_tokens.",
+        "A larger max_num_batched_tokens (what the budget follows from), smaller pictures, or fewer items in a prompt.",
         "tokens",
         ends=OutcomeKind.STOPPED,
         clears=Clears.OTHERS,

@@ -96,6 +96,20 @@ def test_replicas_are_deployments_behind_a_balancer_in_plan_sweep_and_run(tmp_pa
     assert engines["replicas"] is None
 
 
+@pytest.mark.parametrize(("size", "flags", "machines"), [(16, (), 2), (8, (), 0), (16, ("--nnodes", "2"), 0)])
+def test_an_engine_over_machines_is_said_to_need_nodes(
+    size: int, flags: tuple[str, ...], machines: int, tmp_path: Path
+) -> None:
+    words = ("plan", "chat", *FLAGS, "--model", "llama-3.1-70b", "--gpu", "h100", *BLOCKS, *flags, "--no-largest-load")
+    told = call(*words, "--set", f"tensor_parallel_size={size}", "--json", cwd=tmp_path)
+    assert told.code == 0, told.stderr
+    notes = [note for note in json.loads(told.stdout)["notes"] if "--node-rank" in note]
+    expected = (
+        f"an engine has 16 GPUs, and a machine 8: start it on each of {machines} machines with --nnodes {machines}"
+    )
+    assert [note.startswith(expected) for note in notes] == [True] * bool(machines)
+
+
 def test_a_space_is_written_as_the_grid_of_a_sweep(tmp_path: Path) -> None:
     words = ("plan", "chat", *FLAGS, *BLOCKS, "--no-largest-load", "--json")
     plans = [

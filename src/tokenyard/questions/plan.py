@@ -17,6 +17,7 @@ import msgspec
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
+from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
@@ -80,6 +81,11 @@ _OF_THE_PROXY = (
 _OF_REPLICAS = (
     "{} of these, each a vllm serve of its own, behind a balancer that sends requests as --router {} does; engines of"
     " one vllm serve would be --data-parallel-size"
+)
+_OF_MACHINES = (
+    "an engine has {gpus} GPUs, and a machine {each}: start it on each of {nodes} machines with --nnodes {nodes}"
+    " --node-rank 0 (then 1, ...; those after the first with --headless) and --master-addr ADDRESS of the first, or on"
+    " a Ray cluster with --distributed-executor-backend ray"
 )
 
 
@@ -370,6 +376,8 @@ def _served(source: KnownSource, row: Row) -> _Served:
     if isinstance(source, RecordedVariants):
         return _Served()
     words, notes = serve_words(source.run, row.settings)
+    if "split" not in row.settings:
+        notes = [*_of_machines(source.setup(row.settings).settled), *notes]
     replicas = changed(source.run, row.settings).parallel.replicas
     if replicas is not None:
         router = source.setup(row.settings).settled.parallel.router
@@ -383,6 +391,14 @@ def _served(source: KnownSource, row: Row) -> _Served:
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )
     return _Served(None, lines, [*notes, _OF_THE_PROXY])
+
+
+def _of_machines(settled: ResolvedSettings) -> Iterator[str]:
+    """How an engine is started whose GPUs are those of several machines; nothing where its flags say it."""
+    gpus, each = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size, settled.gpu
+    if gpus > each.gpus_per_machine and settled.parallel.nnodes == 1:
+        nodes = -(-gpus // each.gpus_per_machine)
+        yield _OF_MACHINES.format(gpus=gpus, each=each.gpus_per_machine, nodes=nodes)
 
 
 def _line(words: list[str]) -> str:

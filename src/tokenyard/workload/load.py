@@ -58,7 +58,7 @@ def workload_files(spec: str | Path | Sequence[str | Path], otherwise: str) -> l
     if not names or not all(isinstance(each, str | Path) for each in names):
         raise ConfigError("workload", spec, "give a name, a path, or a list of paths")
     if len(names) > 1:
-        otherwise = "a pattern of files: only logs are merged, by time"
+        otherwise = "a pattern of files: only logs are merged, by time (a flag takes several values as --gpu a,b)"
     return [path for name in names for path in _paths(name, otherwise)]
 
 

@@ -97,7 +97,8 @@ def _decoded(line: bytes) -> object:
 
 
 def _advice(field: str, record: inspect.Type | None) -> str:
-    known = [each.encode_name for each in record.fields] if isinstance(record, inspect.StructType) else []
+    kinds = record.types if isinstance(record, inspect.UnionType) else (record,)
+    known = [field.encode_name for kind in kinds if isinstance(kind, inspect.StructType) for field in kind.fields]
     close = near_names(field, known, 1)
     return f"did you mean {close[0]}?" if close else f"use some of: {', '.join(known)}"
 
