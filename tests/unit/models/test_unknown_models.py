@@ -32,6 +32,19 @@ def test_every_command_takes_a_description(tmp_path: Path) -> None:
     assert model_spec(str(file)) == MODELS["qwen3-next-80b-a3b"]
 
 
+@pytest.mark.parametrize(
+    ("architecture", "said"),
+    [
+        ("AyaVisionForConditionalGeneration", r"is not known \(vLLM 0.22, 0.23, 0.24 have a class for it\), and"),
+        ("MPTForCausalLM", r"is not known \(vLLM 0.22, .*, 0.28 have a class for it\), and"),
+        ("AndesVLForConditionalGeneration", "is not known, and"),
+    ],
+)
+def test_versions_that_have_a_class_for_an_unknown_architecture_are_named(architecture: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_from_config({"architectures": [architecture], "model_type": "x"}, name="x", where="config.json")
+
+
 @pytest.mark.parametrize(("served_by", "warns"), [("0.27", False), ("0.33", True)])
 def test_a_description_of_another_version_is_said_to_be_one(served_by: str, warns: bool, tmp_path: Path) -> None:
     file = tmp_path / "model.json"

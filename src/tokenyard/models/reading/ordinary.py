@@ -19,6 +19,7 @@ from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.reading.pieces import Dense, Experts, Grouped
 from tokenyard.models.reading.row import ArchitectureRow
 from tokenyard.models.reading.rows_dense import windowed
+from tokenyard.models.reading.versions import versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 ORDINARY = ArchitectureRow(
@@ -121,7 +122,9 @@ def weighed(spec: ModelSpec, where: str, raw: Mapping[str, Any], *, has_towers: 
     how = f"{spec.architecture} is not in docs/models.md: read as an ordinary decoder"
     if total is None:
         if has_towers:
-            fix = f"is not known, and nothing says what its encoders weigh: put it beside its {_INDEX}, or {_DESCRIBE}"
+            where_else = versions_said(spec.architecture)
+            known = f"is not known{where_else}, and nothing says what its encoders weigh"
+            fix = f"{known}: put it beside its {_INDEX}, or {_DESCRIBE}"
             raise ConfigError(f"{where}: architectures", spec.architecture, fix)
         return replace(spec, notes=(*spec.notes, f"{how}; its weights follow from the fields of its config.json"))
     stored = str(raw.get("torch_dtype") or raw.get("dtype") or spec.dtype).removeprefix("torch.")

@@ -31,7 +31,7 @@ from tokenyard.models.reading.parts import ConfigReader, Stack, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import POOLING, ROWS
-from tokenyard.models.reading.versions import dropped_before
+from tokenyard.models.reading.versions import dropped_before, versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -246,7 +246,8 @@ def _reading(
     if architecture not in ROWS and not _is_decoder(raw):
         near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
-        fix = f"is not known, and its fields are not those of an ordinary decoder: docs/models.md lists the {len(ROWS)}"
+        known = f"is not known{versions_said(architecture)}, and its fields are not those of an ordinary decoder"
+        fix = f"{known}: docs/models.md lists the {len(ROWS)}"
         raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
     wrapped = next((name for name in _WRAPPED if isinstance(raw.get(name), dict) and _inner(raw[name])), None)
     if wrapped is not None:

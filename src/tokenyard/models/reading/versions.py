@@ -40,6 +40,12 @@ def versions_instead(architecture: str, version: str) -> Sequence[str]:
     return () if (version if version in read else read[-1]) in have else have
 
 
+def versions_said(architecture: str) -> str:
+    """A part of a sentence about an architecture that is not read here: which versions have a class, where some do."""
+    have = versions_with_classes().get(architecture, ())
+    return f" (vLLM {', '.join(have)} {'have' if len(have) > 1 else 'has'} a class for it)" if have else ""
+
+
 def dropped_before() -> Mapping[str, str]:
     """The architectures that were dropped before the first version here, and the last version that had each."""
     found: dict[str, str] = _recorded()["gone"]
