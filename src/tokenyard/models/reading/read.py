@@ -246,8 +246,8 @@ def _reading(
     if architecture not in ROWS and not _is_decoder(raw):
         near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
-        known = f"is not known{versions_said(architecture)}, and its fields are not those of an ordinary decoder"
-        fix = f"{known}: docs/models.md lists the {len(ROWS)}"
+        unread = f"is not known{versions_said(architecture)}, and its fields are not those of an ordinary decoder"
+        fix = f"{unread}: docs/models.md lists the {len(ROWS)}"
         raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
     wrapped = next((name for name in _WRAPPED if isinstance(raw.get(name), dict) and _inner(raw[name])), None)
     if wrapped is not None:
