@@ -1,4 +1,4 @@
-"""Records the largest image and video that vLLM plans for with ``--mm-processor-kwargs``, of Qwen's families.
+"""Records how large images and videos are with ``--mm-processor-kwargs``: vLLM's answers, of Qwen's families.
 
 vLLM's own processing classes are asked, beside transformers' own image and video processors, made with those arguments
 as vLLM makes them. Run it with the Python of an environment that has vLLM 0.33 in it:
@@ -25,6 +25,8 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 OUT = Path(__file__).parents[1] / "tests/unit/models/processor_kwargs.json"
 LENGTH = 131_072
+SHOWN = (3000, 2000, 8)
+"""Width and height in pixels, and frames, of what is shown to it."""
 FAMILIES = {
     "Qwen2VLForConditionalGeneration": ("qwen2_vl", "Qwen2VL", "qwen2_vl", "Qwen2VLConfig"),
     "Qwen2_5_VLForConditionalGeneration": ("qwen2_5_vl", "Qwen2_5_VL", "qwen2_vl", "Qwen2_5_VLConfig"),
@@ -58,19 +60,21 @@ def stored(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def asked(name: str, said: dict[str, Any]) -> list[int] | str:
-    """Embeddings of the largest image and of the largest video; or how it is refused."""
+    """Embeddings of the largest image and video, and of an image and a video of one size; or how it is refused."""
     context = import_module("vllm.multimodal.processing.context")
     module, prefix, video_module, config_class = FAMILIES[name]
     config = getattr(import_module("transformers"), config_class)()
     videos = "Qwen2VLVideoProcessor" if video_module == "qwen2_vl" else "Qwen3VLVideoProcessor"
     image_module = import_module("transformers.models.qwen2_vl.image_processing_qwen2_vl")
     of_videos = getattr(import_module(f"transformers.models.{video_module}.video_processing_{video_module}"), videos)
-    of_image, of_video = stored(name)
+    image_file, video_file = stored(name)
     try:
-        image = image_module.Qwen2VLImageProcessor.from_dict(of_image, **deepcopy(said))
-        video = of_videos.from_dict(of_video, **deepcopy(said))
+        image = image_module.Qwen2VLImageProcessor.from_dict(image_file, **deepcopy(said))
+        video = of_videos.from_dict(video_file, **deepcopy(said))
     except Exception as error:  # noqa: BLE001 - whatever the class raises keeps vLLM from starting
         return f"{type(error).__name__}: {error}"
+    if video_module == "qwen3_vl":  # without torchvision vLLM has a stand-in for it, and takes a video for an image
+        import_module("vllm.model_executor.models.qwen3_vl").Qwen3VLVideoProcessor = of_videos  # type: ignore[attr-defined]
     info_class = getattr(import_module(f"vllm.model_executor.models.{module}"), f"{prefix}ProcessingInfo")
     info = info_class(SimpleNamespace(get_hf_config=lambda *_: config, model_config=SimpleNamespace()))
     info.ctx.get_hf_processor = lambda *_, **__: SimpleNamespace(image_processor=image, video_processor=video)
@@ -85,7 +89,10 @@ def asked(name: str, said: dict[str, Any]) -> list[int] | str:
         planned = info.get_mm_max_tokens_per_item(LENGTH, {"image": 1, "video": 1})
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"
-    return [int(planned["image"]), int(planned["video"])]
+    one = {"image_width": SHOWN[0], "image_height": SHOWN[1], "mm_kwargs": {}}
+    of_image = info.get_num_image_tokens(**one, image_processor=image)
+    of_video = info.get_num_video_tokens(**one, image_processor=video, num_frames=SHOWN[2])
+    return [int(each) for each in (planned["image"], planned["video"], of_image, of_video)]
 
 
 def main() -> None:

@@ -14,16 +14,19 @@ from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.models.asking import image_tokens, video_tokens
 from tokenyard.models.images.largest import with_images
 from tokenyard.models.images.processor_kwargs import with_processor_kwargs
 from tokenyard.models.images.processors import Processors
+from tokenyard.models.images.table import image_rule
+from tokenyard.models.images.videos import video_rule
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.questions.scenario import replay_spec
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("processor_kwargs.json").read_text())
 BUILT = recorded(Path(__file__).with_name("registry.json.gz"))["architectures"]
 CONFIGS = {each["architecture"]: each["cases"][0]["config"] for each in BUILT if each["cases"]}
-LENGTH = 131_072
+LENGTH, SHOWN = 131_072, (3000, 2000, 8)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['name']}-{json.dumps(case['said'])}")
@@ -36,9 +39,14 @@ def test_the_largest_image_and_video_are_vllms(case: dict[str, Any]) -> None:
         with pytest.raises(NoStartError, match="has no shortest_edge"):
             with_processor_kwargs(model, raw, files, json.dumps(case["said"]), "0.33")
         return
-    changed, _ = with_processor_kwargs(model, raw, files, json.dumps(case["said"]), "0.33")
+    changed, told = with_processor_kwargs(model, raw, files, json.dumps(case["said"]), "0.33")
     planned = [largest_item(changed, json.dumps({other: 0}), LENGTH) for other in ("video", "image")]
-    assert planned == case["planned"]
+    wide, high, frames = SHOWN
+    shown = [
+        image_rule(raw, told.image).num_tokens(wide, high),
+        video_rule(raw, told.video).num_tokens(wide, high, frames),
+    ]
+    assert [*planned, *shown] == case["planned"]
     assert len(changed.ignored) - len(model.ignored) == ("fps" in case["said"])
 
 
@@ -90,3 +98,14 @@ def test_what_is_not_read_is_named(model: str, said: dict[str, Any], version: st
 def test_values_that_cannot_be_are_refused(said: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         _settled("qwen2.5-vl-7b", said)
+
+
+def test_tokens_of_an_image_and_a_video_follow_arguments() -> None:
+    said = {"max_pixels": 1_003_520}
+    assert image_tokens("qwen2.5-vl-7b", 3000, 2000, mm_processor_kwargs=said) < image_tokens(
+        "qwen2.5-vl-7b", 3000, 2000
+    )
+    with pytest.raises(ConfigError, match="no rule for sizes of this model reads it"):
+        image_tokens("qwen3-vl-8b", 90, 90, mm_processor_kwargs={"fps": 1})
+    with pytest.raises(ConfigError, match="no rule for sizes of this model reads it"):
+        video_tokens("qwen3-vl-8b", 90, 90, 2, mm_processor_kwargs={"fps": 1})

@@ -45,6 +45,17 @@ def with_processor_kwargs(
     return replace(model, encoders=encoders, ignored=(*model.ignored, *notes)), told
 
 
+def processors_told(
+    processors: Processors, raw: Mapping[str, Any], said: Mapping[str, Any] | None, version: str = _ASKED_OF_VIDEOS
+) -> Processors:
+    """What the processors of a ``config.json`` are told with arguments. ConfigError for one that no rule reads."""
+    named = raw.get("architectures") or [""]
+    told, unread = overlaid(processors, said or {}, named[0], version)
+    if unread:
+        raise ConfigError(_FIELD, unread[0], "no rule for sizes of this model reads it: leave it out")
+    return told
+
+
 def overlaid(
     processors: Processors, said: Mapping[str, Any], architecture: str, version: str
 ) -> tuple[Processors, list[str]]:
