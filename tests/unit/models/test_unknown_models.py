@@ -32,6 +32,17 @@ def test_every_command_takes_a_description(tmp_path: Path) -> None:
     assert model_spec(str(file)) == MODELS["qwen3-next-80b-a3b"]
 
 
+def test_the_mlp_of_nanochat_has_no_gate() -> None:
+    config = {
+        "architectures": ["NanoChatForCausalLM"], "model_type": "nanochat", "dtype": "bfloat16", "hidden_act": "relu2",
+        "vocab_size": 50304, "hidden_size": 768, "intermediate_size": 8192, "num_hidden_layers": 12,
+        "num_attention_heads": 6, "num_key_value_heads": 6, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    spec = model_from_config(config, name="x", where="config.json")
+    matrices = 12 * (4 * 768 * 768 + 2 * 768 * 8192) + 2 * 50304 * 768
+    assert spec.weight_bytes() == pytest.approx(2 * matrices, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("architecture", "said"),
     [

@@ -30,8 +30,8 @@ ORDINARY = ArchitectureRow(
             head_norms="use_qk_norm or qk_norm or qk_layernorm",
         )
     ),
-    # the first Qwen counts the two matrices that its gate joins
-    mlps={"": Dense(width="width // 2 if model_type == 'qwen' else width")},
+    # the first Qwen counts the two matrices that its gate joins; NanoChat squares what one matrix makes, without a gate
+    mlps={"": Dense(width="width // 2 if model_type == 'qwen' else width", gated="model_type != 'nanochat'")},
     order=(("sliding_attention", "window and use_sliding_window != 0"), ("full_attention", "1")),
     experts=Experts(
         per_token="per_token",
