@@ -135,6 +135,9 @@ class MultiModalItem:
     cross: bool = False
     """Read by the cross attention of an encoder-decoder model: ``length`` encoder tokens, none of them in the prompt
     (``offset`` is 0)."""
+    modality: str = "image"
+    """``image``, ``video`` or ``audio``: whose limits it counts against when a deployment is checked; no decision of a
+    step reads it. A model that only hears takes every item for a sound."""
 
     @property
     def end(self) -> int:

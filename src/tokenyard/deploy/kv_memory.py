@@ -132,7 +132,7 @@ def measured_encoder(
     to leave it out (``--skip-mm-profiling``).
     """
     allowed = flags.hardware.limit_mm_per_prompt
-    encoders, planned = timed_encoders(model), _largest_items(model, allowed, length)
+    encoders, planned = timed_encoders(model), largest_of_kinds(model, allowed, length)
     if not encoders or not planned or flags.hardware.skip_mm_profiling:
         return None
     item, kind = max((tokens, kind) for kind, tokens in planned.items())
@@ -171,11 +171,11 @@ def _video(model: ModelSpec, length: int, *, has_images: bool, is_limited: bool)
 
 def largest_item(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> int:
     """Embeddings of the largest picture or video that a line allows, as vLLM takes it; 0 where none may come in."""
-    return max(_largest_items(model, limit_mm_per_prompt, length).values(), default=0)
+    return max(largest_of_kinds(model, limit_mm_per_prompt, length).values(), default=0)
 
 
-def _largest_items(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> dict[str, int]:
-    """The same of each kind that may come in."""
+def largest_of_kinds(model: ModelSpec, limit_mm_per_prompt: str | None, length: int) -> dict[str, int]:
+    """Embeddings of the largest item of each kind of picture and video that a line allows, as vLLM takes it."""
     through = model.item_encoders
     if not through:
         return {}

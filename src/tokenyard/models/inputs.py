@@ -72,3 +72,11 @@ def item_kind(model: ModelSpec) -> str:
     if "vision_chunk" in known_items().get(model.architecture, {}):
         return "vision_chunk"
     return "image" if any(each.kind == "vision" for each in model.encoders) or not model.encoders else "audio"
+
+
+def kind_of(model: ModelSpec, modality: str) -> str:
+    """The kind whose limits an item of a request counts against: ``modality``, where the model tells kinds apart."""
+    usual = item_kind(model)
+    return (
+        usual if modality == "image" or usual == "audio" or (usual, modality) == ("vision_chunk", "video") else modality
+    )

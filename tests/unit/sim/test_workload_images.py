@@ -32,7 +32,7 @@ def _run(path: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[st
 
 
 def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path) -> None:
-    images = [1200, {"tokens": 600, "hash": "cat"}, {"tokens": 10, "offset": 2990}]
+    images = [1200, {"tokens": 600, "hash": "cat", "modality": "video"}, {"tokens": 10, "offset": 2990}]
     workload = read_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
     (request,) = workload
     assert [(i.offset, i.length, i.mm_hash) for i in request.images] == [
@@ -40,6 +40,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
         (1200, 600, "cat"),
         (2990, 10, "r0/2"),
     ]
+    assert [each.modality for each in request.images] == ["image", "video", "image"]
     made = request.arrive(0.0, 8192)
     assert (made.mm_features, made.cache_salt) == (request.images, "mine")
     path = tmp_path / "again.jsonl"
@@ -55,6 +56,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
         ([10, {"tokens": 5, "offset": 9}], r"images\[1\].offset = 9: the image before it reaches to token 10"),
         ([0], "images"),
         ([{"token": 5}], "images"),
+        ([{"tokens": 5, "modality": "film"}], "modality"),
     ],
 )
 def test_images_that_cannot_be(images: list[Any], problem: str, tmp_path: Path) -> None:
@@ -124,6 +126,42 @@ def test_what_cannot_be_is_said(
     length = 400 if "whisper-large-v3" in flags else 1000
     path = _file(tmp_path, {"prompt_len": length, "max_tokens": 2, "images": [length - 100]})
     assert main(["run", str(path), "--gpu", "h100", *flags]) == 2
+    assert problem in capsys.readouterr().err
+
+
+VIDEO = {"tokens": 38_272, "modality": "video"}
+
+
+def test_a_video_may_be_larger_than_any_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 frames of 1280 x 720, for Qwen2.5-VL, whose largest image has 16,384 tokens."""
+    report = _run(_file(tmp_path, {"prompt_len": 40_000, "images": [VIDEO, 900]}), capsys)
+    assert report["requests_finished"] == 1
+
+
+@pytest.mark.parametrize(
+    ("images", "line", "problem"),
+    [
+        ([{"tokens": 38_272}], "{}", "has an image of 38,272 tokens; one of qwen2.5-vl-7b has at most 16,384"),
+        (
+            [VIDEO | {"tokens": 114_689}],
+            "{}",
+            "has a video of 114,689 tokens; one of qwen2.5-vl-7b has at most 114,688",
+        ),
+        ([VIDEO, VIDEO, 900], '{"video": 1}', "has 2 videos; limit_mm_per_prompt.video allows 1, and vLLM refuses it"),
+        ([900, 900, VIDEO], '{"image": 1}', "has 2 images; limit_mm_per_prompt allows 1, and vLLM refuses it"),
+        (
+            [{"tokens": 9, "modality": "audio"}],
+            "{}",
+            "has 1 sounds; vLLM's class for qwen2.5-vl-7b takes 0 in a prompt",
+        ),
+    ],
+)
+def test_items_count_against_the_limits_of_their_kind(
+    images: list[Any], line: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, {"prompt_len": 120_000, "max_tokens": 2, "images": images})
+    flags = ("--model", "qwen2.5-vl-7b", "--gpu", "h100", "--limit-mm-per-prompt", line)
+    assert main(["run", str(path), *flags]) == 2
     assert problem in capsys.readouterr().err
 
 

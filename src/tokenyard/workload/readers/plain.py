@@ -23,7 +23,8 @@
     cache_salt        requests with another salt share no prefix
     images            of each, in order: its tokens in the prompt, or an object of tokens, offset (default: behind the
                       one before, the first at 0), hash (equal ones are equal images; default: no other is like it),
-                      is_embed (which tokens are embeddings; default: all) and cross (an encoder-decoder model's input)
+                      is_embed (which tokens are embeddings; default: all), cross (an encoder-decoder model's input)
+                      and modality (image, video or audio; default: image)
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
     predicted_output_tokens  output tokens that are predicted, for policies (default: no prediction)
@@ -65,6 +66,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     hash: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     is_embed: list[bool] | None = None
     cross: bool = False
+    modality: Literal["image", "video", "audio"] = "image"
 
 
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -198,6 +200,7 @@ def _images(row: _PlainRow) -> tuple[MultiModalItem, ...]:
                 length=said.tokens,
                 is_embed=None if said.is_embed is None else tuple(said.is_embed),
                 cross=said.cross,
+                modality=said.modality,
             )
         )
     return tuple(items)
@@ -371,4 +374,5 @@ def _written_image(image: MultiModalItem) -> dict[str, object]:
     row: dict[str, object] = {"tokens": image.length, "offset": image.offset, "hash": image.mm_hash}
     if image.is_embed is not None:
         row["is_embed"] = image.is_embed
-    return row | ({"cross": True} if image.cross else {})
+    row |= {"cross": True} if image.cross else {}
+    return row | ({} if image.modality == "image" else {"modality": image.modality})
