@@ -34,6 +34,8 @@ class ReleaseFacts:
     """A variable asks for an executor on Ray that schedules nothing ahead."""
     yarn_counts_factor: bool = True
     """The length of a YaRN model is its original one times the factor; else the file is taken to count it in."""
+    videos_have_own_bounds: bool = False
+    """Bounds of pixels in ``--mm-processor-kwargs`` are those of images alone where videos have their own processor."""
     images_whole_if_any_come: bool = False
     """Images are computed whole only where some can come, as pixels or as embeddings."""
 

@@ -216,6 +216,7 @@ RELEASES: tuple[Release, ...] = (
             "looks_for_all_kv_scales": False,
             "delta_states_within_prefill": True,
             "dense_ranks_are_alone": True,
+            "videos_have_own_bounds": True,
             "streams_tell_transfers": True,
             "responses_tell_cuts": True,
             "messages_name_errors": True,

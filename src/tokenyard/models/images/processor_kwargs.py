@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tokenyard.core.facts import release_facts
+from tokenyard.core.releases import VERSIONS
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.images.largest import with_images
 from tokenyard.models.images.processors import Processors
@@ -24,8 +26,7 @@ _BY_SIZE = (
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
 )  # fmt: skip
-"""Architectures whose processor of videos takes ``size`` alone, as vLLM 0.33 hands it on."""
-_ASKED_OF_VIDEOS = "0.33"
+"""Architectures with a processor of videos of their own, which takes ``size`` alone (``videos_have_own_bounds``)."""
 
 
 def with_processor_kwargs(
@@ -46,7 +47,7 @@ def with_processor_kwargs(
 
 
 def processors_told(
-    processors: Processors, raw: Mapping[str, Any], said: Mapping[str, Any] | None, version: str = _ASKED_OF_VIDEOS
+    processors: Processors, raw: Mapping[str, Any], said: Mapping[str, Any] | None, version: str = VERSIONS[-1]
 ) -> Processors:
     """What the processors of a ``config.json`` are told with arguments. ConfigError for one that no rule reads."""
     named = raw.get("architectures") or [""]
@@ -69,7 +70,7 @@ def overlaid(
     if architecture in _BY_SIZE:
         of_videos = {name: value for name, value in heeded.items() if name == "size"}
         others = [name for name in heeded if name != "size"]
-        unread += [f"{name} of videos" for name in others if version != _ASKED_OF_VIDEOS]
+        unread += [f"{name} of videos" for name in others if not release_facts(version).videos_have_own_bounds]
     image, video = (
         _changed(stored, new) for stored, new in ((processors.image, heeded), (processors.video, of_videos))
     )
