@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 
-from tokenyard.deploy.given import changed, names_of, settings_by_name, value_of, with_values
+from tokenyard.deploy.given import changed, settings_by_name
 from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
+from tokenyard.deploy.setting_values import names_of, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
 from tokenyard.deploy.start_facts import HeaderNote

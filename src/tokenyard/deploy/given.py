@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Any, NamedTuple
 
 from tokenyard.deploy.serve_line import ServeLine, read_config_file
-from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
+from tokenyard.deploy.setting_values import default_of, group_of, names_of, nearest, with_values
+from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
@@ -28,118 +26,9 @@ from tokenyard.deploy.vllm_serve.flags import (
     setting_name,
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
-from tokenyard.errors import ConfigError, near_names
+from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Settings by name: which there are, in which group each stands, and values in the type that it has.
-
-_Of = TypeVar("_Of")
-_PAIRED = {"async_scheduling": "no_async_scheduling"}
-"""Settings that are on, off or left to the version, as two switches."""
-
-
-@cache
-def _table(kind: type[Any]) -> Mapping[str, tuple[str, type]]:
-    """Name of a setting -> the field of ``kind`` that has its group, and the class of that."""
-    hints = get_type_hints(kind)
-    return {
-        name: (each.name, group)
-        for each in fields(kind)
-        if isinstance(group := hints[each.name], type) and issubclass(group, Settings) and is_dataclass(group)
-        for name, hint in get_type_hints(group, include_extras=True).items()
-        if NO_SETTING not in get_args(hint)
-    }
-
-
-def names_of(kind: type) -> list[str]:
-    """The names of all settings that ``kind`` has in its groups, sorted."""
-    return sorted(set(_table(kind)) - set(_PAIRED.values()))
-
-
-def group_of(kind: type, name: str) -> tuple[str, Any] | None:
-    """The field of ``kind`` whose group has the setting, and the setting's type; None if there is none."""
-    found = _table(kind).get(name)
-    return None if found is None else (found[0], get_type_hints(found[1])[name])
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """What is meant, for the end of a sentence; empty where nothing is near."""
-    close = near_names(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else ""
-
-
-def value_of(settings: Any, name: str) -> Any:
-    """The value of a setting. KeyError if there is none of that name."""
-    kind: type = type(settings)
-    return getattr(getattr(settings, _table(kind)[name][0]), name)
-
-
-def default_of(kind: type, name: str) -> Any:
-    """What counts where the setting is not given. KeyError if there is none of that name."""
-    return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
-
-
-def with_values(settings: _Of, values: Mapping[str, Any]) -> _Of:
-    """The same settings with other values, by name; None leaves a switch with two names to the version.
-
-    Raises ConfigError for a value of another type.
-    """
-    kind = type(settings)
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        found = group_of(kind, name)
-        assert found is not None, f"{name} is no setting of {kind.__name__}"
-        group = groups.setdefault(found[0], {})
-        if name in _PAIRED and value is None:
-            group[name] = group[_PAIRED[name]] = False
-            continue
-        group[name] = as_value(name, value, found[1])
-        if name in _PAIRED:
-            group[_PAIRED[name]] = not group[name]
-    parts = {group: replace(getattr(settings, group), **new) for group, new in groups.items()}
-    return replace(settings, **parts) if parts else settings  # type: ignore[type-var]  # a dataclass, as fields() asks
-
-
-def as_value(name: str, value: Any, kind: Any) -> Any:
-    """``value`` in the type of a setting: JSON is a text, a list a tuple. Raises ConfigError."""
-    kinds = get_args(kind) if get_origin(kind) not in (None, tuple, Literal) else (kind,)
-    if value is None and type(None) in kinds:
-        return None
-    if str in kinds and not isinstance(value, str):
-        return str(value) if isinstance(value, Path | int | float) else json.dumps(value)
-    if kind is bool or (bool in kinds and isinstance(value, bool)):
-        return _switched(name, value)
-    if Path in kinds:
-        return Path(value)
-    if isinstance(value, bool):
-        raise ConfigError(name, value, f"give {_said(kind)}")
-    try:
-        return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(name, value, f"give {_said(kind)}") from None
-
-
-def _switched(name: str, value: Any) -> bool:
-    text = value.strip().lower() if isinstance(value, str) else value
-    try:
-        return msgspec.convert(text, bool, strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(name, value, "give true or false") from None
-
-
-def _said(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return f"one of: {', '.join(map(str, get_args(kind)))}"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"one of: {', '.join(str(each.value) for each in kind)}"
-    text = str(kind)
-    for word, sentence in (("int", "a whole number"), ("float", "a number")):
-        if word in text:
-            return sentence
-    return "a text that it may be"
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a pasted text says beside flags, as settings: version, GPU, replicas, what a start-up log settled.

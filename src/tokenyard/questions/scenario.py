@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import Any, TypeAlias
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.given import names_of, nearest, with_values
+from tokenyard.deploy.setting_values import names_of, nearest, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError

@@ -23,7 +23,7 @@ from tokenyard.core.sched.observer import SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.given import names_of, value_of
+from tokenyard.deploy.setting_values import names_of, value_of
 from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.defaults import known_version

@@ -14,12 +14,13 @@ import msgspec
 
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.core.profiles import decision_profile
-from tokenyard.deploy.given import changed, group_of, names_of, nearest, settings_of_line
+from tokenyard.deploy.given import changed, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_line
+from tokenyard.deploy.setting_values import as_value, group_of, names_of, nearest
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
-from tokenyard.deploy.vllm_serve.flags import setting_name
+from tokenyard.deploy.vllm_serve.flags import config_field, setting_name
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import hub_id
@@ -34,7 +35,6 @@ from tokenyard.questions.recorded.deployment import (
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import (
     CHANGEABLE,
-    FLAGS,
     Variant,
     as_it_was,
     redeployed,
@@ -201,25 +201,11 @@ def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     if found is None or name not in _names():
         meant = nearest(name, _names()) or f"use one of {', '.join(_names())}"
         raise ConfigError(flag, given, f"there is no such setting: {meant}", code="unknown_setting")
-    text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
     if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
-        text = None
-    if name == "replicas" and isinstance(text, int) and not isinstance(text, bool):
-        text = str(text)
-    if name == "split" and text is not None:
-        return name, str(read_shape(str(text)))
-    try:
-        return name, msgspec.convert(text, found[1], strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(name, value, f"give {_said(found[1])}") from None
-
-
-def _said(kind: Any) -> str:
-    text = str(kind)
-    for word, sentence in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
-        if word in text:
-            return sentence
-    return "a text that it may be"
+        value = None
+    if name == "split" and value is not None:
+        return name, str(read_shape(str(value)))
+    return name, as_value(name, value, found[1])
 
 
 def is_load(name: str) -> bool:
@@ -273,7 +259,6 @@ def split_words(run: Scenario, settings: Settings, shape: Shape) -> tuple[list[s
 
 _NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_target", "latency")
 """Settings of several engines, or of the replay."""
-_FIELDS = {flag: name for name, flag in FLAGS.items()}
 _OF_THE_START = ("serve", "config", "vllm_version", "ignore_unmodelled")
 _VERSION = "vllm_version"
 """Changes decisions, and where the deployment is known defaults and memory too."""
@@ -300,7 +285,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     ``name`` is what people call it. Raises ConfigError for a setting that is unknown, cannot have that value, or needs
     a deployment that is not known.
     """
-    settings = {FLAGS.get(own, own): value for own, value in given.items()}
+    settings = {setting_name(own): value for own, value in given.items()}
     version = settings.pop(_VERSION, None)
     if version is not None:
         version = known_version(str(version))
@@ -323,7 +308,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
     words = [word for own in others for word in _words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
-    fields = (_FIELDS.get(own, own) for own in settings)
+    fields = map(config_field, settings)
     return redeployed(
         run, theirs, before, after, asked=(*settings, *fields, *(() if version is None else ("profile",)))
     )

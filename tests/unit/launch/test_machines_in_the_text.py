@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.deploy.given import given_by, names_of, settings_of_line
+from tokenyard.deploy.given import given_by, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_text
+from tokenyard.deploy.setting_values import names_of
 from tokenyard.deploy.settings import DeploymentSettings
 
 TASK = """

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokenyard.deploy.given import given_by, names_of, settings_of_line
+from tokenyard.deploy.given import given_by, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_text
+from tokenyard.deploy.setting_values import names_of
 from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.texts.kinds import started_by
 from tokenyard.errors import ConfigError

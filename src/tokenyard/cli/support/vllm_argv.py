@@ -21,8 +21,9 @@ from tokenyard.cli.support.flags import (
     SweepCommand,
     UpgradeCommand,
 )
-from tokenyard.deploy.given import OURS, Given, given_by, with_values
+from tokenyard.deploy.given import OURS, Given, given_by
 from tokenyard.deploy.serve_line import ServeLine, read_config_file, read_serve_line
+from tokenyard.deploy.setting_values import with_values
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.deploy.vllm_serve.given import read_words
 from tokenyard.errors import ConfigError

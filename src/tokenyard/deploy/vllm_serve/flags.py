@@ -405,10 +405,13 @@ def _text(value: Any) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Names of settings: vLLM's flag is the name; configurations call some otherwise, and people abbreviate.
 
+_FIELDS: Mapping[str, str] = MappingProxyType(
+    {"num_gpu_blocks_override": "num_gpu_blocks", "scheduling_policy": "policy"}
+)
+"""A setting -> the field of vLLM's configuration that holds it, where that is called otherwise."""
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
-        "num_gpu_blocks": "num_gpu_blocks_override",
-        "policy": "scheduling_policy",
+        **{field: setting for setting, field in _FIELDS.items()},
         "method": "speculative_method",
         "acceptance": "acceptance_rates",
         "tp": "tensor_parallel_size",
@@ -423,3 +426,8 @@ def setting_name(given: str) -> str:
     """The setting that a user means: dashes are as good as underscores, and other names will do."""
     name = given.strip().removeprefix("--").replace("-", "_")
     return OTHER_NAMES.get(name, name)
+
+
+def config_field(setting: str) -> str:
+    """The field of vLLM's configuration that holds a setting."""
+    return _FIELDS.get(setting, setting)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
-
-import msgspec
+from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
-from tokenyard.deploy.given import nearest
-from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, flag_table, flag_words, setting_name
+from tokenyard.deploy.setting_values import as_value, nearest
+from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
@@ -30,9 +28,6 @@ from tokenyard.workload.record import Workload
 # ---------------------------------------------------------------------------------------------------------------------
 # What may be changed in a what-if: settings by vLLM's names, applied to the run that was recorded.
 
-FLAGS = {name: OTHER_NAMES[name] for name in ("num_gpu_blocks", "policy")}
-"""Field of a configuration -> vLLM's flag, where they are called otherwise."""
-_FIELDS = {flag: name for name, flag in FLAGS.items()}
 _NOT_VLLMS = {"skip_oversized_prefill", "rolled_back_work_stays_cached"}
 _SCHEDULER = (
     *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "policy", "enable_chunked_prefill"),
@@ -41,7 +36,7 @@ _SCHEDULER = (
 )
 _CACHE = ("num_gpu_blocks", "block_size", "enable_prefix_caching", "watermark")
 _LOAD = ("rate_scale", "max_concurrency")
-CHANGEABLE = tuple(sorted(FLAGS.get(name, name) for name in (*_SCHEDULER, *_CACHE, *_LOAD)))
+CHANGEABLE = tuple(sorted(map(setting_name, (*_SCHEDULER, *_CACHE, *_LOAD))))
 """Names of settings that may be changed; with dashes as well."""
 
 
@@ -89,12 +84,11 @@ def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Va
 
     Raises ConfigError naming the setting that is unknown, or cannot have that value.
     """
-    given = {_FIELDS.get(own, own): value for own, value in settings.items()}
-    for own in given:
-        if own not in (*_SCHEDULER, *_CACHE, *_LOAD):
+    for own in map(setting_name, settings):
+        if own not in CHANGEABLE:
             meant = nearest(own, CHANGEABLE) or f"use one of: {', '.join(CHANGEABLE)}"
             raise ConfigError("set", own, meant, code="unknown_setting")
-    return _variant(run, given, name)
+    return _variant(run, {config_field(own): value for own, value in settings.items()}, name)
 
 
 def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
@@ -108,9 +102,9 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
     check_longest(run, scheduler, cache)
     workload = run.workload
     if "rate_scale" in given:
-        workload = workload.with_rate(_number(given["rate_scale"], float, "rate_scale"))
+        workload = workload.with_rate(as_value("rate_scale", given["rate_scale"], float))
     if "max_concurrency" in given:
-        workload = workload.with_max_concurrency(_number(given["max_concurrency"], int, "max_concurrency"))
+        workload = workload.with_max_concurrency(as_value("max_concurrency", given["max_concurrency"], int))
     engine = {name: value for name, value in given.items() if name not in _LOAD}
     return Variant(
         name=text,
@@ -120,7 +114,7 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         flags=tuple(
             word
             for name in engine
-            for word in setting_words(FLAGS.get(name, name), getattr(scheduler if name in _SCHEDULER else cache, name))
+            for word in setting_words(setting_name(name), getattr(scheduler if name in _SCHEDULER else cache, name))
         ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
@@ -139,11 +133,10 @@ def each_of(text: str) -> list[str]:
 
 
 def split_settings(text: str) -> dict[str, str]:
-    """The settings of a text by our names, with their values; any name will do. Raises ConfigError."""
+    """The settings of a text with their values; any name of a setting will do. Raises ConfigError."""
     found: dict[str, str] = {}
     for given, values in read_values(text, "set").items():
         name = setting_name(given)
-        name = _FIELDS.get(name, name)
         if len(values) > 1:
             raise ConfigError("set", text, f"{given} has several values: a variant has one of each setting")
         if name in found:
@@ -154,26 +147,13 @@ def split_settings(text: str) -> dict[str, str]:
 
 def _changed(config: Any, kind: type, given: Mapping[str, Any], names: Sequence[str]) -> Any:
     """``config`` with those of the given settings that are its own."""
-    types = {field.name: field.type for field in fields(kind)}
-    changes = {
-        name: _number(value, _KINDS[str(types[name])], FLAGS.get(name, name))
-        for name, value in given.items()
-        if name in names
-    }
+    types = get_type_hints(kind)
+    changes = {name: as_value(setting_name(name), given[name], types[name]) for name in names if name in given}
     return replace(config, **changes) if changes else config
 
 
 _SAID_BY_NO_FLAG = (("max_loras", 0),)
 """Settings that are off where no flag is given."""
-_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
-
-
-def _number(text: Any, kind: type, name: str) -> Any:
-    try:
-        return msgspec.convert(text.lower() if kind is bool and isinstance(text, str) else text, kind, strict=False)
-    except msgspec.ValidationError:
-        said = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
-        raise ConfigError(name, text, f"give {said}") from None
 
 
 def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool) -> CacheConfig:
