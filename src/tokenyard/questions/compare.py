@@ -30,8 +30,8 @@ from tokenyard.explain.table import RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
-from tokenyard.questions.kept import Space, grid_of
 from tokenyard.questions.scenario import Scenario, WorkloadChoice, replay_spec, settings_of, traffic_by_name
+from tokenyard.questions.space import Space, grid_of
 from tokenyard.questions.sweeping.rows import word_of, words_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load

@@ -23,22 +23,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
-from tokenyard.questions.kept import (
-    COSTLY,
-    KnownSource,
-    Space,
-    identity_of,
-    kept_progress,
-    measuring_for,
-    prices_of,
-    say_idle_policies,
-    say_so_far,
-    source_of,
-    space_of,
-    uncertainty_of,
-    unknown_of,
-    with_classes,
-)
+from tokenyard.questions.identity import identity_of
 from tokenyard.questions.planning.answer import (
     AchievableBound,
     LargestLoad,
@@ -53,7 +38,10 @@ from tokenyard.questions.planning.answer import (
     next_best,
 )
 from tokenyard.questions.planning.goal import Goal, best_of, front_of, value_of
+from tokenyard.questions.planning.progress import progress_journal, say_so_far
 from tokenyard.questions.planning.search import Searched, Trying, search
+from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
+from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
     Counting,
     OnCount,
@@ -65,10 +53,18 @@ from tokenyard.questions.scenario import (
     settings_of,
     traffic_by_name,
 )
+from tokenyard.questions.space import COSTLY, Space, space_of
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Setting, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
-from tokenyard.questions.variant_sources import RecordedVariants
+from tokenyard.questions.variant_sources import (
+    KnownSource,
+    RecordedVariants,
+    measuring_for,
+    say_idle_policies,
+    source_of,
+    with_classes,
+)
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, split_words
 from tokenyard.quick_dataclass import dataclass
 
@@ -219,7 +215,7 @@ def ask(question: PlanQuestion) -> Plan:
         "goal": list(question.asked),
     }
     identity = identity_of(scenario, question.prices, around, grid)
-    with kept_progress(question.output, identity, question.say) as journal:
+    with progress_journal(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
         at_once = question.jobs or 1
         with question.bar(tries) as advance:

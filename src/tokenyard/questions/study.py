@@ -27,7 +27,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
-from tokenyard.questions.kept import contents_of
+from tokenyard.questions.identity import contents_of
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import OnCount, Scenario, WorkloadChoice, counting_of, settings_of, traffic_by_name
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of

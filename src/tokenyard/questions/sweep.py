@@ -20,17 +20,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
-from tokenyard.questions.kept import (
-    KnownSource,
-    Space,
-    grid_of,
-    identity_of,
-    measuring_for,
-    prices_of,
-    say_idle_policies,
-    source_of,
-    with_classes,
-)
+from tokenyard.questions.identity import identity_of
+from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
     Counting,
     OnCount,
@@ -42,8 +33,10 @@ from tokenyard.questions.scenario import (
     settings_of,
     traffic_by_name,
 )
+from tokenyard.questions.space import Space, grid_of
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
+from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
 from tokenyard.quick_dataclass import dataclass
 
 

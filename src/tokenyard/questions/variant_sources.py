@@ -1,7 +1,8 @@
-"""What is planned or swept: a workload on a deployment, or a run that was recorded."""
+"""What is planned or swept: a workload on a deployment, or a run that was recorded; and the worker that measures it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,21 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
+from tokenyard.questions.by_class import bounds_by_class, read_bounds
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of
-from tokenyard.questions.scenario import Scenario, replay_spec
-from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant
+from tokenyard.questions.scenario import Say, Scenario, replay_spec
+from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant, VariantWorker
 from tokenyard.questions.sweeping.rows import Setting, Settings, text_of_settings
 from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run
+from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
 _OF_A_TRACE = tuple(
@@ -213,3 +216,39 @@ class RecordedVariants(_Unpacked):
             )
             raise ConfigError(flag, given, fix)
         return name, setting
+
+
+KnownSource = WorkloadVariants | RecordedVariants
+
+
+def source_of(scenario: Scenario) -> KnownSource:
+    """The trace, or the workload with the deployment."""
+    if isinstance(scenario.workload, str) and is_trace(scenario.workload):
+        return RecordedVariants(scenario.workload)
+    return WorkloadVariants(scenario)
+
+
+def measuring_for(
+    scenario: Scenario, source: KnownSource, prices: Mapping[str, float], traces: Path | None = None
+) -> VariantWorker:
+    """The worker. Raises ConfigError for a bound that is none."""
+    return VariantWorker(
+        source=source,
+        slos=read_bounds(scenario.slo, scenario.by),
+        by=scenario.by,
+        prices=prices,
+        traces=None if traces is None else traces.absolute(),
+    )
+
+
+def with_classes(job: VariantWorker, workload: Workload) -> VariantWorker:
+    """The same, each bound with the class of the workload's that it is of. Raises ConfigError for one there is not."""
+    return job if job.by is None else replace(job, slos=bounds_by_class(job.slos, workload, job.by))
+
+
+def say_idle_policies(source: KnownSource, policies: Iterable[Any], say: Say) -> None:
+    """Warn of policies that find nothing in the workload to decide by: those requested, or else the source's own."""
+    for policy in dict.fromkeys(map(str, policies)) or (source.policy,):
+        doubt = doubt_of_policy(policy, source.workload)
+        if doubt is not None:
+            say(f"{policy} has nothing to decide by: {doubt}")

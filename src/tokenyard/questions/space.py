@@ -1,0 +1,90 @@
+"""What a plan may choose from, and a sweep goes through: settings with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tokenyard.deploy.given import changed
+from tokenyard.errors import ConfigError
+from tokenyard.questions.sweeping.rows import Setting
+from tokenyard.questions.sweeping.variants import Grid, read_grid
+from tokenyard.questions.variant_sources import KnownSource, WorkloadVariants
+from tokenyard.questions.variants import check_split, is_load, read_shapes
+
+Space = Mapping[str, Any] | Iterable[str] | str
+"""Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""
+
+DEFAULT = (
+    "max_num_seqs=64,128,256,512",
+    "max_num_batched_tokens=2048,4096,8192,16384",
+    "long_prefill_token_threshold=0,1024",
+)
+"""32 variants."""
+COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas"))
+"""Settings by which variants cost more or less."""
+
+
+def gpus_of(text: str) -> tuple[str, ...]:
+    """Several GPUs with commas between them. Raises ConfigError."""
+    gpus = tuple(name.strip() for name in text.split(","))
+    if not all(gpus):
+        raise ConfigError("gpu", text, "give names with commas between them, for example h100,h200")
+    return gpus
+
+
+def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> Grid:
+    """Every combination of the values of a space. Raises ConfigError naming ``field`` and what is wrong."""
+    if isinstance(space, Mapping):
+        dimensions: dict[str, tuple[Setting, ...]] = {}
+        for given, values in space.items():
+            several = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
+            pairs = [source.convert(given, value, field) for value in several]
+            if not pairs or pairs[0][0] in dimensions:
+                fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
+                raise ConfigError(field, given, fix)
+            dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
+        return Grid(list(dimensions.items()))
+    texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
+    for each in texts:
+        if not isinstance(each, str):
+            fix = 'give settings with their values, {"max_num_seqs": [64, 128]}; a list of variants is variants=[...]'
+            raise ConfigError(field, each, fix)
+    return read_grid(texts, partial(source.convert, flag=field), field)
+
+
+def space_of(
+    space: Space | None,
+    source: KnownSource,
+    *,
+    gpus: Sequence[str] = (),
+    splits: Iterable[str] = (),
+    field: str = "space",
+) -> Grid:
+    """The settings that a plan may choose from, and their values; without a ``space`` what people change first.
+
+    Raises ConfigError.
+    """
+    grid = grid_of(space or DEFAULT, source, field)
+    dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
+    shapes = read_shapes(splits)
+    if shapes:
+        if any(name == "split" for name, _ in dimensions):
+            raise ConfigError(field, "split", "§split names some as well: give one of them")
+        source.convert("split", shapes[0], "split")
+        dimensions.insert(0, ("split", shapes))
+    if len(gpus) > 1:
+        if any(name == "gpu" for name, _ in dimensions):
+            raise ConfigError(field, "gpu", "§gpu names several as well: give one of them")
+        dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
+    for name, values in dimensions:
+        if is_load(name):
+            fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
+            raise ConfigError(field, name, fix)
+        for value in values:
+            source.convert(name, value, field)
+            if name == "split" and value is not None and isinstance(source, WorkloadVariants):
+                run = changed(source.run, {name: value})
+                check_split(run, run.split_settings)
+    return Grid(dimensions)
