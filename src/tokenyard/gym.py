@@ -85,7 +85,7 @@ class _Asks(Policy):
     def __init__(
         self, seen: SimpleQueue[AgentView | RunResult | BaseException], said: SimpleQueue[_Decision | None]
     ) -> None:
-        self._seen, self._said = seen, said
+        self._seen, self._decisions = seen, said
         self._last = 0.0
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
@@ -93,7 +93,7 @@ class _Asks(Policy):
         assert self.context.state is not None
         self._seen.put(_seen(self.context.state, now, self._last))
         self._last = now
-        said = self._said.get()
+        said = self._decisions.get()
         if said is None:
             raise _Ended
         running = self.context.state.running
@@ -154,7 +154,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self._choices = [settled.max_num_seqs, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
         self._seen: SimpleQueue[AgentView | RunResult | BaseException] = SimpleQueue()
-        self._said: SimpleQueue[_Decision | None] = SimpleQueue()
+        self._decisions: SimpleQueue[_Decision | None] = SimpleQueue()
         self._thread: Thread | None = None
 
     def reset(
@@ -173,8 +173,8 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
             workload = workload(drawn)
         elif isinstance(workload, str) and (seed is not None or "seed" not in arrivals):
             arrivals = arrivals | {"seed": drawn}
-        self._seen, self._said = SimpleQueue(), SimpleQueue()
-        self._thread = Thread(target=self._replay, args=(workload, arrivals, self._seen, self._said), daemon=True)
+        self._seen, self._decisions = SimpleQueue(), SimpleQueue()
+        self._thread = Thread(target=self._replay, args=(workload, arrivals, self._seen, self._decisions), daemon=True)
         self._thread.start()
         first = self._seen.get()
         if not isinstance(first, AgentView):
@@ -198,7 +198,7 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
             raise ConfigError("action", action, f"give [seats, prompts, hold] below {self._choices}")
         seats, prompts, hold = (int(each) for each in action)
         tokens = max(int(_SHARES[prompts] * self._tokens), 1)
-        self._said.put(_Decision(seats + 1, tokens, bool(hold)))
+        self._decisions.put(_Decision(seats + 1, tokens, bool(hold)))
         after = self._seen.get()
         if isinstance(after, BaseException):
             self._thread = None
@@ -211,6 +211,6 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
     def close(self) -> None:
         """End the episode that is under way."""
         if self._thread is not None:
-            self._said.put(None)
+            self._decisions.put(None)
             self._thread.join()
             self._thread = None

@@ -62,7 +62,7 @@ _OF_VLLM = ("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_")
 _NAMES = ("name", "key", "header", "variable")
 """Fields that name what stands beside them."""
 _PAIR = ("name", "value")
-_DEEPEST = 100
+_MOST_LEVELS = 100
 """Levels of a value that are looked into."""
 
 
@@ -84,7 +84,7 @@ def is_secret_name(name: str) -> bool:
 
 def hidden(name: str, value: Any) -> Any:
     """The ``value`` of a setting called ``name``, with every secret in it replaced; lists and mappings are walked."""
-    return _hidden(name, value, _DEEPEST)
+    return _hidden(name, value, _MOST_LEVELS)
 
 
 def _hidden(name: str, value: Any, levels: int) -> Any:
@@ -223,7 +223,7 @@ def hidden_words(words: Sequence[str], known: Container[str] | None = None) -> l
 
 def hidden_setting(value: str) -> str:
     """The text of a setting, which may be JSON, with every secret in it replaced."""
-    return _hidden_json(value, _DEEPEST)
+    return _hidden_json(value, _MOST_LEVELS)
 
 
 def hidden_environment(environment: Mapping[str, str]) -> dict[str, str]:

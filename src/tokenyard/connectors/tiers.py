@@ -278,7 +278,7 @@ class CPUTier:
         self._ready: dict[bytes, _Entry] = {}
         """Entries whose content is complete, so that it can be read."""
         self._promised: Sequence[bytes] = ()
-        self._kept: frozenset[bytes] | None = frozenset()
+        self._promised_set: frozenset[bytes] | None = frozenset()
         """The promised ones as a set; None until it is needed."""
         self._free: list[int] = []
         self._num_touched = 0
@@ -308,7 +308,7 @@ class CPUTier:
         return LookupResult(number, undecided=number < len(hashes) and hashes[number] in self._entries)
 
     def promise(self, hashes: Sequence[bytes]) -> None:
-        self._promised, self._kept = hashes, None
+        self._promised, self._promised_set = hashes, None
 
     def hold(self, hashes: Sequence[bytes]) -> None:
         for block_hash in hashes:
@@ -360,10 +360,10 @@ class CPUTier:
         return self._entries.pop(victim).number
 
     def _can_go(self, block_hash: bytes) -> bool:
-        if self._kept is None:
-            self._kept = frozenset(self._promised)
+        if self._promised_set is None:
+            self._promised_set = frozenset(self._promised)
         entry = self._ready.get(block_hash)
-        return entry is not None and not entry.readers and block_hash not in self._kept
+        return entry is not None and not entry.readers and block_hash not in self._promised_set
 
     def complete(self, block_hash: bytes) -> None:
         self._ready[block_hash] = self._entries[block_hash]

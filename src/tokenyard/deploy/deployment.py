@@ -129,7 +129,7 @@ class Deployment:
     def __repr__(self) -> str:
         line = self._settings.launch.serve
         words = [] if line is None else [repr(line)]
-        words += [f"{name}={value!r}" for name, value in _given(self._settings).items()]
+        words += [f"{name}={value!r}" for name, value in _given_beside_line(self._settings).items()]
         return f"Deployment({', '.join(words)})"
 
     def __str__(self) -> str:
@@ -213,11 +213,11 @@ def _unusual(settings: DeploymentSettings) -> dict[str, Any]:
         for each in fields(part):
             value = getattr(part, each.name)
             if each.name != "asked" and value != getattr(usual, each.name):
-                found[each.name] = _plain(value)
+                found[each.name] = _as_json(value)
     return found
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -225,14 +225,14 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _given(settings: DeploymentSettings) -> Mapping[str, Any]:
+def _given_beside_line(settings: DeploymentSettings) -> Mapping[str, Any]:
     """What was given beside a line, by name, in the order in which people say it."""
     asked = settings.launch.asked
     in_line = _of_line(settings.launch.serve)
     flags = {each.flag.field: each.value for each in asked.given}
     known = names_of(DeploymentSettings)
     found = {
-        name: _plain(value_of(settings, name))
+        name: _as_json(value_of(settings, name))
         for name in asked.named
         if name in known and name not in (*flags, *_READ_FIRST)
     }

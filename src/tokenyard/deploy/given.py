@@ -224,7 +224,7 @@ def given_by(
     :func:`~tokenyard.deploy.given.said_beside_flags`. Raises TokenyardError.
     """
     given = spelled_out(merged(before, line.given, *readings))
-    used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
+    used = {each.flag.field: _setting_of(each) for each in given if _is_setting(each, has)}
     if line.given and not any("model" in names for names in (used, typed)):
         raise ConfigError("serve", str(line), "names no model: give it in the text, or by §model", code="no_model")
     pasted = said_beside_flags(
@@ -247,7 +247,7 @@ def _is_setting(each: GivenFlag, has: Collection[str]) -> bool:
     return each.effect is FlagEffect.USED and each.flag.field in has and each.flag.field not in OURS
 
 
-def _plain(each: GivenFlag) -> Any:
+def _setting_of(each: GivenFlag) -> Any:
     """The value of a flag; JSON as a text, since that is what settings hold."""
     return json.dumps(each.value) if each.value is None or isinstance(each.value, dict) else each.value
 
@@ -295,7 +295,9 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
         asked, unlogged = _without_log(asked, said)
         gone |= unlogged
     of_flags = {
-        each.flag.field: _plain(each) for each in given if each.flag.field in said and group_of(kind, each.flag.field)
+        each.flag.field: _setting_of(each)
+        for each in given
+        if each.flag.field in said and group_of(kind, each.flag.field)
     }
     named = (asked.named | values.keys()) - gone
     launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named))

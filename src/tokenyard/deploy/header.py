@@ -213,7 +213,7 @@ def _assumptions(
         if not settled.plan.groups:
             why = "what sees a prompt both ways keeps nothing of it: a block in figures stands for a request that runs"
             yield Assumption(name="KV cache", value="none", why=why)
-    yield from _limits(asked, settled, default)
+    yield from _limits_by_gpu(asked, settled, default)
     yield from _memory(asked, settled, default)
     yield from _logged(asked, settled)
     if "latency" not in given:
@@ -336,7 +336,7 @@ def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[As
         yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
 
 
-def _limits(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
+def _limits_by_gpu(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
     by_gpu = f"{default} on {settled.gpu.name}"
     if "max_num_seqs" not in asked.named:
         yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)

@@ -66,8 +66,8 @@ def _check_items(settled: ResolvedSettings, workload: Workload, largest: Mapping
 
 def _too_many(request: WorkloadRequest, kind: str, count: int, settled: ResolvedSettings, where: str) -> WorkloadError:
     """What vLLM says to a request with more items than it takes: the class's number cannot be raised, a line's can."""
-    model, limits = settled.model, settled.hardware.limit_mm_per_prompt
-    most, said = most_items(model.architecture, kind), input_limits(limits).get(kind)
+    model, per_prompt = settled.model, settled.hardware.limit_mm_per_prompt
+    most, said = most_items(model.architecture, kind), input_limits(per_prompt).get(kind)
     _, items = _ITEMS.get(kind, ("", "images"))
     problem = f"request {shown(request.request_id)} has {count} {items}"
     if most is not None and (said is None or most <= said):

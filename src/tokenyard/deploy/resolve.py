@@ -119,29 +119,29 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=notes)
     if flags.language_model_only:
         return model.with_encoders(())
-    limits, beside = flags.limit_mm_per_prompt, processors_beside(found.where)
+    per_prompt, beside = flags.limit_mm_per_prompt, processors_beside(found.where)
     model, told = with_processor_kwargs(model, raw, beside, flags.mm_processor_kwargs, version)
-    model = model.with_encoders(encoders_in_use(model, limits))
-    if limits is not None and model.encoders:
-        model = _with_sizes(model, raw, told, limits)
+    model = model.with_encoders(encoders_in_use(model, per_prompt))
+    if per_prompt is not None and model.encoders:
+        model = _with_sizes(model, raw, told, per_prompt)
     return _sharing_images(model) if flags.mm_encoder_tp_mode == "data" and flags.tensor_parallel_size > 1 else model
 
 
-def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], processors: Processors, limits: str) -> ModelSpec:
+def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], processors: Processors, per_prompt: str) -> ModelSpec:
     """The model, whose largest picture is no larger than a line says; what of its sizes is not heeded is noted."""
-    left = item_sizes(limits)
-    for kind, limits_of in (("image", with_limited_picture), ("video", with_limited_video)):
+    left = item_sizes(per_prompt)
+    for kind, with_largest in (("image", with_limited_picture), ("video", with_limited_video)):
         if kind not in left:
             continue
         try:
-            limited = limits_of(model, raw, processors, left[kind])
+            limited = with_largest(model, raw, processors, left[kind])
         except ConfigError as error:
             raise NoStartError(f"the {kind} it measures memory with is refused by its processor: {error}") from None
         if limited is not None:
             model = limited
             del left[kind]
     if left or not timed_encoders(model):
-        what = f"{json.dumps(left)}" if left else limits
+        what = f"{json.dumps(left)}" if left else per_prompt
         note = f"limit_mm_per_prompt {what}: memory that vLLM keeps free for images, of sizes beside their counts"
         model = replace(model, ignored=(*model.ignored, note))
     return model
@@ -266,7 +266,7 @@ def resolve_settings(
     is_fitted = is_free or flags.scheduler.max_model_len == AUTO
     length = _length(flags, model, is_fitted=is_fitted)
     _check_model(flags, model, version, has_drafts=speculative is not None)
-    limits = _limits(flags, gpu, version, length)
+    limits = _batch_limits(flags, gpu, version, length)
     _check_drafts(flags, speculative, limits, version)
     async_scheduling = _schedules_ahead(flags, parallel, speculative, version)
     settings: dict[str, Any] = {
@@ -469,7 +469,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     return replace(parallel, api_server_count=count, router=router)
 
 
-def _limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
+def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
     scheduler, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,

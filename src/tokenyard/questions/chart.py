@@ -34,19 +34,19 @@ class Chart:
             y = self._at(0, value)[1]
             self._parts += [
                 f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>',
-                _text(_LEFT - 8, y + 4, f"{value:g}", "end"),
+                _label(_LEFT - 8, y + 4, f"{value:g}", "end"),
             ]
         for value, said in (places or {value: f"{value:g}" for value in _ticks(size[0])}).items():
-            self._parts.append(_text(self._at(value, 0)[0], _HEIGHT - _BOTTOM + 18, said, "middle"))
-        self._parts.append(_text(_MIDDLE_X, _HEIGHT - 14, across, "middle"))
-        self._parts.append(_text(18, _MIDDLE_Y, up, "middle", f' transform="rotate(-90 18 {_MIDDLE_Y:.0f})"'))
+            self._parts.append(_label(self._at(value, 0)[0], _HEIGHT - _BOTTOM + 18, said, "middle"))
+        self._parts.append(_label(_MIDDLE_X, _HEIGHT - 14, across, "middle"))
+        self._parts.append(_label(18, _MIDDLE_Y, up, "middle", f' transform="rotate(-90 18 {_MIDDLE_Y:.0f})"'))
 
     def legend(self, said: str, colour: str) -> None:
         """Add an entry."""
         y = _TOP + 18 * self._entries
         self._entries += 1
         self._parts.append(f'<circle cx="{_WIDTH - _RIGHT + 18}" cy="{y}" r="4" fill="{colour}"/>')
-        self._parts.append(_text(_WIDTH - _RIGHT + 28, y + 4, said))
+        self._parts.append(_label(_WIDTH - _RIGHT + 28, y + 4, said))
 
     def dot(self, x: float, y: float, colour: str, said: str = "") -> None:
         """Draw one; ``said`` is its tooltip."""
@@ -114,7 +114,7 @@ _MOST_DOTS = 40
 """A longer line is drawn without its points."""
 
 
-def _text(x: float, y: float, said: str, anchor: str = "start", more: str = "") -> str:
+def _label(x: float, y: float, said: str, anchor: str = "start", more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(said)}</text>'
 
 

@@ -139,7 +139,7 @@ class _Watch(StepObserver):
     reads_tokens = False
 
     def __init__(self, kept: int | None = None) -> None:
-        self._kept = kept
+        self._number_kept = kept
         self.hashes: list[int] = []
         self.step: _Step | None = None
 
@@ -147,7 +147,7 @@ class _Watch(StepObserver):
         if not output.total_num_scheduled_tokens:
             return
         tokens = output.num_scheduled_tokens
-        if len(self.hashes) == self._kept:
+        if len(self.hashes) == self._number_kept:
             self.step = _Step(ts, dict(tokens))
         self.hashes.append(hash(tuple(tokens.items())))
 
@@ -215,14 +215,14 @@ def _first_difference(
 _MEMORY = ("num_blocks", "block_size", "bytes_per_block", "max_concurrency")
 
 
-def _plain(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     if is_dataclass(value) or isinstance(value, tuple | list):
         return repr(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _moved(older: Any, newer: Any, names: Iterator[str] | tuple[str, ...]) -> list[Moved]:
-    both = [(name, _plain(getattr(older, name, None)), _plain(getattr(newer, name, None))) for name in names]
+    both = [(name, _comparable(getattr(older, name, None)), _comparable(getattr(newer, name, None))) for name in names]
     return [Moved(name=name, older=one, newer=other) for name, one, other in both if one != other]
 
 

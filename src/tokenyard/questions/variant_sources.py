@@ -42,10 +42,10 @@ class _Unpacked:
     """What a source keeps of its files in each process; it does not travel with it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
+        return {name: value for name, value in vars(self).items() if name != "_unpacked"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _kept={})
+        vars(self).update(state, _unpacked={})
 
 
 @dataclass
@@ -53,7 +53,7 @@ class WorkloadVariants(_Unpacked):
     """A workload, on a deployment by its flags."""
 
     run: Scenario
-    _kept: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
+    _unpacked: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
 
     def prepared(self, settings: Settings) -> PreparedVariant:
         split = self.sides(settings)
@@ -82,9 +82,9 @@ class WorkloadVariants(_Unpacked):
     @property
     def workload(self) -> Workload:
         """The workload where no setting changes the arrivals."""
-        if self.run.arrivals not in self._kept:
-            self._kept[self.run.arrivals] = self.run.read()
-        return self._kept[self.run.arrivals]
+        if self.run.arrivals not in self._unpacked:
+            self._unpacked[self.run.arrivals] = self.run.read()
+        return self._unpacked[self.run.arrivals]
 
     @property
     def policy(self) -> str:
@@ -99,8 +99,8 @@ class WorkloadVariants(_Unpacked):
         if split is not None:
             return split.decode
         run = changed(self.run, settings)
-        setup = replay_spec(run, self._kept.get(run.arrivals))
-        self._kept[run.arrivals] = setup.workload
+        setup = replay_spec(run, self._unpacked.get(run.arrivals))
+        self._unpacked[run.arrivals] = setup.workload
         return setup
 
     def sides(self, settings: Settings) -> SplitDeployment | None:
@@ -108,8 +108,8 @@ class WorkloadVariants(_Unpacked):
         run = changed(self.run, settings)
         if run.split_settings.split is None:
             return None
-        split = sides_of(run, run.split_settings, self._kept.get(run.arrivals))
-        self._kept[run.arrivals] = split.prefill.workload
+        split = sides_of(run, run.split_settings, self._unpacked.get(run.arrivals))
+        self._unpacked[run.arrivals] = split.prefill.workload
         return split
 
     @staticmethod
@@ -140,13 +140,15 @@ class RecordedVariants(_Unpacked):
 
     trace: str
     skip_refused: bool = True
-    _kept: dict[str, tuple[RecordedRun, RecordedDeployment]] = field(default_factory=dict, compare=False, repr=False)
+    _unpacked: dict[str, tuple[RecordedRun, RecordedDeployment]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def _read(self) -> tuple[RecordedRun, RecordedDeployment]:
-        if not self._kept:
-            self._kept["run"] = modelled(read_run(self.trace), GivenDeployment())
-        return self._kept["run"]
+        if not self._unpacked:
+            self._unpacked["run"] = modelled(read_run(self.trace), GivenDeployment())
+        return self._unpacked["run"]
 
     @property
     def run(self) -> RecordedRun:

@@ -306,7 +306,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     if version is not None:
         own_settings = replace(own_settings, launch=replace(own_settings.launch, vllm_version=version))
     after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
-    words = [word for own in others for word in _words(own, typed[own])]
+    words = [word for own in others for word in _flag_words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
     fields = map(config_field, settings)
     return redeployed(
@@ -364,7 +364,7 @@ def _of_a_deployment() -> frozenset[str]:
     return frozenset(names_of(DeploymentSettings)) - {*_NOT_ONE_ENGINES, *_OF_THE_START}
 
 
-def _words(name: str, value: Setting) -> list[str]:
+def _flag_words(name: str, value: Setting) -> list[str]:
     """The flag of ``vllm serve`` that sets it."""
     if name in _NO_FLAGS:
         return []

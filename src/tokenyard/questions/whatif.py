@@ -102,8 +102,8 @@ def variants_of(
 def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> list[Variant]:
     """The variants of a change, each by its name where one is given."""
     if not isinstance(change, Mapping) or not change or not all(isinstance(each, _NAMED) for each in change.values()):
-        return _of(run, recorded, change)
-    found = {name: _of(run, recorded, each) for name, each in change.items()}
+        return _variants_of(run, recorded, change)
+    found = {name: _variants_of(run, recorded, each) for name, each in change.items()}
     return [
         replace(variant, name=name if len(several) == 1 else f"{name}: {variant.name}")
         for name, several in found.items()
@@ -111,7 +111,7 @@ def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> l
     ]
 
 
-def _of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[Variant]:
+def _variants_of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[Variant]:
     if isinstance(change, Deployment):
         return [deployed(run, recorded, change.settings, repr(change))]
     if isinstance(change, str):

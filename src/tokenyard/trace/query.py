@@ -267,7 +267,7 @@ def _database(steps: Path | None, requests: Path | None, limits: QueryLimits) ->
 
 def _make_views(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
     """Name the columns that a file has: one that another program wrote may lack some."""
-    source = f"read_parquet({_text(str(path.resolve()))})"
+    source = f"read_parquet({_sql_text(str(path.resolve()))})"
     there = {name for name, *_ in database.execute(f"SELECT * FROM {source} LIMIT 0").description or ()}
 
     def listed(names: Iterable[str]) -> str:
@@ -278,18 +278,18 @@ def _make_views(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> 
         for event, view in EVENT_VIEWS.items():
             fields = [field.name for field in msgspec.structs.fields(STEP_EVENTS[event])]
             database.execute(
-                f"CREATE VIEW {view} AS SELECT {listed((*fields, EXTRA))} FROM steps WHERE event = {_text(event)}"
+                f"CREATE VIEW {view} AS SELECT {listed((*fields, EXTRA))} FROM steps WHERE event = {_sql_text(event)}"
             )
 
 
 def _closing(paths: Iterable[Path]) -> Iterator[str]:
     """What closes every door but the one to the trace."""
-    yield f"SET allowed_paths = [{', '.join(_text(str(path.resolve())) for path in paths)}]"
+    yield f"SET allowed_paths = [{', '.join(_sql_text(str(path.resolve())) for path in paths)}]"
     yield "SET enable_external_access = false"
     yield "SET lock_configuration = true"
 
 
-def _text(text: str) -> str:
+def _sql_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

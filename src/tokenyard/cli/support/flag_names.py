@@ -123,10 +123,10 @@ def _known_as(setting: str, command: type) -> str | None:
 
 def in_words_of(command: type | None, marked: str) -> str:
     """A sentence whose settings are marked, to a user who has typed ``command``; None: it is not known which."""
-    return worded(marked) if command is None else worded(marked, partial(_said, command))
+    return worded(marked) if command is None else worded(marked, partial(_name_in_command, command))
 
 
-def _said(command: type, name: str) -> str:
+def _name_in_command(command: type, name: str) -> str:
     """What a command calls a setting: its flag, or the flag whose JSON holds it; else its name."""
     if flag(name) in spellings(command):
         name = spellings(command)[flag(name)]

@@ -93,19 +93,19 @@ def _texts(kind: type) -> dict[str, str]:
     """The description of each setting: below its field, or below that of the configuration that it is like."""
     texts = field_docs(kind)
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        for said in _said(hint):
+        for said in _annotations(hint):
             if isinstance(said, SameAs):
                 texts[name] = field_docs(said.config)[name]
     return texts
 
 
-def _said(hint: Any) -> tuple[Any, ...]:
+def _annotations(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
 def _tyros(hint: Any) -> Any:
     """The type of a flag, with tyro's words beside it."""
-    said = _said(hint)
+    said = _annotations(hint)
     kind: Any = get_args(hint)[0] if said else hint
     for each in said:
         if isinstance(each, Help):

@@ -63,7 +63,7 @@ def with_stdin(command: Command) -> Command:
         raise ConfigError(named[1], "-", "standard input can be read once: name a file here")
     if sys.stdin is None or sys.stdin.isatty():
         raise ConfigError(named[0], "-", "nothing is piped in: name a file")
-    path, value = _kept(), getattr(command, named[0])
+    path, value = _copied_input(), getattr(command, named[0])
     kept = path if isinstance(value, Path) else str(path)
     several = tuple(str(path) if each == "-" else each for each in value) if isinstance(value, tuple) else None
     changed: Command = replace(command, **{named[0]: kept if several is None else several})
@@ -75,7 +75,7 @@ def _files(value: Any) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else (str(value),)
 
 
-def _kept() -> Path:
+def _copied_input() -> Path:
     from pathlib import Path  # noqa: PLC0415
     from shutil import copyfileobj  # noqa: PLC0415
     from tempfile import TemporaryDirectory  # noqa: PLC0415

@@ -60,7 +60,9 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     source = str(model.get("storageUri") or "")
     name = source.removeprefix("hf://") if source.startswith("hf://") else source
     note = HeaderNote("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
-    given = [part for word in words_of(model.get("command")) + words_of(model.get("args")) for part in _parts(word)]
+    given = [
+        part for word in words_of(model.get("command")) + words_of(model.get("args")) for part in _word_parts(word)
+    ]
     at = 0
     while at < len(given):
         flag = given[at].replace("-", "_").replace("__", "--", 1) if given[at].startswith("--") else given[at]
@@ -79,7 +81,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     )
 
 
-def _parts(word: str) -> list[str]:
+def _word_parts(word: str) -> list[str]:
     """``--flag=value`` as two words."""
     name, equals, value = word.partition("=")
     return [name, value] if equals and name.startswith("--") else [word]
@@ -121,7 +123,7 @@ def _started(spec: Mapping[str, Any]) -> ContainerCommand:
     image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
     labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
     return ContainerCommand(
-        words=[str(spec.get("modelURL", "")), *_words(spec)],
+        words=[str(spec.get("modelURL", "")), *_words_of_spec(spec)],
         environment=environment_of(spec.get("env")),
         version=version_of_image(image),
         gpu=device_of_image(image)
@@ -142,7 +144,7 @@ def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
     return None if count is None else Said(count, "replicaCount of the values")
 
 
-def _words(spec: Mapping[str, Any]) -> Iterator[str]:
+def _words_of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
     if spec.get("enableLoRA"):
         yield "--enable-lora"
     config = spec.get("vllmConfig")

@@ -66,14 +66,14 @@ _MOST_READ = 20
 
 def is_vllm_image(image: str) -> bool:
     """Whether an image, of whatever registry, is called ``vllm``, ``vllm-openai`` or ``vllm-...``."""
-    name = _parts(image)[0]
+    name = _image_parts(image)[0]
     parts = name.split("/")
     return _NAME.fullmatch(parts[-1]) is not None or (len(parts) > 1 and parts[-2] in _ENTRY)
 
 
 def may_hold_vllm(image: str) -> bool:
     """Whether vLLM stands in an image's own name, and nothing that stands beside it: a router, a sidecar."""
-    name = _parts(image)[0].rsplit("/", 1)[-1].lower()
+    name = _image_parts(image)[0].rsplit("/", 1)[-1].lower()
     return is_vllm_image(image) if "vllm" not in name else not any(each in name for each in _BESIDE)
 
 
@@ -85,7 +85,7 @@ def device_of_image(image: str) -> Said | None:
 
 def version_of_image(image: str) -> Said | None:
     """What the image's tag says; None without a tag, or where the image is not called after vLLM."""
-    name, tag = _parts(image)
+    name, tag = _image_parts(image)
     if not tag or "vllm" not in name:
         return None
     found = None if _OF_ANOTHER.search(name) else _VERSION.match(tag)
@@ -135,7 +135,7 @@ def _set_in(text: str, name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def _parts(image: str) -> tuple[str, str]:
+def _image_parts(image: str) -> tuple[str, str]:
     """Name and tag; a port in front of a slash is none, and a digest says nothing."""
     name = image.partition("@")[0]
     last = name.rpartition("/")[2]
@@ -210,7 +210,7 @@ _SWITCHES = frozenset(
 _NOT_READ = "is changed under a condition: that change is not read"
 _TAKEN = "is set under a condition: taken, as nothing else sets it"
 _FIRST = "is set under several conditions: the first is taken"
-_DEEPEST = 3
+_MOST_SHELLS_WITHIN = 3
 """Scripts that a command hands to a shell, within each other."""
 
 
@@ -289,7 +289,7 @@ def _is_variable(piece: WordPart) -> bool:
 def script_started(text: str, source: str, environment: Mapping[str, str] | None = None) -> ContainerCommand | None:
     """What the first command in ``text`` that starts vLLM says; None if there is none. Raises ConfigError."""
     try:
-        return _script(text, Expander(environment), _DEEPEST)
+        return _script(text, Expander(environment), _MOST_SHELLS_WITHIN)
     except ShellError as error:
         raise ConfigError(source, hidden_beginning(text), str(error)) from None
 
@@ -299,7 +299,7 @@ def words_started(
 ) -> ContainerCommand | None:
     """The same of the words of one command, variables written out. Raises ConfigError."""
     try:
-        return _command(list(words), Expander(environment), _DEEPEST)
+        return _command(list(words), Expander(environment), _MOST_SHELLS_WITHIN)
     except ShellError as error:
         raise ConfigError(source, hidden_beginning(" ".join(words)), str(error)) from None
 
@@ -313,16 +313,16 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if cut is not None and found:
             found[-1] = replace(found[-1], notes=(*found[-1].notes, _cut_off(cut, command)))
         cut = None
-        first = _text(command[0])
+        first = _as_written(command[0])
         if first in _OPENS:
             opened.append(first)
         elif first in _CLOSES and opened:
             opened.pop()
         bare = _bare(command)
         rest = expander.assigned(bare, may_not_run=bool(opened) or tested)
-        tested = bool(bare) and _text(bare[0]) in _TESTS
+        tested = bool(bare) and _as_written(bare[0]) in _TESTS
         started = _command(expander.words(rest), expander, levels) if rest else None
-        if started is None or (found and _text(rest[0]).startswith("--")):
+        if started is None or (found and _as_written(rest[0]).startswith("--")):
             continue
         if not any(started.words == each.words for each in found):
             names = _written_out(rest)
@@ -337,13 +337,13 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
 
 def _written_out(command: list[Word]) -> set[str]:
     """Variables that are there for the words of the command alone: it does not pass them on, as ``-e NAME`` would."""
-    passed_on = {_text(word).partition("=")[0].removeprefix("-e") for word in command}
+    passed_on = {_as_written(word).partition("=")[0].removeprefix("-e") for word in command}
     return {piece.name for word in command for piece in word if piece.name is not None} - passed_on
 
 
 def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
     """Notes about the words that stand below the comment that ends a command."""
-    flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
+    flags = [text.partition("=")[0] for text in map(_as_written, behind) if text.startswith("-")]
     what = ", ".join(flags) or "what stands below it"
     return HeaderNote("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
@@ -351,11 +351,11 @@ def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
 def _bare(command: list[Word]) -> list[Word]:
     """Without what a shell's own grammar puts in front of a command."""
     at = 0
-    while at < len(command) and _is_grammar(_text(command[at])):
+    while at < len(command) and _is_grammar(_as_written(command[at])):
         at += 1
-    if at < len(command) and _text(command[at]) in _DECLARES:
+    if at < len(command) and _as_written(command[at]) in _DECLARES:
         at += 1
-        while at < len(command) and _text(command[at]).startswith("-") and len(command) > at + 1:
+        while at < len(command) and _as_written(command[at]).startswith("-") and len(command) > at + 1:
             at += 1
     return command[at:]
 
@@ -365,7 +365,7 @@ def _is_grammar(text: str) -> bool:
     return text in _BEFORE_COMMANDS or text.endswith("()") or is_case
 
 
-def _text(word: Word) -> str:
+def _as_written(word: Word) -> str:
     """A word as it is written."""
     return "".join(piece.text for piece in word)
 

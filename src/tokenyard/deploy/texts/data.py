@@ -12,7 +12,7 @@ from typing import Any
 MOST_CHARACTERS = 1 << 18
 """Most characters of a manifest, or of a file of flags."""
 
-_DEEPEST = 100
+_MOST_BRACKETS_WITHIN = 100
 """Brackets within brackets."""
 
 
@@ -34,8 +34,10 @@ def yaml_documents(text: str) -> list[Any]:
 
     class Loader(yaml.SafeLoader):
         def fetch_flow_collection_start(self, *arguments: Any) -> None:
-            if self.flow_level >= _DEEPEST:
-                raise YAMLError(f"is not YAML that can be read: it is nested deeper than {_DEEPEST} levels")
+            if self.flow_level >= _MOST_BRACKETS_WITHIN:
+                raise YAMLError(
+                    f"is not YAML that can be read: it is nested deeper than {_MOST_BRACKETS_WITHIN} levels"
+                )
             super().fetch_flow_collection_start(*arguments)
 
         def compose_node(self, parent: Any, index: Any) -> Any:
@@ -50,7 +52,7 @@ def yaml_documents(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise YAMLError(f"is not YAML: {_plain(error.problem)}{where}") from None
+        raise YAMLError(f"is not YAML: {_without_quotes(error.problem)}{where}") from None
     except YAMLError:
         raise
     except RecursionError:
@@ -59,7 +61,7 @@ def yaml_documents(text: str) -> list[Any]:
         raise YAMLError(f"is not YAML: a value is not what it is said to be ({type(error).__name__})") from None
 
 
-def _plain(problem: str | None) -> str:
+def _without_quotes(problem: str | None) -> str:
     """What is wrong, without names of anchors and tags that stand in the text."""
     said = (problem or "it cannot be read").split("'")[0].strip()
     return said if len(said) > len("found") else "a character or a tag is out of place"

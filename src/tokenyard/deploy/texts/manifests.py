@@ -155,7 +155,7 @@ def labels_of_terms(terms: Any) -> list[tuple[str, str]]:
 
 _VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]{0,200}):?([-+])([^{}$]{0,4000})\})")
 """A dollar sign that is meant; a variable with what stands in its place. One with a variable within is left alone."""
-_DEEPEST = 60
+_MOST_LEVELS = 60
 
 
 def is_compose(document: Any) -> bool:
@@ -167,14 +167,14 @@ def is_compose(document: Any) -> bool:
 def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[HeaderNote, ...]]:
     """A service with the defaults of its variables, and notes about them."""
     names: dict[str, str] = {}
-    written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
+    written = {name: _written(each, names, _MOST_LEVELS) for name, each in service.items()}
     why = "their defaults in the file are taken: what .env or the shell sets is not read"
     return written, (HeaderNote("variables of Compose", ", ".join(names), why),) if names else ()
 
 
 def _written(value: Any, names: dict[str, str], levels: int) -> Any:
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _of(found, names), value)
+        return _VARIABLE.sub(lambda found: _variable_value(found, names), value)
     if levels and isinstance(value, list):
         return [_written(each, names, levels - 1) for each in value]
     if levels and isinstance(value, Mapping):
@@ -182,7 +182,7 @@ def _written(value: Any, names: dict[str, str], levels: int) -> Any:
     return value
 
 
-def _of(found: re.Match[str], names: dict[str, str]) -> str:
+def _variable_value(found: re.Match[str], names: dict[str, str]) -> str:
     name, kind, text = found.groups()
     if name is None:
         return "$"
@@ -212,7 +212,7 @@ def with_config_maps(documents: Sequence[Any]) -> list[Any]:
     References to others stay. A name counts whatever its namespace is. Raises ConfigError for more than is read.
     """
     maps = dict(each for document in documents for each in _maps_in(document))
-    return [_Writer(maps).written(document, _DEEPEST) for document in documents] if maps else list(documents)
+    return [_Writer(maps).written(document, _MOST_LEVELS) for document in documents] if maps else list(documents)
 
 
 def _maps_in(document: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -332,7 +332,7 @@ class _Around:
 def containers_started(document: Any) -> list[ContainerCommand]:
     """What the containers of vLLM in a document start; others are ignored. Raises ConfigError."""
     around = _Around(is_compose=is_compose(document))
-    found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
+    found = (_started_in(container, around) for container, around in _containers(document, around, _MOST_LEVELS))
     return [each for each in found if each is not None]
 
 

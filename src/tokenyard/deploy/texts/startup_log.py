@@ -91,7 +91,7 @@ def log_started(text: str) -> list[ContainerCommand]:
         given = dict(_of_engine(start[engine.end() :].partition("\n")[0]))
         why = "it has no line of `non-default args` that can be read: flags are those of the engine's line"
         notes.append(HeaderNote("start-up log", "engine", why))
-    words, unread = _words(given)
+    words, unread = _words_and_left_out(given)
     notes += [HeaderNote(name, "in the log", "is no flag that is known here, and is not read") for name in unread]
     gpu = _gpu(start)
     if gpu is None:
@@ -151,7 +151,7 @@ def _of_engine(line: str) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _words(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _words_and_left_out(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The words that say the same, and names that no flag has."""
     words: list[str] = []
     unread: list[str] = []

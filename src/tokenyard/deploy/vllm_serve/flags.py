@@ -394,11 +394,11 @@ def flag_words(flag: str, value: Any) -> list[str]:
         off = "--no-" + flag.removeprefix("--")
         return [flag] if value else [off] if flag_table().named(off, prefixes=False) else []
     if isinstance(value, list | tuple):
-        return [flag, *map(_text, value)] if value else []
-    return [flag, _text(value)]
+        return [flag, *map(_flag_word, value)] if value else []
+    return [flag, _flag_word(value)]
 
 
-def _text(value: Any) -> str:
+def _flag_word(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | list | tuple) else str(value)
 
 

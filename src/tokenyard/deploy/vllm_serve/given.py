@@ -35,7 +35,7 @@ _A_NUMBER = re.compile(r"-\d")
 _NO_OWN: frozenset[str] = frozenset()
 _GONE = {"compilation-config": ("level",)}
 """Fields that neither version has any more."""
-_DEEPEST = 50
+_MOST_FIELDS_WITHIN = 50
 """Fields within fields of a value, one to a dot."""
 
 
@@ -77,7 +77,7 @@ class _Reader:
         self._flags: dict[str, Hashable] = {**self._table.long_names, **self._own}
         self._at = 0
         self._rest: list[str] = []
-        self._plain: dict[str, GivenFlag] = {}
+        self._last_values: dict[str, GivenFlag] = {}
         self._dotted: dict[str, dict[str, Any]] = {}
         self._repeated: dict[str, list[Any]] = {}
         self._known: dict[str, NamedFlag | None] = {}
@@ -90,7 +90,7 @@ class _Reader:
                 self._rest.append(self._own_word(word))
         for name, values in (*self._dotted.items(), *self._repeated.items()):
             self._note(self._table[name], values)
-        return ParsedArgs(list(self._plain.values()), self._rest)
+        return ParsedArgs(list(self._last_values.values()), self._rest)
 
     def _take(self, word: str) -> bool:
         """Note the flag that ``word`` names, with its value; False if it names none."""
@@ -129,8 +129,8 @@ class _Reader:
         is_list = path.endswith("+")
         fields = self._dotted.setdefault(flag.name, {})
         *outer, last = path.removesuffix("+").split(".")
-        if len(outer) > _DEEPEST:
-            raise ConfigError(f"{flag.flag}.", f"{len(outer) + 1} levels", f"give no more than {_DEEPEST}")
+        if len(outer) > _MOST_FIELDS_WITHIN:
+            raise ConfigError(f"{flag.flag}.", f"{len(outer) + 1} levels", f"give no more than {_MOST_FIELDS_WITHIN}")
         for key in outer:
             inner = fields.setdefault(key, {})
             fields = inner if isinstance(inner, dict) else {}
@@ -173,14 +173,14 @@ class _Reader:
 
     def _note(self, flag: VLLMFlag, value: Any) -> None:
         value = hidden(flag.name, value)
-        replaced = self._plain.pop(flag.name, None)
+        replaced = self._last_values.pop(flag.name, None)
         before: tuple[str, ...] = ()
         if replaced is not None:
             _check_replaced(replaced)
             before = replaced.replaced
             if replaced.value in flag.unmodelled and replaced.value != value:
                 before = (*before, str(replaced))
-        self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value), replaced=before)
+        self._last_values[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value), replaced=before)
 
 
 def _check_replaced(given: GivenFlag) -> None:

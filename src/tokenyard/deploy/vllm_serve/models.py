@@ -22,7 +22,7 @@ _POSITIONS = (
     "rope_theta",
 )
 """Fields that say how long a context may be; no shape depends on them."""
-_TEXT = "text_config"
+_TEXT_CONFIG = "text_config"
 _TEXT_APART = ("qwen2_5_vl",)
 """Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
 _LEARNED = ("gpt2", "gpt_bigcode", "opt", "whisper")
@@ -50,15 +50,15 @@ def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodell
     if overrides is None:
         return Changed(dict(raw))
     given = _object("hf_overrides", overrides)
-    inner = given.get(_TEXT)
-    is_nested = isinstance(raw.get(_TEXT), dict)
+    inner = given.get(_TEXT_CONFIG)
+    is_nested = isinstance(raw.get(_TEXT_CONFIG), dict)
     positions = () if is_nested or raw.get("model_type") in _LEARNED else _POSITIONS
     outer = {key: value for key, value in given.items() if key in positions}
     nested = {key: value for key, value in inner.items() if key in _POSITIONS} if isinstance(inner, dict) else {}
     nested = nested if is_nested else {}
-    left = {key: value for key, value in given.items() if key not in outer and key != _TEXT}
+    left = {key: value for key, value in given.items() if key not in outer and key != _TEXT_CONFIG}
     if isinstance(inner, dict):
-        left |= {f"{_TEXT}.{key}": value for key, value in inner.items() if key not in nested}
+        left |= {f"{_TEXT_CONFIG}.{key}": value for key, value in inner.items() if key not in nested}
     said = [(f"--hf-overrides {json.dumps({key: value})}", "the model is changed") for key, value in left.items()]
     if said and not ignore_unmodelled:
         raise NotModelledError([(flag, f"{why}: give a changed config.json by --model") for flag, why in said])
@@ -68,22 +68,22 @@ def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodell
     kept = {key: value for key, value in raw.items() if key != "rope_scaling" or "rope_parameters" not in outer}
     changed = {**kept, **outer}
     if nested:
-        changed[_TEXT] = {**raw[_TEXT], **nested}
+        changed[_TEXT_CONFIG] = {**raw[_TEXT_CONFIG], **nested}
     return Changed(changed, tuple(f"{flag}: {why}" for flag, why in said))
 
 
-def encoders_in_use(model: ModelSpec, limits: str | None) -> tuple[EncoderSpec, ...]:
+def encoders_in_use(model: ModelSpec, per_prompt: str | None) -> tuple[EncoderSpec, ...]:
     """The encoders that ``--limit-mm-per-prompt`` leaves a use: vLLM loads no other. ConfigError if it is no limit."""
-    if limits is None or not model.encoders:
+    if per_prompt is None or not model.encoders:
         return model.encoders
-    forbidden = {kind for kind, count in input_limits(limits).items() if count == 0}
+    forbidden = {kind for kind, count in input_limits(per_prompt).items() if count == 0}
     inputs = {encoder: inputs_of(model, encoder) for encoder in model.encoders}
     return tuple(encoder for encoder in model.encoders if not inputs[encoder] or inputs[encoder] - forbidden)
 
 
-def input_limits(limits: str | None) -> dict[str, int]:
+def input_limits(per_prompt: str | None) -> dict[str, int]:
     """How many of each input ``--limit-mm-per-prompt`` allows a prompt, where it says so."""
-    given = {} if limits is None else _object("limit_mm_per_prompt", limits)
+    given = {} if per_prompt is None else _object("limit_mm_per_prompt", per_prompt)
     counts = {kind: _count(kind, value) for kind, value in given.items()}
     return {kind: count for kind, count in counts.items() if count is not None}
 
@@ -96,13 +96,13 @@ _SIZES: Mapping[str, tuple[str, ...]] = {
 """What a line may say of items beside their count."""
 
 
-def item_sizes(limits: str | None) -> dict[str, dict[str, int]]:
+def item_sizes(per_prompt: str | None) -> dict[str, dict[str, int]]:
     """By input, the sizes that ``--limit-mm-per-prompt`` says of it, in pixels, frames and samples.
 
     Inputs of which it says none, or which it forbids, are left out. ConfigError for a size that there is not, or that
     is no whole number from 1.
     """
-    given = {} if limits is None else _object("limit_mm_per_prompt", limits)
+    given = {} if per_prompt is None else _object("limit_mm_per_prompt", per_prompt)
     found = {}
     for kind, said in given.items():
         others = {name: value for name, value in said.items() if name != "count"} if isinstance(said, dict) else {}
@@ -123,12 +123,12 @@ def item_sizes(limits: str | None) -> dict[str, dict[str, int]]:
     return found
 
 
-def items_allowed(architecture: str, kind: str, limits: str | None) -> int:
+def items_allowed(architecture: str, kind: str, per_prompt: str | None) -> int:
     """The most items of a kind (``image``, ``video`` ...) that vLLM takes in a prompt: the line's, the model's at most.
 
     Where vLLM's answer for the architecture is not recorded, its class is taken to have no limit of its own.
     """
-    of_line, of_model = input_limits(limits).get(kind, UNSAID), most_items(architecture, kind)
+    of_line, of_model = input_limits(per_prompt).get(kind, UNSAID), most_items(architecture, kind)
     return of_line if of_model is None else min(of_line, of_model)
 
 
@@ -233,13 +233,13 @@ def check_activations(model: ModelSpec) -> None:
 
 def _is_same(asked: str, found: str) -> bool:
     """Whether both name the same weights: kernels have names of their own."""
-    plain, known = _plain(asked), _plain(found)
+    plain, known = _without_kernel(asked), _without_kernel(found)
     if plain == "moe-wna16":
         return known in _WNA16
     return plain in (known, f"auto-{known}") or known.startswith(f"{plain}-")
 
 
-def _plain(method: str) -> str:
+def _without_kernel(method: str) -> str:
     short = method.lower()
     for kernel in _KERNELS:
         short = short.removesuffix(kernel)

@@ -27,7 +27,7 @@ _WHOLE_ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]")
 _ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=(?=\()")
 _REDIRECTION = re.compile(r"[0-9]*&?(?:>>|>&|>\||>|<<<|<<|<(?=\s))[ \t]*(?:&?[0-9-](?=\s|\Z)|[^\s;&|]*)")
 _OPENING = re.compile(r"[(){}'\"\\`]")
-_DEEPEST = 10
+_MOST_DEFAULTS_WITHIN = 10
 """Defaults of variables within defaults."""
 
 
@@ -97,7 +97,7 @@ def expanded(word: Word, environment: Mapping[str, str], *, most: int = MOST_CHA
         return ["".join(piece.text for piece in word)]
     words, begun, left = [""], bool(word), most
     for piece in word:
-        value = _value(piece, environment, left, _DEEPEST)
+        value = _value(piece, environment, left, _MOST_DEFAULTS_WITHIN)
         left -= len(value)
         if piece.name is None or piece.is_quoted or (value == piece.text and piece.default is None):
             words[-1] += value
@@ -113,7 +113,7 @@ def _value(piece: WordPart, environment: Mapping[str, str], most: int, levels: i
     value = piece.text if piece.name is None else environment.get(piece.name)
     if value is None and piece.default is not None:
         if levels == 0:
-            raise ShellError(f"has defaults of variables in each other, more than {_DEEPEST} deep")
+            raise ShellError(f"has defaults of variables in each other, more than {_MOST_DEFAULTS_WITHIN} deep")
         parts: list[str] = []
         for each in _Lexer(piece.default).quoted():
             parts.append(_value(each, environment, most, levels - 1))

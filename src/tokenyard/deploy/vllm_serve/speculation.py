@@ -77,18 +77,18 @@ def read_speculation(
     weights = draft_model or fields.get("model")
     chosen = _method(method or fields.get("method"), weights)
     unused = {name: value for name, value in fields.items() if name not in _KNOWN}
-    deciding = [(_said(name, unused[name]), why) for name, why in _DECIDES.items() if unused.get(name)]
+    deciding = [(_field_in_words(name, unused[name]), why) for name, why in _DECIDES.items() if unused.get(name)]
     if deciding and not ignore_unmodelled:
         raise NotModelledError(deciding)
     ignored = tuple(
-        f"{_said(name, value)}: {_DECIDES.get(name, 'which drafts are right is --acceptance-rates')}"
+        f"{_field_in_words(name, value)}: {_DECIDES.get(name, 'which drafts are right is --acceptance-rates')}"
         for name, value in unused.items()
     )
     name = method or fields.get("method")
     return AskedSpeculation(SpeculativeConfig(num_speculative_tokens=count, method=chosen), name, weights, ignored)
 
 
-def _said(name: str, value: Any) -> str:
+def _field_in_words(name: str, value: Any) -> str:
     return f"speculative_config.{name} {json.dumps(value)}"
 
 

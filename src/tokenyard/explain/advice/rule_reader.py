@@ -56,7 +56,7 @@ class RuleReader:
             direction=rule.direction,
             now=self._symptoms.value(rule.setting),
             to=self._target(),
-            evidence=self._text([*sentence, *rule.then]),
+            evidence=self._with_numbers([*sentence, *rule.then]),
             price=rule.price,
             lost_s=self._lost(),
         )
@@ -134,7 +134,7 @@ class RuleReader:
 
     # ---- sentences
 
-    def _text(self, sentence: Sentence) -> str:
+    def _with_numbers(self, sentence: Sentence) -> str:
         words = ""
         for part in sentence:
             text, when = (part, ()) if isinstance(part, str) else (part.text, part.when)

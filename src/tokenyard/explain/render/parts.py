@@ -68,7 +68,7 @@ def deployment_table(deployment: DeploymentHeader) -> Table | None:
         ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults for what is unset"),
         ("weights", _weights(deployment)),
         ("KV", _kv(deployment)),
-        ("limits", _limits(deployment) or None),
+        ("limits", _limits_in_words(deployment) or None),
         ("step times", _step_times(deployment)),
     ):
         if said is not None:
@@ -126,7 +126,7 @@ def _kv(deployment: DeploymentHeader) -> str:
     return f"{each}{tokens}{deployment.num_gpu_blocks:,} blocks{of_tokens}{size}{groups}"
 
 
-def _limits(deployment: DeploymentHeader) -> str:
+def _limits_in_words(deployment: DeploymentHeader) -> str:
     """Empty where the header has none."""
     limits = (
         (deployment.max_num_batched_tokens, "tokens a step"),

@@ -60,10 +60,10 @@ def _share(part: EnginePart, whole: Report, seconds: float) -> RankShare:
     return RankShare(
         rank=part.rank,
         requests=report.requests,
-        requests_share=_of(report.requests, whole.requests),
+        requests_share=_part_of(report.requests, whole.requests),
         requests_finished=report.requests_finished,
         output_tokens=report.output_tokens,
-        output_tokens_share=_of(report.output_tokens, whole.output_tokens),
+        output_tokens_share=_part_of(report.output_tokens, whole.output_tokens),
         steps=report.steps,
         dummy_batches=part.dummy_batches,
         busy_share=None if busy is None else busy / seconds,
@@ -77,7 +77,7 @@ def _share(part: EnginePart, whole: Report, seconds: float) -> RankShare:
     )
 
 
-def _of(part: int | None, whole: int | None) -> float | None:
+def _part_of(part: int | None, whole: int | None) -> float | None:
     if part is None or whole is None:
         return None
     return part / whole if whole else 0.0

@@ -385,13 +385,13 @@ class CoveringTiles:
         if int(min(width, height) / max(width, height) * self.tile) == 0:
             raise ConfigError("image", f"{width}x{height}", "an edge is scaled to nothing, which its processor refuses")
         shapes = [(high, wide) for high in range(1, self.most + 1) for wide in range(1, self.most // high + 1)]
-        kept = {shape: self._kept(width, height, *shape) for shape in shapes}
+        kept = {shape: self._share_kept(width, height, *shape) for shape in shapes}
         good = [shape for shape in shapes if kept[shape] > self.enough]
         if good:
             return min(good, key=lambda each: (each[0] * each[1], -kept[each]))
         return min(shapes, key=lambda each: (-kept[each], each[0] * each[1]))
 
-    def _kept(self, width: int, height: int, rows: int, columns: int) -> float:
+    def _share_kept(self, width: int, height: int, rows: int, columns: int) -> float:
         """Share of the image's area that its parts have, made small; the last ones have what is left over."""
         across, down = width // columns, height // rows
         area: float = 0

@@ -20,7 +20,7 @@ about half of it."""
 _MOST_STATES = 4_000
 _MOST_KEPT = 2_000
 _MOST_REPEATS = 100
-_DEEPEST = 20
+_MOST_GROUPS_WITHIN = 20
 _ESCAPED: dict[str, Callable[[str], bool]] = {
     "d": str.isdecimal,
     "w": lambda c: c.isalnum() or c == "_",
@@ -179,7 +179,7 @@ class _Parser:
         self._states: list[_State] = []
 
     def pattern(self) -> ModulePattern:
-        whole = self._choice(_DEEPEST)
+        whole = self._choice(_MOST_GROUPS_WITHIN)
         if self._at < len(self._text):
             raise PatternError("has a ) that closes nothing")
         return ModulePattern(self._states, whole.first, whole.last)
@@ -192,7 +192,7 @@ class _Parser:
 
     def _choice(self, levels: int) -> _Part:
         if levels == 0:
-            raise PatternError(f"has groups more than {_DEEPEST} deep")
+            raise PatternError(f"has groups more than {_MOST_GROUPS_WITHIN} deep")
         parts = [self._sequence(levels)]
         while self._text.startswith("|", self._at):
             self._at += 1

@@ -229,10 +229,10 @@ def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version:
     for start, rule in _RULES.items():
         if name.startswith(start):
             return rule(precision, gpu, measured, version, input_tokens)
-    return _plain(version)
+    return _default_recipe(version)
 
 
-def _plain(version: str) -> Recipe:
+def _default_recipe(version: str) -> Recipe:
     return Recipe(shortest=0.9, async_scheduling=prepares_ahead(version))
 
 
@@ -296,7 +296,7 @@ def _again(precision: str, gpu: str, measured: str, version: str, input_tokens: 
     of one length, and every user warms up with one.
     """
     if (gpu, version) != ("h200", "0.12.0"):
-        return _plain(version)
+        return _default_recipe(version)
     return Recipe(shortest=1.0, distinct_prompts=100, async_scheduling=False)
 
 

@@ -61,11 +61,11 @@ def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBou
                 bound_ms=slo.bound_ms,
                 reached_ms=reached,
                 alone_ms=alone.figures.get(name),
-                parts_ms={} if slo.of else _parts(slo.figure, row),
+                parts_ms={} if slo.of else _parts_of_figure(slo.figure, row),
             )
 
 
-def _parts(figure: str, row: Row) -> dict[str, float]:
+def _parts_of_figure(figure: str, row: Row) -> dict[str, float]:
     """A request queues until it is first scheduled, is prefilled until its first token, and decodes until its end."""
     queue, first, end = (row.figures.get(f"{name}_ms.mean") for name in ("queue", "ttft", "e2e"))
     parts: dict[str, float] = {}

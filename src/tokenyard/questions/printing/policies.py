@@ -119,8 +119,8 @@ def _table(comparison: Comparison, load: float, metrics: Sequence[Metric]) -> Ta
 
 
 def _row(cell: Cell, metrics: Sequence[Metric]) -> list[str]:
-    return [str(cell.speedup), *(_text(cell.metrics[metric.name], metric) for metric in metrics)]
+    return [str(cell.speedup), *(_interval(cell.metrics[metric.name], metric) for metric in metrics)]
 
 
-def _text(value: Interval, metric: Metric) -> str:
+def _interval(value: Interval, metric: Metric) -> str:
     return str(value if metric.with_interval else Interval(value.mean))

@@ -19,7 +19,7 @@ def print_study(study: Study, console: Console) -> None:
             table.add_column(name, justify="right", overflow="fold")
         cells = [cell for cell in study.cells if cell.load == load]
         for cell in cells:
-            table.add_row(cell.label, *(_text(study.interval(name, cell)) for name in study.shown))
+            table.add_row(cell.label, *(_interval(study.interval(name, cell)) for name in study.shown))
             if cell != cells[0]:
                 table.add_row("", *(_change(study, name, cell, cells[0]) for name in study.shown), style="dim")
         console.print(table)
@@ -34,7 +34,7 @@ def print_study(study: Study, console: Console) -> None:
             console.print(f"not replayed: {where}: {row.problem}", markup=False)
 
 
-def _text(value: Interval | None) -> str:
+def _interval(value: Interval | None) -> str:
     return "-" if value is None else str(value)
 
 

@@ -304,9 +304,9 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     variant = replace(variant, latency=latency, keeps_time=variant.keeps_time and before.gpu == after.gpu)
     graphs = _other_graphs(before.latency, after.latency)
     if graphs is not None:
-        said = f"{graphs}: steps take {_words(found)} as long, by the model"
-        return replace(variant, notes=(*variant.notes, said)) if _words(found) != _UNCHANGED else variant
-    known = _known(before.latency, after.latency)
+        said = f"{graphs}: steps take {_least_to_most(found)} as long, by the model"
+        return replace(variant, notes=(*variant.notes, said)) if _least_to_most(found) != _UNCHANGED else variant
+    known = _error_of_ratio(before.latency, after.latency)
     notes = [_ratio(before, after, found, known)]
     extremes = None
     if known is not None:
@@ -318,7 +318,7 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
 
 
-def _known(before: LatencyModel, after: LatencyModel) -> KnownError | None:
+def _error_of_ratio(before: LatencyModel, after: LatencyModel) -> KnownError | None:
     """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
         return after.known_error(beside=before)
@@ -337,14 +337,16 @@ def _other_graphs(before: LatencyModel, after: LatencyModel) -> str | None:
 def _ratio(before: PlannedDeployment, after: PlannedDeployment, found: Ratios, known: KnownError | None) -> str:
     error = "the error of that model is not known" if known is None else known.sentence
     what = f"{after.name} to {before.name}" if after.name != before.name else f"{after.name} as asked to as recorded"
-    return f"step times: those of the trace, times the modelled ratio of {what}: {_words(found)} as long; {error}"
+    return (
+        f"step times: those of the trace, times the modelled ratio of {what}: {_least_to_most(found)} as long; {error}"
+    )
 
 
-def _words(found: Ratios) -> str:
+def _least_to_most(found: Ratios) -> str:
     return f"{found.least:.2f} to {found.most:.2f} times"
 
 
-_UNCHANGED = _words(Ratios(1.0, 1.0))
+_UNCHANGED = _least_to_most(Ratios(1.0, 1.0))
 """The words for step times that do not differ, at the precision that is shown."""
 
 
@@ -395,7 +397,7 @@ def _redeployed_changed(recorded: Any, before: Any, after: Any, asked: Collectio
         if getattr(after, each.name) != getattr(before, each.name) and each.name != "num_gpu_blocks"
     }
     said = [
-        f"{name} {_shown(value)} instead of {_shown(getattr(recorded, name))}"
+        f"{name} {_with_commas(value)} instead of {_with_commas(getattr(recorded, name))}"
         for name, value in _unasked(changes, asked)
         if value != getattr(recorded, name)
     ]
@@ -408,5 +410,5 @@ def _unasked(changes: dict[str, Any], asked: Collection[str]) -> Iterator[tuple[
             yield name, value
 
 
-def _shown(value: Any) -> str:
+def _with_commas(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -35,7 +35,7 @@ def read_values(text: str, flag: str = "--set") -> dict[str, list[str]]:
     """Names of settings, as they are written, and the texts of their values. Raises ConfigError naming ``flag``."""
     found: dict[str, list[str]] = {}
     values: list[str] | None = None
-    for part in _parts(text, flag):
+    for part in _between_commas(text, flag):
         named = _NAME.fullmatch(part)
         value = part.strip() if named is None else named[2].strip()
         if named is not None:
@@ -52,14 +52,14 @@ def read_values(text: str, flag: str = "--set") -> dict[str, list[str]]:
 def quoted(value: str) -> str:
     """A value as :func:`read_values` takes it for one."""
     try:
-        is_whole = value == value.strip() and list(_parts(value, "")) == [value]
+        is_whole = value == value.strip() and list(_between_commas(value, "")) == [value]
         plain = is_whole and _unquoted(value) == value and _NAME.fullmatch(value) is None
     except ConfigError:
         plain = False
     return value if plain else json.dumps(value)
 
 
-def _parts(text: str, flag: str) -> Iterator[str]:
+def _between_commas(text: str, flag: str) -> Iterator[str]:
     """What stands between commas that are in no brackets and in no quotes."""
     depth, start, is_quoted, is_escaped = 0, 0, False, False
     for at, letter in enumerate(text):

@@ -168,7 +168,7 @@ def without_prompts(line: bytes) -> bytes | None:
         types = _known_types(record)
         if types is None:
             return None
-        kept = {name: _kept(name, value, types[name]) for name, value in record.items() if name in types}
+        kept = {name: _without_content(name, value, types[name]) for name, value in record.items() if name in types}
         return msgspec.json.encode({name: value for name, value in kept.items() if value is not _LEFT_OUT})
     except (ValueError, OverflowError):
         return None
@@ -184,7 +184,7 @@ def _known_types(record: object) -> dict[str, Any] | None:
     return _TYPES.get(event) if isinstance(event, str) else None
 
 
-def _kept(name: str, value: Any, type_: Any) -> Any:
+def _without_content(name: str, value: Any, type_: Any) -> Any:
     """What stays of a field of the trace format, whose type is ``type_``."""
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -139,7 +139,7 @@ class BuiltModel:
             specs[name] = spec
         return specs
 
-    def kept(self) -> dict[str, tuple[Any, Any]]:
+    def cached_layers(self) -> dict[str, tuple[Any, Any]]:
         """Where a layer that attends stands in the model -> the layer, and what it keeps; None if nothing of its own.
 
         The names that their makers gave them may be others: ``0.attn`` stands beside the first layer of a model that

@@ -87,7 +87,7 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
         notes.append(f"no configuration class for {model_type} is installed: what its file leaves out is not known")
     try:
         one = BuiltModel(plain, 1, options)
-        seen_one, specs = _parameters(one), one.kept()
+        seen_one, specs = _parameters(one), one.cached_layers()
         length, chosen = (
             one.config.model_config.max_model_len,
             str(one.config.model_config.dtype).removeprefix("torch."),

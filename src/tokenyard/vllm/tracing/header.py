@@ -65,14 +65,16 @@ def _with_emulated(sections: dict[str, Any], emulated: dict[str, Any]) -> dict[s
     """The deployment that is emulated, whose step times pass, in place of the small one that vLLM has loaded."""
     if not emulated:
         return sections
-    sections["model"] |= {"dtype": "auto", "quantization": None} | _said(emulated, _MODEL)
-    sections["parallel"] |= _said(emulated, _PARALLEL)
-    sections["engine"] |= {"kv_cache_memory_bytes": None} | _said(emulated, _MEMORY)
-    sections[SECTION] |= _said(emulated, ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"))
+    sections["model"] |= {"dtype": "auto", "quantization": None} | _those_given(emulated, _MODEL)
+    sections["parallel"] |= _those_given(emulated, _PARALLEL)
+    sections["engine"] |= {"kv_cache_memory_bytes": None} | _those_given(emulated, _MEMORY)
+    sections[SECTION] |= _those_given(
+        emulated, ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel")
+    )
     return sections
 
 
-def _said(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _those_given(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: given[name] for name in names if name in given}
 
 
@@ -148,12 +150,12 @@ def _group(group: Any) -> str:
 def _taken(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that ``config`` has, as JSON can hold them."""
     found = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    return {name: _plain(value) for name, value in found.items()}
+    return {name: _json_value(value) for name, value in found.items()}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
-        return _plain(value.value)
+        return _json_value(value.value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

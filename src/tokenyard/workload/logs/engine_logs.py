@@ -116,7 +116,7 @@ class _Log:
             return
         said = found["said"] if found else text
         self._config(said)
-        self._take_in(said, moment, number)
+        self._read_request_line(said, moment, number)
 
     def _unwrapped(self, text: str) -> tuple[str | None, str]:
         """Time and text of a line that a collector has put into JSON."""
@@ -158,7 +158,7 @@ class _Log:
         if found := _MAX_LOG_LEN.search(said):
             self.max_log_len = int(found["tokens"])
 
-    def _take_in(self, said: str, moment: float, number: int) -> None:
+    def _read_request_line(self, said: str, moment: float, number: int) -> None:
         if (found := _RECEIVED.match(said)) or (found := _DETAILS.match(said)):
             request = self.seen.setdefault(found["id"], _RequestInLog(number, moment))
             # What clients wrote stands between quotes, in front of what vLLM counts: the last one is vLLM's.

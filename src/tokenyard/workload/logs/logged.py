@@ -261,7 +261,7 @@ _PATHS_WITHIN: Mapping[str, Sequence[FieldPath]] = {
     "model": [path for path in _PATHS["model"] if len(path.parts) > 1],
 }
 """Fields that are found at any depth, under these names: services put counts wherever they like."""
-_DEEPEST = 5
+_MOST_LEVELS = 5
 
 
 class FoundValue(NamedTuple):
@@ -319,7 +319,7 @@ class RecordView:
 
     def _find_within(self, paths: Sequence[FieldPath]) -> FoundValue:
         views = [("", self)]
-        for _ in range(_DEEPEST):
+        for _ in range(_MOST_LEVELS):
             views = [(f"{at}{key}.", child) for at, view in views for key, child in view.within()]
             for at, child in views:
                 found = child.first(paths)

@@ -166,7 +166,7 @@ class Clock:
         A time without an offset is UTC. ValueError with the value and the fix if it is no time.
         """
         if isinstance(value, str):
-            return self._text(value.strip(), name)
+            return self._of_text(value.strip(), name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{shown(value)} is no time: give one like {_EXAMPLES}")
         compact = self._compact(str(value), name) if isinstance(value, int) else None
@@ -174,7 +174,7 @@ class Clock:
             return compact
         return self._number(value, name)
 
-    def _text(self, text: str, name: str) -> float:
+    def _of_text(self, text: str, name: str) -> float:
         if len(text) > LONGEST:
             raise ValueError(f"{shown(text)} is no time: give one like {_EXAMPLES}")
         compact = self._compact(text, name)

@@ -214,7 +214,7 @@ def read_sharegpt(source: Source, reading: LogReading) -> Iterator[LoggedRequest
     )
     for number, conversation in source.records(reading.bad):
         turns = conversation.get("conversations") or conversation.get("messages")
-        texts = [_text(turn) for turn in turns[:2]] if isinstance(turns, list) else []
+        texts = [_turn_text(turn) for turn in turns[:2]] if isinstance(turns, list) else []
         if len(texts) < 2 or not all(texts):
             reading.bad(number, "this conversation has no question with an answer")
             continue
@@ -234,7 +234,7 @@ def _asked_at(conversation: Mapping[str, Any], reading: LogReading) -> float | N
     return reading.clock.moment(found.value, found.name)
 
 
-def _text(turn: object) -> str:
+def _turn_text(turn: object) -> str:
     value = (turn.get("value") or turn.get("content")) if isinstance(turn, Mapping) else None
     return value if isinstance(value, str) else ""
 
@@ -334,7 +334,9 @@ def read_otel(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     spans: list[_Span] = []
     for _, document in source.records(reading.bad):
         for span in _otlp_spans(document):
-            record = {str(each.get("key")): _plain(each.get("value")) for each in _listed(span.get("attributes"))}
+            record = {
+                str(each.get("key")): _attribute_value(each.get("value")) for each in _listed(span.get("attributes"))
+            }
             record |= _body(span.get("body"))
             start = span.get("startTimeUnixNano") or span.get("timeUnixNano") or span.get("observedTimeUnixNano")
             _put(record, "arrival_time", start)
@@ -366,7 +368,7 @@ def _body(body: object) -> dict[str, Any]:
     """What a record of a log holds, if that is fields."""
     values = body.get("kvlistValue") if isinstance(body, Mapping) else None
     fields = values.get("values") if isinstance(values, Mapping) else None
-    return {str(each.get("key")): _plain(each.get("value")) for each in _listed(fields)}
+    return {str(each.get("key")): _attribute_value(each.get("value")) for each in _listed(fields)}
 
 
 def read_jaeger(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
@@ -434,7 +436,7 @@ def _key(*ids: object) -> str:
     return repr(ids)
 
 
-def _plain(value: object) -> object:
+def _attribute_value(value: object) -> object:
     """An attribute's value; 64-bit integers come as text."""
     if not isinstance(value, Mapping):
         return value
