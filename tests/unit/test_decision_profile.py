@@ -31,7 +31,7 @@ from tokenyard.core.params import MultiModalItem
 from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, nearest_version, turned_between
 from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
-from tokenyard.core.sched.candidate import RunningBatch, StepBudget
+from tokenyard.core.sched.candidate import ScheduledRows, StepBudget
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -260,7 +260,7 @@ def test_each_request_takes_the_slots_of_its_drafter() -> None:
 )
 def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
     want = np.array([3, 3, 3])
-    rows = RunningBatch(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want)
+    rows = ScheduledRows(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want)
     assert rows.fit(0, tokens, 1) == (end, asked)
     assert int(rows.granted[:end].sum()) == asked
 

@@ -117,11 +117,11 @@ class StepBudget(msgspec.Struct, eq=False):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The running requests that want tokens in a step, row by row.
+# The requests that get tokens in a step, row by row: first the running ones, which the running pass grants.
 
 
-class RunningBatch:
-    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``.
+class ScheduledRows:
+    """Requests and their tokens in this step, as parallel columns of shape ``[n]``: running ones, then admitted ones.
 
     Other steps share ``requests`` and ``slots``: they are replaced, never changed.
     """

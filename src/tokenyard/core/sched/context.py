@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
@@ -11,12 +12,13 @@ from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.kv.hybrid_coordinator import GroupLimits, hash_block_size
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.candidate import AdmissionLimit, StepHooks
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
+from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.policy import PolicyGate
-from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 
@@ -40,7 +42,58 @@ class SchedulerContext(NamedTuple):
     grammars: GrammarGate
     clock: Callable[[], float]
     limits: Sequence[AdmissionLimit]
-    """Hooks of plug-ins."""
+    """Limits of plug-ins, which are asked beside the scheduler's own."""
+
+
+def make_context(
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    speculative: SpeculativeConfig | None,
+    clock: Callable[[], float],
+    policy: PolicyGate,
+    *,
+    connector: KVConnector | None,
+    hasher: RequestHasher | None,
+    limits: Sequence[AdmissionLimit],
+    hooks: Sequence[FeatureHook],
+    log_stats: bool,
+) -> SchedulerContext:
+    """The parts that a configuration asks for; ``limits`` and ``hooks`` are the plug-ins' own."""
+    if not config.profile.prefill_ranks_spread_kv:
+        cache_config = replace(cache_config, prefill_context_parallel_size=1)
+    in_flight, grammars = StepsInFlight(), GrammarGate()
+    kv = make_kv_manager(
+        config,
+        cache_config,
+        speculative,
+        in_flight,
+        has_connector=connector is not None,
+        hasher=hasher,
+        put_back=policy.put_back,
+    )
+    features = Features.of(config, speculative, kv, kv.table, connector, in_flight, grammars, log_stats=log_stats)
+    return SchedulerContext(
+        config,
+        cache_config,
+        kv,
+        kv.table,
+        policy,
+        RunningList(config.max_num_seqs),
+        _make_queues(config, cache_config, policy),
+        features,
+        features.hooks_with(hooks),
+        in_flight,
+        grammars,
+        clock,
+        limits,
+    )
+
+
+def _make_queues(config: SchedulerConfig, cache_config: CacheConfig, policy: PolicyGate) -> WaitingQueues:
+    profile, size = config.profile, cache_config.tokens_per_block
+    if profile.requests_with_blocks_first:
+        return HoldersFirstQueues(policy.new_queue, size, go_on=profile.pauses_spare_blocks)
+    return WaitingQueues(policy.new_queue, size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenyard.core.columns import all_ones, constant, difference, gather
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import RunningBatch, StepBudget, StepLimits
+from tokenyard.core.sched.candidate import ScheduledRows, StepBudget, StepLimits
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -69,7 +69,7 @@ class RunningPass:
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
 
-    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> RunningBatch:
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> ScheduledRows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
         if budget.limits is not None:
@@ -83,11 +83,11 @@ class RunningPass:
             budget.decode_tokens = int(rows.granted[~self._in_prompt(rows)].sum())
         return rows
 
-    def _in_prompt(self, rows: RunningBatch) -> npt.NDArray[np.bool_]:
+    def _in_prompt(self, rows: ScheduledRows) -> npt.NDArray[np.bool_]:
         """Rows with more than one known token to compute."""
         return self._table.num_tokens[rows.slots] - rows.computed > 1
 
-    def _limited(self, rows: RunningBatch, limits: StepLimits, outcomes: StepOutcomes) -> RunningBatch:
+    def _limited(self, rows: ScheduledRows, limits: StepLimits, outcomes: StepOutcomes) -> ScheduledRows:
         """The rows that the policy lets run, with the tokens of prompts that it lets them have."""
         want = rows.want.copy()
         if limits.holds:
@@ -101,9 +101,9 @@ class RunningPass:
             outcomes.left_out(Reason.POLICY_REFUSED, rows.requests[row].request_id, detail=limits.detail)
         keep = want > 0
         requests = tuple([rows.requests[i] for i in keep.nonzero()[0].tolist()])
-        return RunningBatch(requests, rows.slots[keep], rows.computed[keep], want[keep])
+        return ScheduledRows(requests, rows.slots[keep], rows.computed[keep], want[keep])
 
-    def _grant(self, rows: RunningBatch, budget: StepBudget, outcomes: StepOutcomes) -> int:
+    def _grant(self, rows: ScheduledRows, budget: StepBudget, outcomes: StepOutcomes) -> int:
         """Grant leading rows their tokens; returns how many."""
         done = self._drift = 0
         self._made_room_for = None
@@ -133,7 +133,7 @@ class RunningPass:
                 break
         return done
 
-    def _wanting(self, outcomes: StepOutcomes, limit: int) -> RunningBatch:
+    def _wanting(self, outcomes: StepOutcomes, limit: int) -> ScheduledRows:
         """Rows of all running requests whose computed tokens lag behind, with ``limit`` tokens at most (0: any)."""
         table = self._table
         requests, slots = self._running.rows()
@@ -162,10 +162,10 @@ class RunningPass:
                 outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
             slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
-        return RunningBatch(requests, slots, computed, want, ends)
+        return ScheduledRows(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(
-        self, rows: RunningBatch, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
+        self, rows: ScheduledRows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
 
@@ -203,7 +203,7 @@ class RunningPass:
         encoder.commit(request, items, budget)
 
     def _aligned(
-        self, rows: RunningBatch, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
+        self, rows: ScheduledRows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
         assert self._alignment is not None
@@ -217,7 +217,7 @@ class RunningPass:
             outcomes.left_out(Reason.MAMBA_ALIGNMENT, request_id, wanted_tokens=wanted, budget_left=budget.tokens)
         return end, asked
 
-    def _make_room(self, rows: RunningBatch, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
+    def _make_room(self, rows: ScheduledRows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Drop a pin, or preempt one victim, for the request at ``row``.
 
         Returns its row now and whether it was itself the victim.
@@ -254,7 +254,7 @@ class RunningPass:
             rows.drop(at)
         return row - (0 <= at < row), victim is request
 
-    def _pass_over(self, rows: RunningBatch, done: int, outcomes: StepOutcomes) -> None:
+    def _pass_over(self, rows: ScheduledRows, done: int, outcomes: StepOutcomes) -> None:
         """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
         requests = self._running.requests
         behind = requests.index(rows.requests[done - 1]) + 1
@@ -275,7 +275,7 @@ class RunningPass:
         if victim is request:
             outcomes.left_out(Reason.SELF_PREEMPTED, request.request_id, kv=shortage)
 
-    def _note_left_out(self, rows: RunningBatch, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+    def _note_left_out(self, rows: ScheduledRows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
         reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         if budget.max_tokens == 0:

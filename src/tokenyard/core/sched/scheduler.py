@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from tokenyard.core.columns import IntArray
@@ -19,22 +18,20 @@ from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
-from tokenyard.core.sched.context import SchedulerContext, check_queues, make_kv_manager
+from tokenyard.core.sched.context import check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder_checks import check_encodable
-from tokenyard.core.sched.features.feature_set import Features
-from tokenyard.core.sched.features.grammars import GrammarGate, GrammarOutput
+from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
 from tokenyard.core.sched.lifecycle import Lifecycle, Recovery, failed_requests
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
 from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
-from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.request_checks import check_is_request, check_padded, check_servable, request_ids_of
-from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepsInFlight
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.step import StepPlanner
 from tokenyard.core.sched.update import OutputUpdate
 from tokenyard.core.sched.views import ObserverView
@@ -80,67 +77,45 @@ class Scheduler:
         debug: bool | None = None,
     ) -> None:
         _check_kinds(config, cache_config, speculative_config, clock)
-        profile = config.profile
-        if not profile.prefill_ranks_spread_kv:
-            cache_config = replace(cache_config, prefill_context_parallel_size=1)
+        self.policy = make_policy(config.policy) if policy is None else policy
+        self._policy_gate = PolicyGate(self.policy)
+        context = make_context(
+            config,
+            cache_config,
+            speculative_config,
+            clock,
+            self._policy_gate,
+            connector=kv_connector,
+            hasher=block_hasher,
+            limits=(*self.policy.limits, *limits),
+            hooks=(*self.policy.hooks, *hooks),
+            log_stats=log_stats,
+        )
         self.config = config
-        self.cache_config = cache_config
+        self.cache_config = context.cache_config
         self.clock = clock
         self.observer = _gate(observer)
         """Tells the observer, and survives it."""
-        self.policy = make_policy(config.policy) if policy is None else policy
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
         self._calls = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
-        self._in_flight = in_flight = StepsInFlight()
-        self._policy_gate = gate = PolicyGate(self.policy)
-        self.kv = kv = make_kv_manager(
-            config,
-            cache_config,
-            speculative_config,
-            in_flight,
-            has_connector=kv_connector is not None,
-            hasher=block_hasher,
-            put_back=gate.put_back,
-        )
-        self._grammars = grammars = GrammarGate()
-        self._features = features = Features.of(
-            config, speculative_config, kv, kv.table, kv_connector, in_flight, grammars, log_stats=log_stats
-        )
-        self._hooks = features.hooks_with((*self.policy.hooks, *hooks))
-        tokens_per_block = cache_config.tokens_per_block
-        queues = (
-            HoldersFirstQueues(gate.new_queue, tokens_per_block, go_on=profile.pauses_spare_blocks)
-            if profile.requests_with_blocks_first
-            else WaitingQueues(gate.new_queue, tokens_per_block)
-        )
-        self._waiting_queues = queues
-        self._running = running = RunningList(config.max_num_seqs)
-        context = SchedulerContext(
-            config,
-            cache_config,
-            kv,
-            kv.table,
-            gate,
-            running,
-            queues,
-            features,
-            self._hooks,
-            in_flight,
-            grammars,
-            clock,
-            (*self.policy.limits, *limits),
-        )
+        self.kv = context.kv
+        self._in_flight = context.in_flight
+        self._grammars = context.grammars
+        self._features = context.features
+        self._hooks = context.hooks
+        self._waiting_queues = context.waiting_queues
+        self._running = context.running
         self._lifecycle = lifecycle = Lifecycle(context, self._queued, self._tell_finished)
-        self._sessions = lifecycle.sessions
         self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
-        kv_tokens = kv.num_usable_blocks * tokens_per_block
-        gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds, self.state))
+        kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
+        self._policy_gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds, self.state))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
-        self._recovery = None if features.transfers is None else Recovery(context, lifecycle, features.transfers)
+        transfers = context.features.transfers
+        self._recovery = None if transfers is None else Recovery(context, lifecycle, transfers)
         self._answers = AnswerChecks(context, self.requests)
         self._update = OutputUpdate(context, lifecycle.stop)
         self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
@@ -173,14 +148,14 @@ class Scheduler:
         check_is_request(request)
         if request.arrives_when_added:
             request.arrival_time = self.clock()
-        if request.request_id in self._sessions:
+        if request.request_id in self._lifecycle.sessions:
             self._feed(self.requests[request.request_id], request)
             return
         features = self._features
         check_servable(request, self.requests, self.config, self.kv, features.num_lookahead_tokens)
         check_padded(request, features.padded_admission, self.config, self.kv, features.num_lookahead_tokens)
         check_encodable(request, features.encoder)
-        self._sessions.check_request(request)
+        self._lifecycle.sessions.check_request(request)
         for check in self._hooks.check_request:
             check(request)
         self._begins()
@@ -190,7 +165,7 @@ class Scheduler:
         self._lifecycle.requests[request.request_id] = request
         self._note_items(request)
         if request.resumable:
-            self._sessions.open(request)
+            self._lifecycle.sessions.open(request)
         self._queued(request)
         if self.observer is not None:
             self.observer.request_arrived(now, request)
@@ -199,9 +174,9 @@ class Scheduler:
         """``request`` continues or ends a session."""
         check_encodable(request, self._features.encoder)
         update = SessionInput.of(request)
-        self._sessions.check_input(session, update)
+        self._lifecycle.sessions.check_input(session, update)
         self._begins()
-        goes_on = self._sessions.feed(session, update)
+        goes_on = self._lifecycle.sessions.feed(session, update)
         self._note_items(request)
         if not goes_on:
             self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
@@ -574,7 +549,7 @@ class Scheduler:
             return 0
         if self.pause_state is PauseState.PAUSED_NEW:
             return len(self._running) + self._waiting_queues.num_going_on
-        return len(self._running) + len(self._waiting_queues) - self._sessions.num_waiting
+        return len(self._running) + len(self._waiting_queues) - self._lifecycle.sessions.num_waiting
 
     def has_unfinished_requests(self) -> bool:
         """Whether the next steps may serve a request."""

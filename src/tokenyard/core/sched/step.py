@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import IntArray, any_true, gather, same
+from tokenyard.core.columns import NO_ROWS, IntArray, any_true, gather, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, RunningBatch, StepBudget, StepLimits
+from tokenyard.core.sched.candidate import Candidate, ScheduledRows, StepBudget, StepLimits
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.grammars import grammar_rows
@@ -22,199 +22,6 @@ from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.running import RunningPass
 from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The end of a step: granted rows and admitted requests become a ``SchedulerOutput``, and the counters advance.
-#
-# Counters advance before the model has run, so that the next step can be decided while it does; what the model
-# rejects is taken back when its output arrives.
-
-
-class OutputBuilder:
-    """Puts the two passes together."""
-
-    def __init__(self, context: SchedulerContext) -> None:
-        features = context.features
-        self._kv = context.kv
-        self._table = context.table
-        self._running = context.running
-        self._speculation = features.speculation
-        self._encoder = features.encoder
-        self._zeroes_blocks = context.kv.zeroes_blocks
-        self._counts_common_prefix = context.config.count_common_prefix_blocks
-        self._says_more = features.encoder is not None or self._zeroes_blocks
-        self._is_async = features.placeholders is not None
-        self._last_was_complete = True
-        """The last step scheduled every running request: none was passed over."""
-        self._marked_chunks = False
-        """Some tenant may be marked as being in the middle of its prompt."""
-        self._named: tuple[Request, ...] = ()
-        """The running rows of the last step; as long as they are the same object, so is what follows."""
-        self._req_ids: tuple[str, ...] = ()
-        self._num_prompt: IntArray = np.zeros(0, np.int64)
-
-    def build(
-        self,
-        step: int,
-        rows: RunningBatch,
-        admitted: Sequence[Candidate],
-        budget: StepBudget,
-        outcomes: StepOutcomes,
-        finished: frozenset[str],
-        preempted_before: tuple[str, ...] = (),
-    ) -> StepInFlight:
-        """The decision of step number ``step``; the columns of its requests are brought up to date.
-
-        ``preempted_before`` lost their blocks since the last step and are named together with this one's victims.
-        """
-        table, num_running = self._table, len(rows.requests)
-        requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
-        if requests is not self._named:
-            self._named = requests
-            self._req_ids, self._num_prompt = tuple([r.request_id for r in requests]), _frozen(table.num_prompt[slots])
-        req_ids, num_prompt = self._req_ids, self._num_prompt
-        passed_over: Sequence[int] = ()
-        resumed: Sequence[int] = ()
-        if not self._last_was_complete:
-            passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
-        if admitted:
-            requests += tuple([c.request for c in admitted])
-            req_ids += tuple([c.request.request_id for c in admitted])
-            resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
-            slots, granted, computed = _joined(rows, admitted)
-            num_prompt = _frozen(table.num_prompt[slots])
-        ends = computed + granted if admitted else rows.ends
-        num_known = gather(table.num_tokens, slots)
-        num_placeholders = _frozen(gather(table.placeholders, slots)) if self._is_async else None
-        drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
-        coming = num_known if num_placeholders is None else num_known + num_placeholders
-        # In nearly every step all requests reach the end, which bytes tell at a fifth of the cost.
-        chunk = None if same(ends, coming) else ends < coming
-        has_chunks = chunk is not None and any_true(chunk)
-        marks = False if chunk is None else chunk
-        table.advance(slots, ends, marks if has_chunks or self._marked_chunks or admitted else None)
-        self._last_was_complete = len(requests) == len(self._running.requests)
-        # Whom a step passes over keeps its mark.
-        self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
-        if not self._last_was_complete:
-            table.mark_scheduled(slots, step)
-        for column in (granted, computed, num_known):
-            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
-        plan = SchedulerOutput(
-            step=step,
-            req_ids=req_ids,
-            slots=slots,
-            num_new_tokens=granted,
-            num_computed=computed,
-            num_known=num_known,
-            num_prompt=num_prompt,
-            num_placeholders=num_placeholders,
-            drafts=drafts,
-            num_running=num_running,
-            total_num_scheduled_tokens=budget.tokens_used,
-            new_blocks=self._kv.block_deltas(slots),
-            finished_req_ids=finished,
-            is_prefill_chunk=chunk if has_chunks else None,
-            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
-        )
-        # Most steps have nothing more to say, and to make a plan costs by the field.
-        if admitted or passed_over or outcomes.preemptions:
-            plan = plan.replace(**_changes(requests, num_running, passed_over, resumed, outcomes))
-        if preempted_before:
-            plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
-        if self._says_more or table.num_with_grammar:
-            plan = plan.replace(**self._features_of(requests, chunk, num_placeholders, budget))
-        return StepInFlight(plan, requests, table.version)
-
-    def _features_of(
-        self,
-        requests: Sequence[Request],
-        chunk: npt.NDArray[np.bool_] | None,
-        num_placeholders: IntArray | None,
-        budget: StepBudget,
-    ) -> dict[str, Any]:
-        """What features that are switched on say in every step."""
-        more: dict[str, Any] = {}
-        if self._encoder is not None:
-            more["scheduled_encoder_inputs"] = budget.encoder_items
-            more["encoder_embeds"] = tuple(
-                [
-                    request.mm_features[i].num_embeds
-                    for request in (requests if budget.encoder_items else ())
-                    for i in budget.encoder_items.get(request.request_id, ())
-                ]
-            )
-            more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
-        if self._zeroes_blocks:
-            more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
-        if self._table.num_with_grammar:
-            rows = [row for row, _ in grammar_rows(requests, chunk)]
-            more["has_structured_output_requests"] = bool(rows)
-            waits = num_placeholders is not None and bool((num_placeholders[rows] > 0).any())
-            more["pending_structured_output_tokens"] = waits
-        return more
-
-    def _num_common_prefix_blocks(self) -> tuple[int, ...]:
-        running = self._running.requests
-        return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
-
-
-def _frozen(column: IntArray) -> IntArray:
-    """A step is a value: its columns are never written to."""
-    column.setflags(False)  # type: ignore[call-arg]  # as above
-    return column
-
-
-def _joined(rows: RunningBatch, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:
-    """Slots, granted and computed tokens of the running rows, then of the admitted ones."""
-    return (
-        _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
-        np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
-        np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
-    )
-
-
-def _changes(
-    requests: Sequence[Request],
-    num_running: int,
-    passed_over: Sequence[int],
-    resumed: Sequence[int],
-    outcomes: StepOutcomes,
-) -> dict[str, Any]:
-    """Requests that were admitted, resumed, left out before or preempted."""
-    return {
-        "new_requests": _new_requests(requests, num_running, resumed),
-        "admitted_resumed": tuple(resumed),
-        "not_scheduled_before": tuple(passed_over),
-        "known_tokens": _known_tokens(requests, (*passed_over, *resumed)),
-        "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
-    }
-
-
-def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:
-    """The admitted requests, from row ``first`` on, that are not resumed."""
-    return {row: _new_request(requests[row]) for row in range(first, len(requests)) if row not in resumed}
-
-
-def _new_request(request: Request) -> NewRequest:
-    return NewRequest(
-        request.token_slice(0, request.num_prompt_tokens),
-        request.sampling_params,
-        request.pooling_params,
-        request.lora_name,
-        request.cache_salt,
-        request.mm_features,
-        request.prompt_embeds,
-        request.output_seed,
-    )
-
-
-def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int, TokenIds]:
-    return {row: requests[row].token_slice(0, requests[row].num_tokens) for row in rows}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a step decides, in order: the running pass, the admission pass, and the output that both make.
 
 
 class StepPlanner:
@@ -284,7 +91,7 @@ class StepPlanner:
     def _num_unfinished(self) -> int:
         return len(self._running) + len(self._waiting_queues)
 
-    def _note_run(self, rows: RunningBatch, budget: StepBudget) -> None:
+    def _note_run(self, rows: ScheduledRows, budget: StepBudget) -> None:
         """What admission has to know of those that run: whether they decode only, and their adapters."""
         config = self._config
         if config.profile.admission_pads_decodes and rows.requests:
@@ -344,3 +151,208 @@ class StepPlanner:
 
 def _not_entered(reason: Reason, num_waiting: int, budget_left: int = 0) -> Outcome:
     return Outcome(OutcomeKind.NOT_ENTERED, reason, None, num_waiting, budget_left=budget_left)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end of a step: granted rows and admitted requests become a ``SchedulerOutput``, and the counters advance.
+#
+# Counters advance before the model has run, so that the next step can be decided while it does; what the model
+# rejects is taken back when its output arrives.
+
+
+class OutputBuilder:
+    """Makes a step's output of what the two passes have granted."""
+
+    def __init__(self, context: SchedulerContext) -> None:
+        features = context.features
+        self._kv = context.kv
+        self._table = context.table
+        self._running = context.running
+        self._speculation = features.speculation
+        self._encoder = features.encoder
+        self._zeroes_blocks = context.kv.zeroes_blocks
+        self._counts_common_prefix = context.config.count_common_prefix_blocks
+        self._says_more = features.encoder is not None or self._zeroes_blocks
+        self._is_async = features.placeholders is not None
+        self._last_was_complete = True
+        """The last step scheduled every running request: none was passed over."""
+        self._marked_chunks = False
+        """Some tenant may be marked as being in the middle of its prompt."""
+        self._last_requests: tuple[Request, ...] = ()
+        """The running rows of the last step; as long as they are the same object, so is what follows."""
+        self._last_ids: tuple[str, ...] = ()
+        self._last_num_prompt: IntArray = NO_ROWS
+
+    def build(
+        self,
+        step: int,
+        rows: ScheduledRows,
+        admitted: Sequence[Candidate],
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+        finished: frozenset[str],
+        preempted_before: tuple[str, ...] = (),
+    ) -> StepInFlight:
+        """The decision of step number ``step``; the columns of its requests are brought up to date.
+
+        ``preempted_before`` lost their blocks since the last step and are named together with this one's victims.
+        """
+        table, num_running = self._table, len(rows.requests)
+        req_ids, num_prompt = self._named(rows)
+        passed_over = self._passed_over(rows.slots, step)
+        resumed: Sequence[int] = ()
+        if admitted:
+            rows = _with_admitted(rows, admitted)
+            req_ids += tuple([c.request.request_id for c in admitted])
+            resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
+            num_prompt = _frozen(table.num_prompt[rows.slots])
+        num_known = gather(table.num_tokens, rows.slots)
+        num_placeholders = _frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
+        drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
+        coming = num_known if num_placeholders is None else num_known + num_placeholders
+        chunk = self._advance(step, rows, coming, any_admitted=bool(admitted))
+        plan = SchedulerOutput(
+            step=step,
+            req_ids=req_ids,
+            slots=rows.slots,
+            num_new_tokens=_frozen(rows.granted),
+            num_computed=_frozen(rows.computed),
+            num_known=_frozen(num_known),
+            num_prompt=num_prompt,
+            num_placeholders=num_placeholders,
+            drafts=drafts,
+            num_running=num_running,
+            total_num_scheduled_tokens=budget.tokens_used,
+            new_blocks=self._kv.block_deltas(rows.slots),
+            finished_req_ids=finished,
+            is_prefill_chunk=chunk,
+            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
+        )
+        # Most steps have nothing more to say, and to make a plan costs by the field.
+        if admitted or passed_over or outcomes.preemptions:
+            plan = plan.replace(**_changes(rows.requests, num_running, passed_over, resumed, outcomes))
+        if preempted_before:
+            plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
+        if self._says_more or table.num_with_grammar:
+            plan = plan.replace(**self._of_features(rows.requests, chunk, num_placeholders, budget))
+        return StepInFlight(plan, rows.requests, table.version)
+
+    def _named(self, rows: ScheduledRows) -> tuple[tuple[str, ...], IntArray]:
+        """Ids and prompt tokens of the running rows: those of the last step, while the same requests run."""
+        if rows.requests is not self._last_requests:
+            self._last_requests = rows.requests
+            self._last_ids = tuple([request.request_id for request in rows.requests])
+            self._last_num_prompt = _frozen(self._table.num_prompt[rows.slots])
+        return self._last_ids, self._last_num_prompt
+
+    def _passed_over(self, slots: IntArray, step: int) -> Sequence[int]:
+        """Running rows that had no part in the last step."""
+        return () if self._last_was_complete else (self._table.last_step[slots] != step - 1).nonzero()[0].tolist()
+
+    def _advance(
+        self, step: int, rows: ScheduledRows, coming: IntArray, *, any_admitted: bool
+    ) -> npt.NDArray[np.bool_] | None:
+        """Bring the table's counters up to date.
+
+        Returns the rows that end before ``coming``, the tokens that are known or on their way; None: none does.
+        """
+        table, ends = self._table, rows.ends
+        # In nearly every step all requests reach the end, which bytes tell at a fifth of the cost.
+        chunk = None if same(ends, coming) else ends < coming
+        if chunk is not None and not any_true(chunk):
+            chunk = None
+        marks = False if chunk is None else chunk
+        table.advance(rows.slots, ends, marks if chunk is not None or self._marked_chunks or any_admitted else None)
+        self._last_was_complete = len(rows.requests) == len(self._running.requests)
+        # Whom a step passes over keeps its mark.
+        self._marked_chunks = chunk is not None or (self._marked_chunks and not self._last_was_complete)
+        if not self._last_was_complete:
+            table.mark_scheduled(rows.slots, step)
+        return chunk
+
+    def _of_features(
+        self,
+        requests: Sequence[Request],
+        chunk: npt.NDArray[np.bool_] | None,
+        num_placeholders: IntArray | None,
+        budget: StepBudget,
+    ) -> dict[str, Any]:
+        """What features that are switched on say in every step."""
+        more: dict[str, Any] = {}
+        if self._encoder is not None:
+            more["scheduled_encoder_inputs"] = budget.encoder_items
+            more["encoder_embeds"] = tuple(
+                [
+                    request.mm_features[i].num_embeds
+                    for request in (requests if budget.encoder_items else ())
+                    for i in budget.encoder_items.get(request.request_id, ())
+                ]
+            )
+            more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
+        if self._zeroes_blocks:
+            more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
+        if self._table.num_with_grammar:
+            rows = [row for row, _ in grammar_rows(requests, chunk)]
+            more["has_structured_output_requests"] = bool(rows)
+            waits = num_placeholders is not None and bool((num_placeholders[rows] > 0).any())
+            more["pending_structured_output_tokens"] = waits
+        return more
+
+    def _num_common_prefix_blocks(self) -> tuple[int, ...]:
+        running = self._running.requests
+        return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
+
+
+def _frozen(column: IntArray) -> IntArray:
+    """A step is a value: its columns are never written to."""
+    column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+    return column
+
+
+def _with_admitted(rows: ScheduledRows, admitted: Sequence[Candidate]) -> ScheduledRows:
+    """The running rows, then the admitted ones."""
+    return ScheduledRows(
+        rows.requests + tuple([c.request for c in admitted]),
+        _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
+        np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
+        np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
+    )
+
+
+def _changes(
+    requests: Sequence[Request],
+    num_running: int,
+    passed_over: Sequence[int],
+    resumed: Sequence[int],
+    outcomes: StepOutcomes,
+) -> dict[str, Any]:
+    """Requests that were admitted, resumed, left out before or preempted."""
+    return {
+        "new_requests": _new_requests(requests, num_running, resumed),
+        "admitted_resumed": tuple(resumed),
+        "not_scheduled_before": tuple(passed_over),
+        "known_tokens": _known_tokens(requests, (*passed_over, *resumed)),
+        "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
+    }
+
+
+def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:
+    """The admitted requests, from row ``first`` on, that are not resumed."""
+    return {row: _new_request(requests[row]) for row in range(first, len(requests)) if row not in resumed}
+
+
+def _new_request(request: Request) -> NewRequest:
+    return NewRequest(
+        request.token_slice(0, request.num_prompt_tokens),
+        request.sampling_params,
+        request.pooling_params,
+        request.lora_name,
+        request.cache_salt,
+        request.mm_features,
+        request.prompt_embeds,
+        request.output_seed,
+    )
+
+
+def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int, TokenIds]:
+    return {row: requests[row].token_slice(0, requests[row].num_tokens) for row in rows}

@@ -8,7 +8,7 @@ from tokenyard.core.columns import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import FeatureHook, RunningBatch
+from tokenyard.core.sched.candidate import FeatureHook, ScheduledRows
 from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError
@@ -44,7 +44,7 @@ class BlockAlignment:
         """:meth:`split` for a request that is being admitted."""
         return self.split_request(request, num_new_tokens, num_computed)
 
-    def cut(self, rows: RunningBatch, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
+    def cut(self, rows: ScheduledRows, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first row within its prompt, or split that row alone.
 
         ``num_tokens`` is the table's column. Returns the new end and tokens; ``(done, 0)`` if the row gets none.
