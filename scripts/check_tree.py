@@ -1,8 +1,9 @@
 """Check the annotated tree in CONTRIBUTING.md against the repository, and its shape (part of `make lint`).
 
 Every path drawn must exist, and every folder that holds tracked files must be drawn, or lie in one that says it stands
-for what is below it ("..."). No module may import itself, however far round, except where ``MAY_GO_ROUND`` says why.
-One module names versions of vLLM, the table of releases: ``--versions`` prints all that do. Tests use public names.
+for what is below it ("..."). No module may import itself, however far round, except where ``MAY_GO_ROUND`` says why;
+none names one of a floor above it in a text, except where ``NAMES_PLUGINS`` says why. One module names versions of
+vLLM, the table of releases: ``--versions`` prints all that do. Tests use public names.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from import_graph import import_cycle, imports_of
+from import_graph import import_cycle, imports_of, modules_in_strings
 
 __all__ = ["drawn_paths", "main", "private_names", "versions_named"]
 
@@ -31,6 +33,11 @@ MAY_GO_ROUND = {
     ),
 }
 """Imports that close a circle -> why they stay. No other may."""
+NAMES_PLUGINS = {
+    "tokenyard.plugins": "the groups of entry points, which are called as the packages are that load them",
+    "tokenyard.vocabulary": "the policies that are shipped, in the form in which other packages register theirs",
+}
+"""Modules that name some of a floor above in texts -> why they may. No other does."""
 _VERSION = re.compile(r"(?<![\d.])0\.(2[2-9]|[3-9]\d)(\.\d+)?(?![\d.])")
 _NAME = re.compile(r"0_(2[2-9]|[3-9]\d)(?!\d)")
 _NUMBERS = re.compile(r"\(0, (2[2-9]|[3-9]\d)[,)]")
@@ -100,6 +107,23 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
+def _upward() -> list[str]:
+    """Modules of a floor above that a module loads by a text, which import-linter does not see."""
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    floors = next(each["layers"] for each in contracts if each["type"] == "layers")
+    height = {name.strip(): -at for at, floor in enumerate(floors) for name in re.split(r"[|:]", floor)}
+    return [
+        f"{module} names {named} in a text, which stands on a floor above it"
+        for module, several in modules_in_strings(PACKAGE).items()
+        for named in sorted(several)
+        if module not in NAMES_PLUGINS
+        and module.count(".")
+        and height[named.split(".")[1]] > height[module.split(".")[1]]
+    ]
+
+
 def main() -> None:
     """Exit 1 and say what is wrong, if anything is."""
     naming = _naming()
@@ -125,6 +149,7 @@ def main() -> None:
         for path in sorted((REPO / "tests").rglob("*.py"))
         for line, name in private_names(path.read_text(encoding="utf-8"))
     ]
+    problems += _upward()
     if cycle := import_cycle(imports_of(PACKAGE, MAY_GO_ROUND)):
         problems.append("Imports go round in a circle: " + " -> ".join(cycle))
     if problems:

@@ -1,7 +1,8 @@
 """The imports between modules of a package, read from its sources: for the check that no import goes round in a circle.
 
 What stands under ``if TYPE_CHECKING:``, within a function, or in ``import_module("...")`` counts as well: it delays an
-import, and the module is still read with the other. A name in a table of names (a printer, a policy) is no import.
+import, and the module is still read with the other. A name in a table of names (a printer, a policy) is no import:
+which those are, and on which floor they stand, says :func:`modules_in_strings`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-__all__ = ["import_cycle", "imports_of"]
+__all__ = ["import_cycle", "imports_of", "modules_in_strings"]
 
 
 def imports_of(package: Path, but: Container[tuple[str, str]] = ()) -> dict[str, set[str]]:
@@ -45,6 +46,18 @@ def import_cycle(imports: dict[str, set[str]]) -> list[str]:
         return []
 
     return next(filter(None, (search(module, []) for module in sorted(imports))), [])
+
+
+def modules_in_strings(package: Path) -> dict[str, set[str]]:
+    """Modules of the package -> those that each names in a string, ``tokenyard.files:read_input``, to load them."""
+    sources = {_module_name(path, package.parent): path for path in sorted(package.rglob("*.py"))}
+    found = {}
+    for name, path in sources.items():
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        values = (each.value for each in nodes if isinstance(each, ast.Constant))
+        texts = (value.partition(":")[0] for value in values if isinstance(value, str))
+        found[name] = {text for text in texts if text in sources and text != package.name} - {name}
+    return found
 
 
 def _module_name(path: Path, root: Path) -> str:

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -388,6 +387,7 @@ def _locked(path: Path) -> int:
 
 
 def _who() -> str:
-    host = import_module("socket").gethostname()  # rarely needed, and takes time to load
+    from socket import gethostname  # noqa: PLC0415 - rarely needed, and takes time to load
+
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"process {os.getpid()} on host {host} since {since}"
+    return f"process {os.getpid()} on host {gethostname()} since {since}"

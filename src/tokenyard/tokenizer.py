@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ def load_tokenizer(name: str, *, skip_special_tokens: bool = True) -> Decode:
     if file.is_file():
         tokenizer = open_tokenizer(name)
     else:
-        tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(name)
+        from transformers import AutoTokenizer  # noqa: PLC0415 - an extra
+
+        tokenizer = AutoTokenizer.from_pretrained(name)
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
 
@@ -29,7 +30,9 @@ def open_tokenizer(name: str | Path) -> Any:
 
     Raises whatever the library raises, also where the file is missing; ImportError if it is not installed.
     """
-    return importlib.import_module("tokenizers").Tokenizer.from_file(str(_file_of(name)))
+    from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
+
+    return Tokenizer.from_file(str(_file_of(name)))
 
 
 def _file_of(name: str | Path) -> Path:

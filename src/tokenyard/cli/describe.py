@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import msgspec
 
 from tokenyard.cli.support.console import errors, print_json, results
@@ -19,9 +17,9 @@ def execute(flags: DescribeCommand) -> int:
         raise ConfigError("output", str(flags.output), "exists already: name another file, or give --overwrite")
     found = config_called(flags.model)
     name, raw = found.name, found.raw
-    # Nothing here needs a vLLM but this: it is looked for when it is asked.
-    by_vllm = import_module("tokenyard.vllm.describing").described_by_vllm
-    description = by_vllm(raw, name=name, gpu=flags.gpu, dtype=flags.dtype)
+    from tokenyard.vllm.describing import described_by_vllm  # noqa: PLC0415 - nothing here needs a vLLM but this
+
+    description = described_by_vllm(raw, name=name, gpu=flags.gpu, dtype=flags.dtype)
     words = model_in_words(description.model)
     if flags.json:
         print_json(words | {"differences": list(description.differences)})

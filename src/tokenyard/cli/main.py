@@ -79,16 +79,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], typed: list[type]) -> int:
     """Read the command, which joins ``typed``, and execute it."""
     if arguments == ["--version"]:
-        print(f"tokenyard {import_module('tokenyard.version').__version__}")
-        print(f"core: {import_module('tokenyard.compiled').which_core()}")
+        from tokenyard.compiled import which_core
+        from tokenyard.version import __version__
+
+        print(f"tokenyard {__version__}")
+        print(f"core: {which_core()}")
         return 0
     if arguments[:1] != ["serve"]:  # which runs models; what a replay multiplies is small
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # to begin threads takes longer than all they would do
-    name_of = import_module("tokenyard.cli.support.flags").name_of
-    command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
+    from tokenyard.cli.support.flags import name_of
+    from tokenyard.cli.support.parsing import parse
+
+    command = parse(["--help"] if arguments == ["help"] else arguments)
     typed.append(type(command))
     command = with_stdin(command)
-    for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
+    from tokenyard.cli.support.ignored_flags import ignored_flags
+
+    for sentence in ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
     execute = import_module(f"tokenyard.cli.{name_of(type(command))}").execute
     gc.freeze()  # what is loaded stays
@@ -99,9 +106,9 @@ def _run(arguments: list[str], typed: list[type]) -> int:
 
 def _in_flags(error: TokenyardError, typed: list[type]) -> str:
     """The message, with the flags that the user knows in the place of settings."""
-    words: str = import_module("tokenyard.cli.support.flag_names").in_words_of(
-        typed[0] if typed else None, error.marked
-    )
+    from tokenyard.cli.support.flag_names import in_words_of
+
+    words = in_words_of(typed[0] if typed else None, error.marked)
     skips = isinstance(error, RequestError)
     return f"{words} (--skip-refused goes on without such requests)" if skips else words
 
@@ -118,8 +125,9 @@ def _refused_by_the_system(error: OSError) -> str:
 
 
 def _fail(message: str) -> int:
-    hidden = import_module("tokenyard.redaction").hidden_users(message)
-    say(f"tokenyard: {hidden}")
+    from tokenyard.redaction import hidden_users
+
+    say(f"tokenyard: {hidden_users(message)}")
     return 2
 
 

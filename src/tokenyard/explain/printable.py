@@ -50,9 +50,10 @@ class Printable:
         return f"<{type(self).__name__}: {self.summary()}>"
 
     def __str__(self) -> str:
+        from tokenyard.explain.console import printed  # noqa: PLC0415 - rich is loaded where something is printed
+
         module, _, name = self.printer.partition(":")
         show = getattr(import_module(module), name)
-        printed = import_module("tokenyard.explain.console").printed  # rich is loaded where something is printed
         text: str = printed(lambda console: show(self, console))
         return text
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, field, replace
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,9 +58,10 @@ class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def page(self) -> str:
         """All variants as an HTML page that needs nothing else: an axis for each setting and figure, and the rows."""
+        from tokenyard.questions.sweeping.page import page  # noqa: PLC0415 - few ask for it
+
         directory = Path(self.table).absolute().parent if self.table else None
-        page: str = import_module("tokenyard.questions.sweeping.page").page(self.workload, self.rows, directory)
-        return page
+        return page(self.workload, self.rows, directory)
 
     def as_table(self) -> RowTable:
         """One row per variant: its settings, what came of it, its figures."""

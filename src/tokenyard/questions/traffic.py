@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -45,6 +44,11 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
     if flags.burstiness != 1 and flags.request_rate is None:
         raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
+    random_options = None
+    if given:
+        from tokenyard.workload.generators import RandomOptions  # noqa: PLC0415 - few workloads are made up
+
+        random_options = RandomOptions(**given)
     _clients_of(flags)  # a mistake is reported before a file is read
     read = read_workload(
         spec,
@@ -53,7 +57,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         rate_scale=flags.rate_scale,
         seed=flags.seed,
         session_rate=flags.session_rate,
-        random_options=import_module("tokenyard.workload.generators").RandomOptions(**given) if given else None,
+        random_options=random_options,
         log=LogOptions(
             columns=columns_from(flags.columns or ""),
             time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from dataclasses import fields as dataclass_fields
-from importlib import import_module
 from inspect import signature
 from itertools import takewhile
 from typing import Any
@@ -34,13 +33,13 @@ class UntestedVersionWarning(UserWarning):
 def installed_version() -> str:
     """Release of the installed vLLM without its build, as ``0.33.0``. Raises MissingExtraError where there is none."""
     try:
-        version = str(import_module("vllm").__version__)
+        from vllm import __version__ as version
     except ImportError as error:
         if error.name and error.name.partition(".")[0] != "vllm":
             raise
         raise MissingExtraError("vllm", "vllm") from None
-    found = _RELEASE.match(version)
-    return found.group() if found else version
+    found = _RELEASE.match(str(version))
+    return found.group() if found else str(version)
 
 
 def check_version() -> str:
@@ -211,8 +210,9 @@ def wants_common_prefix() -> bool:
 
 
 def _plan_fields() -> dict[str, Any]:
-    output = import_module("vllm.v1.core.sched.output").SchedulerOutput
-    return {field.name: field for field in dataclass_fields(output)}
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+    return {field.name: field for field in dataclass_fields(SchedulerOutput)}
 
 
 def new_request_maker(vllm_config: Any) -> Callable[[Any, tuple[list[int], ...], list[int] | None], Any]:
@@ -220,7 +220,9 @@ def new_request_maker(vllm_config: Any) -> Callable[[Any, tuple[list[int], ...],
 
     Later versions send media without those that are computed already.
     """
-    make = import_module("vllm.v1.core.sched.output").NewRequestData.from_request
+    from vllm.v1.core.sched.output import NewRequestData
+
+    make = NewRequestData.from_request
     more: dict[str, Any] = {}
     if takes_from(make, "uses_mrope"):
         more["uses_mrope"] = vllm_config.model_config.uses_mrope
@@ -247,27 +249,32 @@ def validate_tokens(manager: Any, request: Any, tokens: list[int]) -> list[int]:
 
 def grammar_output(ids: list[str], mask: Any, drafts: dict[str, list[int]]) -> Any:
     """vLLM's ``GrammarOutput``; later versions say how many leading drafts of each request the mask covers."""
-    record = import_module("vllm.v1.core.sched.output").GrammarOutput
-    if "num_acceptable_drafts" not in {field.name for field in dataclass_fields(record)}:
-        return record(ids, mask)
+    from vllm.v1.core.sched.output import GrammarOutput
+
+    if "num_acceptable_drafts" not in {field.name for field in dataclass_fields(GrammarOutput)}:
+        return GrammarOutput(ids, mask)
     known = (takewhile(lambda each: each != -1, drafts.get(rid, ())) for rid in ids)
-    return record(ids, mask, [len(list(each)) for each in known])
+    return GrammarOutput(ids, mask, [len(list(each)) for each in known])
 
 
 def finished(requests: Sequence[Any]) -> list[Any]:
     """What ``finish_requests`` returns of vLLM's requests: until 0.2x pairs of id and client."""
-    interface = import_module("vllm.v1.core.sched.interface").SchedulerInterface
-    if "tuple" in str(signature(interface.finish_requests).return_annotation):
+    from vllm.v1.core.sched.interface import SchedulerInterface
+
+    if "tuple" in str(signature(SchedulerInterface.finish_requests).return_annotation):
         return [(request.request_id, request.client_index) for request in requests]
     return list(requests)
 
 
 def request_error(message: str) -> Any:
     """The ``error`` of an ``EngineCoreOutput``; None in versions whose clients only learn that there was one."""
-    output = import_module("vllm.v1.engine").EngineCoreOutput
-    if "error" not in output.__struct_fields__:  # 0.32 has a record for it, and no place
+    from vllm.v1.engine import EngineCoreOutput
+
+    if "error" not in EngineCoreOutput.__struct_fields__:  # 0.32 has a record for it, and no place
         return None
-    return import_module("vllm.outputs").RequestError(code="validation_error", message=message)
+    from vllm.outputs import RequestError
+
+    return RequestError(code="validation_error", message=message)
 
 
 def resets_without_connector() -> bool:
@@ -277,7 +284,9 @@ def resets_without_connector() -> bool:
 
 def stats_without_connector() -> dict[str, Any]:
     """Fields of ``SchedulerStats`` that count a connector's loads, as they are without one."""
-    stages = getattr(import_module("vllm.v1.metrics.stats"), "KV_FETCH_STAGES", None)
+    from vllm.v1.metrics import stats
+
+    stages = getattr(stats, "KV_FETCH_STAGES", None)
     return {} if stages is None else {"num_kv_fetch_reqs_by_stage": dict.fromkeys(stages, 0)}
 
 

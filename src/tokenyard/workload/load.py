@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,8 @@ def _built_in(name: str, count: str, *, has_rate: bool = False) -> Callable[[Rea
     """Makes a built-in workload; ``count`` is the setting that the limit is of."""
 
     def make(options: ReadOptions) -> Workload:
-        generators = import_module("tokenyard.workload.generators")
+        from tokenyard.workload import generators  # noqa: PLC0415 - a workload of a file needs none
+
         given = {"seed": options.seed, count: options.limit} | ({"rate": options.session_rate} if has_rate else {})
         made: Workload = getattr(generators, name)(getattr(generators, f"{name.title()}Options")(**_given(**given)))
         return made

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -285,8 +284,9 @@ class Workload:
 
         Read again, it replays as it does now. Raises ConfigError where the file cannot be written.
         """
-        # The format's reader makes workloads: it stands above them.
-        import_module("tokenyard.workload.readers.plain").write_plain(self, Path(path))
+        from tokenyard.workload.readers.plain import write_plain  # noqa: PLC0415 - it makes workloads: it stands above them
+
+        write_plain(self, Path(path))
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -48,8 +47,11 @@ def _ignored(command: Command, typed: Sequence[str]) -> Iterator[tuple[str, str]
             (name, "two traces are compared, and nothing is replayed") for name in typed if name not in _OF_TRACES
         )
         return
-    asking, rules = (import_module(f"tokenyard.{name}") for name in ("cli.support.asking", "questions.without_effect"))
-    asked = rules.Asked(asking.scenario_of(command), name_of(type(command)))
+    from tokenyard.cli.support.asking import scenario_of  # noqa: PLC0415 - most commands replay nothing
+    from tokenyard.questions import without_effect as rules  # noqa: PLC0415 - the same
+
+    assert isinstance(command, ReplayFlags)
+    asked = rules.Asked(scenario_of(command), name_of(type(command)))
     if isinstance(command, PlanCommand):
         splits = {"split"} if command.split else set()
         asked = asked._replace(varied=rules.varied_in(chain.from_iterable(command.space)) | splits)

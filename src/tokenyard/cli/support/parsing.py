@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stderr
 from functools import reduce
-from importlib import import_module
 from io import StringIO
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -62,10 +61,13 @@ def _goes_on(found: Sequence[str], word: str) -> bool:
     """Whether ``word`` names further policies."""
     if word.startswith("-"):
         return False
-    known = import_module("tokenyard.vocabulary").known_policies()
+    from tokenyard.vocabulary import known_policies  # noqa: PLC0415 - only where policies are listed
+    from tokenyard.workload.load import GENERATORS  # noqa: PLC0415 - the same
+
+    known = known_policies()
     if not found or all(name in known or ".py:" in name for name in names_of([word])):
         return True
-    is_compared = word in import_module("tokenyard.workload.load").GENERATORS or os.path.exists(word)  # noqa: PTH110
+    is_compared = word in GENERATORS or os.path.exists(word)  # noqa: PTH110
     return not is_compared and "," not in found[-1]
 
 

@@ -7,7 +7,6 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,12 +143,12 @@ def model_from_config(
 def _defaults_of_transformers(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults of the configuration class, by ``transformers``; empty where it is absent or does not know it."""
     try:
-        mapping = import_module("transformers").CONFIG_MAPPING
+        from transformers import CONFIG_MAPPING  # noqa: PLC0415 - an extra
     except ImportError:
         return {}
     text = raw.get("text_config")
     try:
-        defaults = mapping[(text if isinstance(text, dict) else raw).get("model_type")]().to_dict()
+        defaults = CONFIG_MAPPING[(text if isinstance(text, dict) else raw).get("model_type")]().to_dict()
     except Exception:  # noqa: BLE001 - whatever a foreign class does, the error to report is the missing field
         return {}
     return {key: value for key, value in defaults.items() if value is not None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from math import inf
 from typing import Any, NamedTuple
@@ -317,7 +316,7 @@ def _is_alike(one: Row, other: Row, goal: Goal) -> bool:
 
 def _optuna() -> Any:
     try:
-        optuna = import_module("optuna")
+        import optuna  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("optuna", "plan") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)

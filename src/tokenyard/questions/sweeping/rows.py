@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +208,11 @@ _OF_A_ROW = (
 def require_parquet() -> Any:
     """pyarrow and its Parquet module. Raises MissingExtraError."""
     try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("pyarrow", "analysis") from None
+    return pa, parquet
 
 
 class Journal:

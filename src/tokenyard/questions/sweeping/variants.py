@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from importlib import import_module
 from itertools import product
 from math import prod
 from multiprocessing import get_context
@@ -398,9 +397,10 @@ def measured_on_ray(job: Job, variants: Sequence[Settings], address: str) -> Ite
 
 def _ray() -> Any:
     try:
-        return import_module("ray")
+        import ray  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("ray", "ray") from None
+    return ray
 
 
 def _on_cluster(ray: Any, job: Job, variants: Sequence[Settings]) -> Iterator[Row]:

@@ -6,7 +6,6 @@ are written once and then referred to by number. Needs the package ``perfetto``,
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import IO, Any
 
 from tokenyard.errors import MissingExtraError
@@ -26,9 +25,10 @@ _ENGINE = 1 << 40
 def messages() -> Any:
     """The module of Perfetto's messages. Raises MissingExtraError if it is not installed."""
     try:
-        return import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("perfetto", "perfetto") from None
+    return perfetto_trace_pb2
 
 
 class PerfettoWriter:

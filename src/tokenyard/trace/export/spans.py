@@ -7,7 +7,6 @@ Ids come from the names alone, so the same trace gives the same spans. Spans are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -151,12 +150,11 @@ def _waited_for(segment: TimelineSegment) -> dict[str, int]:
 
 def _modules() -> tuple[Any, Any, Any, Any, Any]:
     try:
-        return (
-            import_module("opentelemetry.trace"),
-            import_module("opentelemetry.sdk.trace"),
-            import_module("opentelemetry.sdk.resources"),
-            import_module("opentelemetry.sdk.util.instrumentation"),
-            import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter"),
-        )
+        from opentelemetry import trace  # noqa: PLC0415 - an extra
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk import resources  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk import trace as sdk_trace  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.util import instrumentation  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("opentelemetry", "otel") from None
+    return trace, sdk_trace, resources, instrumentation, trace_exporter

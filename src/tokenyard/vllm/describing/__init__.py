@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,9 +19,12 @@ def described_by_vllm(raw: dict[str, Any], *, name: str, gpu: str = "h100", dtyp
     if find_spec("vllm") is None:
         raise CannotDescribeError("there is no vLLM here: run it with the Python that vLLM is installed for")
     device = named_gpu(gpu)
-    pretend = import_module("tokenyard.vllm.describing.pretend_gpu")
+    from tokenyard.vllm.describing import pretend_gpu as pretend
+
     pretend.pretend_gpu(device.memory_bytes, device.compute_capability, f"NVIDIA {device.name.upper()}")
     pretend.pretend_torchvision()
     pretend.pretend_flashinfer()
     pretend.pretend_tokenizer()
-    return import_module("tokenyard.vllm.describing.describe").describe(raw, name=name, dtype=dtype)
+    from tokenyard.vllm.describing.describe import describe
+
+    return describe(raw, name=name, dtype=dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -197,14 +196,14 @@ class BuiltModel:
         The layout of the cache has to be resolved first since 0.29; planning has a module of its own since 0.33, which
         is given the groups of all workers.
         """
+        from vllm.v1.attention.backends import utils as backends
         from vllm.v1.core import kv_cache_utils as utils
 
         specs = [dict(self.specs)]
-        backends = import_module("vllm.v1.attention.backends.utils")
         if hasattr(backends, "resolve_kv_cache_layout"):
             backends.resolve_kv_cache_layout(self.config, self._layouts(), list(self.specs.values()))
         try:
-            planning = import_module("vllm.v1.core.kv_cache_planning")
+            from vllm.v1.core import kv_cache_planning as planning
         except ImportError:
             return lambda memory: (utils.get_kv_cache_configs(self.config, specs, [memory]), self._capacity)
         groups = planning.get_global_kv_cache_groups(self.config, specs)

@@ -14,7 +14,6 @@ import types
 from collections import defaultdict
 from collections.abc import Callable, MutableSequence, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -89,18 +88,20 @@ def pretend_installed() -> None:
     """Ray is installed, and not running; what reads images is there. Call it before vLLM's models are imported."""
     pretend_torchvision()
     COMPILED.append("ray")
-    ray = import_module("ray")
-    ray.is_initialized = lambda: False  # type: ignore[attr-defined]
+    import ray
+
+    ray.is_initialized = lambda: False
 
 
 def pretend_torchvision() -> None:
     """What reads images and sound is there. Call it before vLLM's models are imported."""
-    import_module("transformers.utils.import_utils")  # looks what is installed, and gets the true answer
+    import transformers.utils.import_utils  # looks what is installed, and gets the true answer
+
     COMPILED.extend(("torchvision", "torchaudio"))
-    torch: Any = import_module("torch")
-    sound: Any = import_module("torchaudio.functional")
+    import torch
+    from torchaudio import functional as sound
+
     sound.melscale_fbanks = lambda **sizes: torch.zeros(sizes["n_freqs"], sizes["n_mels"])
-    transformers = import_module("transformers")
     for name in ("AutoImageProcessor", "AutoVideoProcessor"):
         # Where there is no torchvision these refuse everything, and models of earlier versions register theirs.
         if "_backends" in vars(getattr(transformers, name, object)):
@@ -118,17 +119,19 @@ def _no_files(*_args: Any, **_options: Any) -> Any:
 def pretend_flashinfer() -> None:
     """FlashInfer is there with its kernels, as in vLLM's images. Call it before attention backends are imported."""
     COMPILED.extend(("flashinfer", "flashinfer_cubin"))
-    utils: Any = import_module("flashinfer.utils")
+    from flashinfer import utils
+
     utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_sizes: 0  # of a buffer
     with suppress(ImportError):
-        import_module("tvm_ffi")  # it looks at CUDA's bindings when it is imported, and takes a stand-in for them
+        import tvm_ffi  # noqa: F401 - it looks at CUDA's bindings when it is imported, and takes a stand-in for them
     COMPILED.append("cuda")
 
 
 def pretend_tokenizer() -> None:
     """A model whose files are not there has a tokenizer: some classes count the tokens of a picture with it."""
     with suppress(ImportError):
-        context = import_module("vllm.multimodal.processing.context").InputProcessingContext
+        from vllm.multimodal.processing.context import InputProcessingContext
+
         tokenizer = MagicMock(name="tokenizer", pad_token_id=0)
         tokenizer.encode.return_value = [1]
         tokenizer.convert_tokens_to_ids.return_value = 1
@@ -136,26 +139,32 @@ def pretend_tokenizer() -> None:
         tokenizer.return_value = MagicMock(input_ids=[[1]])
         tokenizer.__len__.return_value = 1000
         tokenizer.vocab = defaultdict(lambda: 1)
-        context.get_tokenizer = lambda _context: tokenizer
-        tokenizers: Any = import_module("vllm.tokenizers")
+        InputProcessingContext.get_tokenizer = lambda _context: tokenizer
+        from vllm import tokenizers
+        from vllm.multimodal import registry  # has it by a name of its own
+
         tokenizers.cached_tokenizer_from_config = lambda *_args, **_options: tokenizer
-        registry: Any = import_module("vllm.multimodal.registry")  # has it by a name of its own
         registry.cached_tokenizer_from_config = tokenizers.cached_tokenizer_from_config
         _pretend_processors()
     with suppress(ImportError):  # hashes of DeepSeek V4.1's tokens have no weights, and are made with its tokenizer
-        hashing: Any = import_module("vllm.models.deepseek_v41.nvidia.model")
+        from vllm.models.deepseek_v41.nvidia import model as hashing
+
         hashing.NgramHashState = _no_hashes
     with suppress(ImportError, AttributeError):  # asks for one when it is made, since 0.33
-        import_module("vllm.multimodal.processing.processor").BaseMultiModalProcessor.requires_tokenizer = False
+        from vllm.multimodal.processing.processor import BaseMultiModalProcessor
+
+        BaseMultiModalProcessor.requires_tokenizer = False
 
 
 def _no_hashes(*_args: Any, **_options: Any) -> Any:
-    return import_module("torch").nn.Module()
+    import torch
+
+    return torch.nn.Module()
 
 
 def _pretend_processors() -> None:
     """What prepares pictures and sound is there too, where its files are not."""
-    processor = import_module("vllm.transformers_utils.processor")
+    from vllm.transformers_utils import processor
 
     def or_stand_in(get: Callable[..., Any]) -> Callable[..., Any]:
         def found(*args: Any, **options: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -167,7 +166,8 @@ def _bytes_per_block(kv_cache_config: Any, blocks: int) -> int | None:
 
 def _device_name() -> str | None:
     """The device's name, as vLLM's platform has it; ``cpu`` where it has no name."""
-    platform = import_module("vllm.platforms").current_platform
+    from vllm.platforms import current_platform as platform
+
     try:
         return str(platform.get_device_name()) or platform.device_type
     except Exception:  # noqa: BLE001 - a driver that does not answer: the name is all that is missing

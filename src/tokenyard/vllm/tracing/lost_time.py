@@ -7,7 +7,6 @@ when the server is started, as vLLM itself does for several API servers (``docs/
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from tokenyard.trace.facts import held_by_reason
@@ -23,7 +22,8 @@ class LostTime:
 
     def __init__(self, model_name: str, engine: str, registry: Any = None) -> None:
         """Register the counters, in the default registry unless one is given; those of an earlier engine go on."""
-        prometheus = import_module("prometheus_client")
+        import prometheus_client as prometheus
+
         registry = registry or prometheus.REGISTRY
         self._labels = model_name, engine
         self._seconds = _counter(
