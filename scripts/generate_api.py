@@ -17,7 +17,7 @@ from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ForwardRef
+from typing import Any, ForwardRef, is_typeddict
 
 if __name__ == "__main__":
     os.environ["TOKENYARD_INTERPRETED"] = "1"  # compiled classes do not tell their signatures
@@ -168,6 +168,8 @@ def _fields(kind: type) -> list[tuple[str, str]]:
         docs = {reason.name: entry.meaning for reason, entry in REASONS.items()}
     if issubclass(kind, Enum):
         return [(f"{each.name} = {each.value!r}", docs.get(each.name, "")) for each in kind]
+    if is_typeddict(kind):
+        return [(f"{name}: {_text(each)}", docs.get(name, "")) for name, each in kind.__annotations__.items()]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
     names = names or tuple(getattr(kind, "__dataclass_fields__", ()))
     if not names:

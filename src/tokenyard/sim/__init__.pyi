@@ -6,6 +6,7 @@ from tokenyard.sim.replay import (
     EngineUse as EngineUse,
     replay_parallel as replay_parallel,
 )
+from tokenyard.sim.options import ReplayKeywords as ReplayKeywords
 from tokenyard.sim.traffic import RefusedRequest as RefusedRequest, Progress as Progress
 from tokenyard.sim.extent import EndedBy as EndedBy
 from tokenyard.sim.choices import MakesConnector as MakesConnector

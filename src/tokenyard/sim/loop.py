@@ -21,11 +21,11 @@ happens at the very last moment still does if it is the end of a step or an arri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
@@ -44,6 +44,8 @@ from tokenyard.workload.record import WorkloadRequest
 
 STEP_ENDS, _SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
 """What may happen at a moment, in this order."""
+_FETCHED_LATER: Mapping[str, object] = {"do_remote_decode": True}
+"""What the first of two engines is told: the other will fetch the KV."""
 
 
 class Event(NamedTuple):
@@ -124,8 +126,18 @@ class EngineParts(NamedTuple):
     """What moves its KV; None: nothing does."""
 
 
+class GroupOwner(Protocol):
+    """What lets events of groups happen: a loop. It is notified of requests that end otherwise than by a step."""
+
+    def refused(self, error: RequestError, request: Request, group: int) -> None:
+        """The engine that a request was sent to cannot serve it."""
+
+    def aborted(self, requests: Sequence[Request], group: int) -> None:
+        """Requests have ended because their clients went away."""
+
+
 class EngineGroup:
-    """The engines, each with its rank; it listens to them."""
+    """The engines, each with its rank; it listens to them. It is made, then bound to its owner, then sent requests."""
 
     def __init__(
         self,
@@ -151,10 +163,8 @@ class EngineGroup:
         self._clock = clock
         self._router = router
         self.is_blank = blank
-        self.on_refused: Callable[[RequestError, Request], None]
-        """Notified of a request that the engine it was sent to cannot serve."""
-        self.on_aborted: Callable[[Sequence[Request]], None]
-        """Notified of requests that have ended because their clients went away."""
+        self._bound_to: tuple[GroupOwner, int] | None = None
+        """Its owner, and its number among the owner's groups."""
         self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
         stages = parts[0].scheduler.config.pipeline_parallel_size
         if self._lockstep is not None and stages > 1:
@@ -185,6 +195,16 @@ class EngineGroup:
         self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
         """Which of the engines there are; None: all, always."""
 
+    def bind(self, owner: GroupOwner, number: int) -> None:
+        """Once, before anything else: whose group this is, and which of them."""
+        assert self._bound_to is None, "an owner needs groups of its own"
+        self._bound_to = owner, number
+
+    @property
+    def _owner(self) -> tuple[GroupOwner, int]:
+        assert self._bound_to is not None, "bind() comes before requests"
+        return self._bound_to
+
     # ---- what there is to know
 
     @property
@@ -206,9 +226,9 @@ class EngineGroup:
         """Whether it will do something by itself."""
         return any(rank.has_work for rank in self.ranks) if self._agenda is None else self._agenda.has_work
 
-    def events(self, group: int) -> list[Event]:
+    def events(self) -> list[Event]:
         """What its engines do next, were it only to keep step; the first of them is among these."""
-        now = self._clock.now()
+        now, (_, group) = self._clock.now(), self._owner
         if self._agenda is None:
             events = [
                 Event(max(moment, now), STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
@@ -288,11 +308,13 @@ class EngineGroup:
 
     def aborted(self, requests: Sequence[Request], rank: int) -> None:
         self._request_ended(requests, rank)
-        self.on_aborted(requests)
+        owner, group = self._owner
+        owner.aborted(requests, group)
 
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
         self._request_ended([request], rank)
-        self.on_refused(error, request)
+        owner, group = self._owner
+        owner.refused(error, request, group)
 
     def _request_ended(self, requests: Sequence[Request], rank: int) -> None:
         if self._router is not None:
@@ -318,9 +340,8 @@ class Loop:
         self.is_out_of_time = False
         self._arrived: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests that have to go on to another group, with the moments of their arrival."""
-        for group in groups:
-            group.on_refused = self._refused
-            group.on_aborted = self._aborted
+        for number, group in enumerate(groups):
+            group.bind(self, number)
 
     @property
     def schedulers(self) -> list[Scheduler]:
@@ -356,7 +377,7 @@ class Loop:
             if arrival is None:
                 return None
             leaving = None
-        events = [event for number, group in enumerate(self._groups) for event in group.events(number)]
+        events = [event for group in self._groups for event in group.events()]
         if arrival is not None:
             events.append(Event(max(arrival, now), ARRIVAL))
         if leaving is not None:
@@ -379,12 +400,12 @@ class Loop:
             length, longest = request.num_prompt_tokens, first.max_model_len
             tokens = blank_tokens(length) if first.is_blank and length < longest else None
             asked = replace(request, max_tokens=1, limit=None) if goes_on else request
-            arrived = asked.arrive(moment, longest, tokens=tokens)
+            params = _FETCHED_LATER if goes_on else None
+            arrived = asked.arrive(moment, longest, tokens=tokens, kv_transfer_params=params)
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
             return
         if goes_on:
-            arrived.kv_transfer_params = {"do_remote_decode": True}
             self._arrived[request.request_id] = moment, request
         first.send(moment, arrived)
 
@@ -404,16 +425,16 @@ class Loop:
             request_id = outputs.requests[row].request_id
             moment, request = self._arrived.pop(request_id)
             try:
-                second = request.arrive(moment, group.max_model_len)
+                params = outputs.kv_transfer_params[request_id]
+                second = request.arrive(moment, group.max_model_len, kv_transfer_params=params)
             except RequestError as error:
                 self._traffic.refuse(self._clock.now(), error, request_id)
                 continue
-            second.kv_transfer_params = outputs.kv_transfer_params[request_id]
             group.send(self._clock.now(), second)
 
-    def _refused(self, error: RequestError, request: Request) -> None:
+    def refused(self, error: RequestError, request: Request, group: int) -> None:
         moment = request.arrival_time if len(self._groups) == 1 else self._clock.now()
         self._traffic.refuse(moment, error, request.request_id)
 
-    def _aborted(self, requests: Sequence[Request]) -> None:
+    def aborted(self, requests: Sequence[Request], group: int) -> None:
         self._traffic.aborted(requests, self._clock.now())

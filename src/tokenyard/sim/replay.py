@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
 from tokenyard.sim.numbering import SymbolicHasher
+from tokenyard.sim.options import ReplayKeywords, ReplayOptions, lists_options
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
@@ -138,6 +139,7 @@ def _use_of(ranks: Sequence[RankUse]) -> EngineUse:
 # The ways to ask for a replay.
 
 
+@lists_options
 def replay(
     workload: Workload,
     config: SchedulerConfig,
@@ -145,18 +147,10 @@ def replay(
     latency: LatencyModel,
     *,
     pace: MachineSpeed | None = None,
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
-    policy: PolicyChoice | None = None,
     kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
-    make_scheduler: Callable[..., Scheduler] | None = None,
-    skip_refused: bool = False,
-    on_progress: OnProgress | None = None,
     leaps: bool = True,
-    rows: bool = False,
-    warmup: float = 0.0,
-    until: float | None = None,
-    progress: bool = False,
+    **options: Unpack[ReplayKeywords],
 ) -> ReplayResult:
     """Run the workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
 
@@ -189,26 +183,15 @@ def replay(
     is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
-    extent = Extent.of(warmup, until)
-    how = _How(
-        workload=workload,
-        observer=observer,
-        policy=policy,
-        skip_refused=skip_refused,
-        on_progress=on_progress,
-        rows=rows,
-        extent=extent,
-        progress=progress,
-        make_scheduler=make_scheduler,
-    )
     clock = VirtualClock()
     if pace is not None:
         latency = paced(latency, pace, clock)
     engine = ReplaySettings(config, cache_config, latency, kv_transfer=kv_transfer, speculation=speculation)
-    making = _Making(how, clock, 1)
-    return making.replayed([making.group(engine, alone=True, leaps=leaps)])
+    run = _Replay(workload, ReplayOptions(**options), clock, 1)
+    return run.result([run.group(engine, alone=True, leaps=leaps)])
 
 
+@lists_options
 def replay_parallel(
     workload: Workload,
     config: SchedulerConfig,
@@ -218,20 +201,12 @@ def replay_parallel(
     *,
     data_parallel_size: int,
     steps_together: bool = False,
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     observers: Sequence[ObserverChoice | None] | None = None,
-    policy: PolicyChoice | None = None,
     policies: Sequence[PolicyChoice | None] | None = None,
     kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
     autoscaling: Autoscaling | None = None,
-    make_scheduler: Callable[..., Scheduler] | None = None,
-    skip_refused: bool = False,
-    on_progress: OnProgress | None = None,
-    rows: bool = False,
-    warmup: float = 0.0,
-    until: float | None = None,
-    progress: bool = False,
+    **options: Unpack[ReplayKeywords],
 ) -> ReplayResult:
     """Run the workload on ``data_parallel_size`` engines, each with a KV cache of its own.
 
@@ -247,18 +222,6 @@ def replay_parallel(
     """
     check_arguments(workload, config, cache_config, latency)
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
-    extent = Extent.of(warmup, until)
-    how = _How(
-        workload=workload,
-        observer=observer,
-        policy=policy,
-        skip_refused=skip_refused,
-        on_progress=on_progress,
-        rows=rows,
-        extent=extent,
-        progress=progress,
-        make_scheduler=make_scheduler,
-    )
     fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
     engines = ReplaySettings(
         config,
@@ -270,8 +233,8 @@ def replay_parallel(
         router=router,
         autoscaling=autoscaling,
     )
-    making = _Making(how, VirtualClock(), data_parallel_size)
-    return making.replayed([making.group(engines, observers=observers, policies=policies)])
+    run = _Replay(workload, ReplayOptions(**options), VirtualClock(), data_parallel_size)
+    return run.result([run.group(engines, observers=observers, policies=policies)])
 
 
 def replay_engines(
@@ -290,18 +253,19 @@ def replay_engines(
     ``observers``: one for each engine, those that prefill first. Errors are those of :func:`replay` for one engine, of
     :func:`replay_parallel` for several, of :func:`replay_split` for two sides.
     """
-    extent = Extent.of(warmup, until)
-    how = _How(
-        workload=workload, policy=policy, skip_refused=settings.skip_refused, on_progress=on_progress, extent=extent
+    skip_refused = settings.skip_refused
+    options = ReplayOptions(
+        policy=policy, skip_refused=skip_refused, on_progress=on_progress, warmup=warmup, until=until
     )
     size = settings.fleet.num_engines
     if decode is not None:
-        return _replayed_disaggregated(how, settings, decode, (observers[:size], observers[size:]))
+        return _replayed_disaggregated(workload, options, settings, decode, (observers[:size], observers[size:]))
     alone = size == 1 and settings.autoscaling is None
-    making = _Making(how, VirtualClock(), size)
-    return making.replayed([making.group(settings, observers=observers, alone=alone, leaps=alone)])
+    run = _Replay(workload, options, VirtualClock(), size)
+    return run.result([run.group(settings, observers=observers, alone=alone, leaps=alone)])
 
 
+@lists_options
 def replay_split(
     workload: Workload,
     config: SchedulerConfig,
@@ -312,15 +276,8 @@ def replay_split(
     fleet: Fleet | None = None,
     router: RouterChoice = VLLMBalancing,
     decode: ReplaySettings | None = None,
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     observers: tuple[Sequence[ObserverChoice | None], Sequence[ObserverChoice | None]] | None = None,
-    policy: PolicyChoice | None = None,
-    skip_refused: bool = False,
-    on_progress: OnProgress | None = None,
-    rows: bool = False,
-    warmup: float = 0.0,
-    until: float | None = None,
-    progress: bool = False,
+    **options: Unpack[ReplayKeywords],
 ) -> ReplayResult:
     """Run the workload on two fleets of engines of the same kind: one prefills, the other fetches the KV and answers.
 
@@ -337,27 +294,19 @@ def replay_split(
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     check_arguments(workload, config, cache_config, latency)
-    how = _How(
-        workload=workload,
-        observer=observer,
-        policy=policy,
-        skip_refused=skip_refused,
-        on_progress=on_progress,
-        rows=rows,
-        extent=Extent.of(warmup, until),
-        progress=progress,
-    )
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
-    return _replayed_disaggregated(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
+    decoding, watching = DecodeSide(decode or prefill, link), observers or (None, None)
+    return _replayed_disaggregated(workload, ReplayOptions(**options), prefill, decoding, watching)
 
 
 def _replayed_disaggregated(
-    how: _How,
+    workload: Workload,
+    options: ReplayOptions,
     prefill: ReplaySettings,
     decode: DecodeSide,
     observers: tuple[Sequence[ObserverChoice | None] | None, Sequence[ObserverChoice | None] | None],
 ) -> ReplayResult:
-    require_patience(how.workload)
+    require_patience(workload)
     sides = [side._replace(kv_transfer=None, speculation=None, autoscaling=None) for side in (prefill, decode.engines)]
     if sides[0].router is sides[1].router and isinstance(prefill.router, Router):
         name = type(prefill.router).__name__
@@ -368,14 +317,14 @@ def _replayed_disaggregated(
     targets = {
         f"decode-{rank}": DecodeTransfers(clock.now, decode.link.bytes_per_block, sources) for rank in range(sizes[1])
     }
-    making = _Making(how, clock, sum(sizes))
+    run = _Replay(workload, options, clock, sum(sizes))
 
     def group(number: int, transfers: Mapping[str, WorkerTransfers]) -> EngineGroup:
         cache = sides[number].cache
         connectors = [(PrefillDecodeConnector(cache, name, clock.now), each) for name, each in transfers.items()]
-        return making.group(sides[number], observers=observers[number], connectors=connectors)
+        return run.group(sides[number], observers=observers[number], connectors=connectors)
 
-    return making.replayed([group(0, sources), group(1, targets)], wires)
+    return run.result([group(0, sources), group(1, targets)], wires)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -393,37 +342,24 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
     return seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class _How:
-    """What is replayed, and what all engines have in common: as :func:`replay` takes it."""
-
-    workload: Workload
-    extent: Extent
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None
-    policy: PolicyChoice | None = None
-    skip_refused: bool = False
-    on_progress: OnProgress | None = None
-    rows: bool = False
-    progress: bool = False
-    make_scheduler: Callable[..., Scheduler] | None = None
-
-
 def _require_one_each(name: str, several: Sequence[object] | None, num_engines: int) -> None:
     if several is not None and (isinstance(several, str) or len(several) != num_engines):
         fix = f"give one for each of {num_engines} engines, or {name[:-1]}= for all of them"
         raise ConfigError(name, several, fix.replace("policie=", "policy="))
 
 
-class _Making:
-    """Makes groups of engines, and runs them."""
+class _Replay:
+    """One replay: makes its groups of engines, and runs the workload through them."""
 
-    def __init__(self, how: _How, clock: VirtualClock, num_engines: int) -> None:
-        self._how = how
+    def __init__(self, workload: Workload, options: ReplayOptions, clock: VirtualClock, num_engines: int) -> None:
+        """``num_engines`` of all groups. Raises ConfigError for an option that cannot be."""
+        self._workload = workload
+        self._options = options
+        self._extent = Extent.of(options.warmup, options.until)
         self._clock = clock
         self._num_engines = num_engines
-        """Engines of all groups."""
         self._recorded: list[RowsOfEngine] = []
-        self._make_policy = None if how.policy is None else policy_maker_of(how.policy)
+        self._make_policy = None if options.policy is None else policy_maker_of(options.policy)
 
     def group(
         self,
@@ -444,7 +380,6 @@ class _Making:
         make_policy = self._make_policy or policy_maker_of(engines.scheduler.policy)
         router = None if alone else router_of(engines.router, engines.fleet)
         transfer = connector_of(engines.kv_transfer)
-        speculation = engines.speculation
         blocks: SymbolicHasher | None = None
         parts: list[EngineParts] = []
         for rank in range(engines.fleet.num_engines):
@@ -457,42 +392,53 @@ class _Making:
                 connector, transfers = connectors[rank]
             elif transfer is not None:
                 connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
-            if alone and leaps and connector is None and speculation is None:
+            if alone and leaps and connector is None and engines.speculation is None:
                 blocks = self._blocks(engines, observer, policy)
-            scheduler = (self._how.make_scheduler or Scheduler)(
-                engines.scheduler,
-                engines.cache,
-                clock=self._clock.now,
-                observer=observer,
-                policy=policy,
-                kv_connector=connector,
-                speculative_config=speculation.config if speculation is not None else None,
-                prefill_seconds=prefill_seconds(engines.latency),
-                block_hasher=blocks,
-            )
-            if not isinstance(scheduler, Scheduler):
-                raise ConfigError("make_scheduler", scheduler, "return a Scheduler made with what it is given")
-            parts.append(EngineParts(scheduler, transfers))
+            parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, blocks), transfers))
         return EngineGroup(
             self._clock,
             engines.latency,
             router,
             parts,
             steps_together=engines.fleet.steps_together,
-            speculation=speculation,
+            speculation=engines.speculation,
             autoscaling=engines.autoscaling,
             leaps=leaps,
             blank=blocks is not None,
         )
 
+    def _scheduler(
+        self,
+        engines: ReplaySettings,
+        observer: StepObserver | None,
+        policy: Policy,
+        connector: KVConnector | None,
+        blocks: SymbolicHasher | None,
+    ) -> Scheduler:
+        """That of one engine."""
+        made = (self._options.make_scheduler or Scheduler)(
+            engines.scheduler,
+            engines.cache,
+            clock=self._clock.now,
+            observer=observer,
+            policy=policy,
+            kv_connector=connector,
+            speculative_config=engines.speculation.config if engines.speculation is not None else None,
+            prefill_seconds=prefill_seconds(engines.latency),
+            block_hasher=blocks,
+        )
+        if not isinstance(made, Scheduler):
+            raise ConfigError("make_scheduler", made, "return a Scheduler made with what it is given")
+        return made
+
     def _observer(self, engines: ReplaySettings, policy: Policy, apart: ObserverChoice | None) -> StepObserver | None:
         """The observers of one engine."""
-        config, cache, warmup = engines.scheduler, engines.cache, self._how.extent.warmup
+        config, cache, warmup = engines.scheduler, engines.cache, self._extent.warmup
         watching = [
-            observer_of(self._how.observer, config, cache, engines=self._num_engines, warmup=warmup),
+            observer_of(self._options.observer, config, cache, engines=self._num_engines, warmup=warmup),
             observer_of(apart, config, cache, warmup=warmup),
         ]
-        if self._how.rows:
+        if self._options.rows:
             self._recorded.append(RowsOfEngine(config, cache, warmup=warmup, policy=policy))
             watching.insert(0, self._recorded[-1].observer)
         return together(watching)
@@ -508,36 +454,36 @@ class _Making:
         ):
             return None
         size = hash_block_size(engines.cache)
-        return SymbolicHasher(self._how.workload, size) if SymbolicHasher.knows(self._how.workload, size) else None
+        return SymbolicHasher(self._workload, size) if SymbolicHasher.knows(self._workload, size) else None
 
-    def replayed(self, groups: Sequence[EngineGroup], wires: Sequence[Link] = ()) -> ReplayResult:
-        """Run the workload; ``wires`` lead from the first group to the second."""
-        how, workload = self._how, self._how.workload
-        if not how.skip_refused and len(groups) == 1:
+    def result(self, groups: Sequence[EngineGroup], wires: Sequence[Link] = ()) -> ReplayResult:
+        """Run the workload, and say what came of it; ``wires`` lead from the first group to the second."""
+        options, workload = self._options, self._workload
+        if not options.skip_refused and len(groups) == 1:
             (scheduler, *_) = groups[0].schedulers
             for each in workload:
                 check_lengths(
                     each.request_id, len(each.prompt), each.max_tokens, config=scheduler.config, kv=scheduler.kv
                 )
-        with shown_progress(how.on_progress, len(workload), shown=how.progress) as told:
-            traffic = ClientSessions(workload, skip_refused=how.skip_refused, on_progress=told)
-            loop = Loop(traffic, groups, self._clock, how.extent)
+        with shown_progress(options.on_progress, len(workload), shown=options.progress) as told:
+            traffic = ClientSessions(workload, skip_refused=options.skip_refused, on_progress=told)
+            loop = Loop(traffic, groups, self._clock, self._extent)
             loop.run()
             return self._result(traffic, loop, groups, wires)
 
     def _result(
         self, traffic: ClientSessions, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
     ) -> ReplayResult:
-        now, warmup = self._clock.now(), self._how.extent.warmup
+        now, warmup = self._clock.now(), self._extent.warmup
         is_cut = loop.is_out_of_time or traffic.is_stopped
-        ended_by = self._how.extent.ended_by(traffic, out_of_time=loop.is_out_of_time)
+        ended_by = self._extent.ended_by(traffic, out_of_time=loop.is_out_of_time)
         traffic.report(now, *loop.schedulers)
         if not is_cut:
             for scheduler in loop.schedulers:
                 require_settled(scheduler)
             traffic.require_whole()
         replicas = groups[0].replicas
-        rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires)) if self._how.rows else None
+        rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires)) if self._options.rows else None
         return ReplayResult(
             seconds=now,
             groups=tuple(_use_of([rank.use for rank in group.ranks]) for group in groups),

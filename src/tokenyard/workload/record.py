@@ -160,8 +160,17 @@ class WorkloadRequest:
     def num_prompt_tokens(self) -> int:
         return len(self.prompt)
 
-    def arrive(self, arrival_time: float, max_model_len: int, *, tokens: TokenIds | None = None) -> Request:
+    def arrive(
+        self,
+        arrival_time: float,
+        max_model_len: int,
+        *,
+        tokens: TokenIds | None = None,
+        kv_transfer_params: Mapping[str, object] | None = None,
+    ) -> Request:
         """The scheduler's request, with its prompt made now unless ``tokens`` stand for it.
+
+        ``kv_transfer_params`` tell a KV connector where its KV is, or who will want it.
 
         Raises RequestError if a field cannot work. A prompt that ``max_model_len`` does not allow is refused before
         it is made: it might not fit the memory.
@@ -186,6 +195,7 @@ class WorkloadRequest:
             predicted_output_tokens=self.predicted_output_tokens,
             ends_after=None if self.limit is None else self.max_tokens,
             meta=self.meta,
+            kv_transfer_params=kv_transfer_params,
         )
 
 

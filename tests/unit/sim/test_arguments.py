@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, LatencyError
+from tokenyard.sim.options import ReplayKeywords, ReplayOptions
 from tokenyard.sim.replay import replay, replay_parallel, replay_split
+from tokenyard.sim.settings import KVLink
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload
@@ -45,6 +48,21 @@ def test_arguments_in_another_order_are_one_error(order: tuple[int, ...]) -> Non
     with pytest.raises(ConfigError) as refused:
         refused_by_split(*mixed, None)
     assert refused.value.field == first
+
+
+def test_every_way_to_ask_for_a_replay_takes_all_options_and_lists_them() -> None:
+    options = list(get_type_hints(ReplayOptions).items())
+    assert options == list(get_type_hints(ReplayKeywords).items())
+    assert len(options) >= 9
+    given = (workload(), CONFIG, CACHE, ConstantLatency(seconds=0.01))
+    for ask in (replay, replay_parallel, replay_split):
+        listed = inspect.signature(ask).parameters
+        assert [name for name in listed if name in dict(options)] == [name for name, _ in options]
+        assert all(each.kind is not each.VAR_KEYWORD for each in listed.values())
+    for asked, more in ((replay, ()), (refused_by_parallel, ("vllm",)), (refused_by_split, (KVLink(1000, 10.0),))):
+        unknown: dict[str, Any] = {"warm_up": 1.0} | ({"data_parallel_size": 2} if asked is replay_parallel else {})
+        with pytest.raises(TypeError, match="'warm_up'"):
+            asked(*given, *more, **unknown)
 
 
 def test_a_class_is_no_latency_model() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.sim.test_replay import Recorder, request, run
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
 from tokenyard.sim.named_routers import router_maker
 from tokenyard.sim.replay import ReplayResult, replay_split
@@ -64,6 +65,18 @@ def test_times_add_up() -> None:
     assert (result.num_finished, result.output_tokens, result.seconds) == (1, 3, 11.0)
     assert (result.prefill.busy_seconds, result.decode.busy_seconds, result.link_busy_seconds) == (1.0, 3.0, 2.0)
     assert result.kv_bytes == 4 * BLOCK_BYTES
+
+
+def test_schedulers_of_both_sides_are_those_that_are_made() -> None:
+    made: list[Scheduler] = []
+
+    def make(*given: Any, **options: Any) -> Scheduler:
+        made.append(Scheduler(*given, **options))
+        return made[-1]
+
+    result, prefill, decode = split(request("a", 50, 3), make_scheduler=make, fleet=Fleet(1))
+    assert [each.step for each in made] == [result.prefill.steps, result.decode.steps]
+    assert list(prefill.requests) == list(decode.requests) == ["a"]
 
 
 def test_a_slower_link_costs_the_first_token_and_no_other() -> None:

@@ -183,8 +183,16 @@ class LiveEngines:
         self._worked_out: Event | None = None
         """The end of a step whose outputs are known and not sent."""
         for number, group in enumerate(groups):
-            group.on_refused = lambda error, _, n=number: self._refused.append((n, error))  # type: ignore[misc]
-            group.on_aborted = lambda _: None
+            group.bind(self, number)
+
+    # ---- as the owner of its groups
+
+    def refused(self, error: RequestError, request: Request, group: int) -> None:
+        """Kept until clients are notified."""
+        self._refused.append((group, error))
+
+    def aborted(self, requests: Sequence[Request], group: int) -> None:
+        """Clients that have gone away are not notified."""
 
     # ---- for those that submit
 
@@ -277,7 +285,7 @@ class LiveEngines:
         self._ahead.took(time.monotonic() - begun)
 
     def _next_event(self) -> Event | None:
-        events = [event for number, group in enumerate(self.groups) for event in group.events(number)]
+        events = [event for group in self.groups for event in group.events()]
         if self._pending:
             first = self._pending[0]
             events.append(Event(max(first.moment, self.clock.now()), first.kind, 0, first.group))
