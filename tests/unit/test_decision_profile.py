@@ -23,7 +23,7 @@ from tokenyard.core.config import (
 from tokenyard.core.facts import ReleaseFacts, release_facts, versions_with
 from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
+from tokenyard.core.kv.groups import GroupBlocks, Reachable, Retention, SlidingWindowManager
 from tokenyard.core.kv.hashing import LookaheadBlockHasher
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.outside import OUTSIDE, Outside, outside, outside_features
@@ -177,7 +177,7 @@ def test_where_freed_blocks_go(put_back: object, order: list[int]) -> None:
 
 
 def _window() -> SlidingWindowManager:
-    return SlidingWindowManager(BlockPool(64), 4, 0, 1, 9, 8, 8)
+    return SlidingWindowManager(GroupBlocks(BlockPool(64), 4), 9, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_window_keeps_what_lies_before_the_positions_that_hits_end_at(reachabl
 
 
 def test_a_state_is_one_block() -> None:
-    states = MambaManager(BlockPool(64), 4, 0, 1, 0, 64)
+    states = MambaManager(GroupBlocks(BlockPool(64), 4), 0, 64)
     mask = states.publishable(2, 8, 4, Reachable(0, (30, 17)))
     assert mask == [False, True, False, False, True, False]
     assert states.publishable(0, 8, 4) is None

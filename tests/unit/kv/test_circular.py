@@ -8,6 +8,7 @@ from tests.support.toy_engine import ToyEngine, prompt_of
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.circular import CircularBufferManager
+from tokenyard.core.kv.groups import GroupBlocks
 from tokenyard.core.kv.hybrid_coordinator import hash_block_size
 from tokenyard.errors import ConfigError
 
@@ -20,7 +21,7 @@ def ring(block_size: int = 0) -> KVCacheGroup:
 
 def test_one_block_is_taken_whatever_the_length_and_given_back() -> None:
     pool = BlockPool(10)
-    manager = CircularBufferManager(pool, 4)
+    manager = CircularBufferManager(GroupBlocks(pool, 4))
     free = pool.num_free
     assert manager.need(-1, 1000, (), 0).new == 1
     manager.open(0, [], 0)
@@ -33,7 +34,7 @@ def test_one_block_is_taken_whatever_the_length_and_given_back() -> None:
 
 
 def test_what_a_connector_brings_needs_the_block_once() -> None:
-    manager = CircularBufferManager(BlockPool(10), 4)
+    manager = CircularBufferManager(GroupBlocks(BlockPool(10), 4))
     manager.open(0, [], 0)
     manager.allocate_external(0, 40)
     held = list(manager.held[0])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tokenyard.core.kv.block_pool import BlockPool
-from tokenyard.core.kv.groups import FullAttentionManager, Need
+from tokenyard.core.kv.groups import FullAttentionManager, GroupBlocks, Need, PrefixQuery
 
 HASHES = [b"h0", b"h1", b"h2", b"h3", b"h4"]
 
 
 @pytest.fixture
 def group() -> FullAttentionManager:
-    return FullAttentionManager(BlockPool(12), 4)
+    return FullAttentionManager(GroupBlocks(BlockPool(12), 4))
 
 
 def _open(group: FullAttentionManager, slot: int, hits: list[int], new: int) -> list[int]:
@@ -23,7 +23,7 @@ def _open(group: FullAttentionManager, slot: int, hits: list[int], new: int) -> 
 
 
 def _hit(group: FullAttentionManager, max_length: int, *, drop_last: bool = False, alignment: int = 4) -> list[int]:
-    return group.find_longest_cache_hit([group], HASHES, max_length, drop_last=drop_last, alignment=alignment)[0]
+    return group.find_longest_cache_hit([group], PrefixQuery(HASHES, max_length, drop_last, alignment))[0]
 
 
 @pytest.mark.parametrize(

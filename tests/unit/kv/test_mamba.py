@@ -16,6 +16,7 @@ from tokenyard.core.config import (
     SpeculativeMethod,
 )
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
+from tokenyard.core.kv.groups import GroupBlocks, PrefixQuery
 from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.errors import ConfigError
@@ -25,11 +26,11 @@ FULL, STATE = KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA)
 
 
 def states(drafts: int = 0) -> MambaManager:
-    return MambaManager(BlockPool(40), 4, 0, 1, drafts, 64)
+    return MambaManager(GroupBlocks(BlockPool(40), 4), drafts, 64)
 
 
 def aligned(drafts: int = 0) -> AlignedMambaManager:
-    return AlignedMambaManager(BlockPool(40), 4, 0, 1, drafts, 64)
+    return AlignedMambaManager(GroupBlocks(BlockPool(40), 4), drafts, 64)
 
 
 def toy(mode: str, *groups: KVCacheGroup, **settings: Any) -> ToyEngine:
@@ -115,8 +116,10 @@ def test_a_hit_is_the_last_cached_state() -> None:
     manager = states()
     blocks = _cached(manager, 0, 3, 6)
     for length, found in ((40, [NULL_BLOCK] * 6 + [blocks[6]]), (27, [NULL_BLOCK] * 3 + [blocks[3]]), (3, [])):
-        assert manager.find_longest_cache_hit([manager], HASHES, length, drop_last=False, alignment=4) == [found]
-    hits = manager.find_longest_cache_hit([manager], HASHES, 40, drop_last=False, alignment=16)
+        assert manager.find_longest_cache_hit([manager], PrefixQuery(HASHES, length, drop_last=False, alignment=4)) == [
+            found
+        ]
+    hits = manager.find_longest_cache_hit([manager], PrefixQuery(HASHES, 40, drop_last=False, alignment=16))
     assert hits == [[NULL_BLOCK] * 3 + [blocks[3]]], "seven blocks are no multiple of the alignment"
 
 

@@ -11,18 +11,18 @@ from tests.support.toy_engine import ToyEngine, prompt_of
 from tokenyard.core.config import GroupKind, KVCacheGroup
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
-from tokenyard.core.kv.groups import ChunkedLocalManager, SlidingWindowManager
+from tokenyard.core.kv.groups import ChunkedLocalManager, GroupBlocks, PrefixQuery, SlidingWindowManager
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL = KVCacheGroup()
 
 
 def sliding(window: int, block_size: int = 4) -> SlidingWindowManager:
-    return SlidingWindowManager(BlockPool(40), block_size, 0, 1, window, 99, 99)
+    return SlidingWindowManager(GroupBlocks(BlockPool(40), block_size), window, 99, 99)
 
 
 def chunked(window: int, block_size: int = 4) -> ChunkedLocalManager:
-    return ChunkedLocalManager(BlockPool(40), block_size, 0, 1, window, 99, 99)
+    return ChunkedLocalManager(GroupBlocks(BlockPool(40), block_size), window, 99, 99)
 
 
 def _cached(manager: Any, *positions: int) -> dict[int, int]:
@@ -34,7 +34,7 @@ def _cached(manager: Any, *positions: int) -> dict[int, int]:
 
 def _hit(manager: Any, max_length: int, *, drop_last: bool = False, alignment: int = 4) -> list[int]:
     found: list[list[int]] = manager.find_longest_cache_hit(
-        [manager], HASHES, max_length, drop_last=drop_last, alignment=alignment
+        [manager], PrefixQuery(HASHES, max_length, drop_last, alignment)
     )
     return found[0]
 

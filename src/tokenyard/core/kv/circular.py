@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenyard.core.kv.groups import Need, OwnBlocksManager, Reachable
-from tokenyard.core.request import BlockHash
+from tokenyard.core.kv.groups import Need, OwnBlocksManager
 
 __all__ = ["CircularBufferManager"]
 
@@ -45,13 +44,3 @@ class CircularBufferManager(OwnBlocksManager):
         """The buffer comes with the KV that a connector brings."""
         count = self._missing(slot)
         self.grow_run([slot], [count], self.pool.take(count))
-
-    def publish_run(
-        self,
-        slots: Sequence[int],
-        hashes: Sequence[Sequence[BlockHash]],
-        num_tokens: Sequence[int],
-        alignment: int = 0,
-        reachable: Sequence[Reachable | None] = (),
-    ) -> None:
-        """Nothing: its content is of no use to another request."""

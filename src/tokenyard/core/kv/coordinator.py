@@ -15,7 +15,7 @@ import numpy as np
 from tokenyard.core.columns import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
-from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
+from tokenyard.core.kv.groups import Extent, FullAttentionManager, GroupBlocks, Need, PrefixQuery, SingleTypeManager
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 
@@ -58,25 +58,11 @@ class Coordinator(Protocol):
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         """The longest cached prefix of at most ``max_length`` tokens, common to all groups; all blocks are hashed."""
 
-    def need(
-        self,
-        slot: int,
-        num_tokens: int,
-        hits: Blocks,
-        total_computed: int,
-        *,
-        main: int,
-        encoder: int = 0,
-        whole: bool = False,
-    ) -> Need:
-        """Blocks to take so that ``num_tokens`` positions have a place, over all groups.
+    def need(self, slot: int, extent: Extent, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+        """Blocks to take so that the positions of ``extent`` have a place, over all groups."""
 
-        ``main`` of them are the model's own, the others lookahead slots; ``encoder`` tokens come on top where layers
-        read an encoder's output.
-        """
-
-    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
-        """Most blocks that a sequence of ``num_tokens`` ever holds, or ``at_once``: is asked to find free."""
+    def most_held(self, extent: Extent, *, at_once: bool) -> int:
+        """Most blocks that a sequence of ``extent`` ever holds, or ``at_once``: is asked to find free."""
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
@@ -87,8 +73,8 @@ class Coordinator(Protocol):
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free what no later token of ``slot`` attends to."""
 
-    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
-        """Take blocks so that ``num_tokens`` positions have a place, as in :meth:`need`; returns the new ones."""
+    def grow(self, slot: int, extent: Extent) -> Blocks:
+        """Take blocks so that the positions of ``extent`` have a place; returns the new ones."""
 
     def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
         """:meth:`grow` for running requests in order, as many leading rows as memory allows.
@@ -128,31 +114,20 @@ class SingleGroupCoordinator:
         self._drop_last_hit = drop_last_hit
         self.pool = pool
         self.table = table
-        self.group = FullAttentionManager(pool, block_size)
+        self.group = FullAttentionManager(GroupBlocks(pool, block_size))
         self.managers = (self.group,)
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         group = self.group
-        (blocks,) = group.find_longest_cache_hit(
-            (group,), request.block_hashes, max_length, drop_last=self._drop_last_hit, alignment=group.block_size
-        )
+        query = PrefixQuery(request.block_hashes, max_length, self._drop_last_hit, group.block_size)
+        (blocks,) = group.find_longest_cache_hit((group,), query)
         return ComputedBlocks((blocks,), len(blocks) * group.block_size)
 
-    def need(
-        self,
-        slot: int,
-        num_tokens: int,
-        hits: Blocks,
-        total_computed: int,
-        *,
-        main: int,
-        encoder: int = 0,
-        whole: bool = False,
-    ) -> Need:
-        return self.group.need(slot, num_tokens, hits[0], total_computed, whole=whole)
+    def need(self, slot: int, extent: Extent, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+        return self.group.need(slot, extent.num_tokens, hits[0], total_computed, whole=whole)
 
-    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
-        return self.group.most_held(num_tokens, at_once=at_once)
+    def most_held(self, extent: Extent, *, at_once: bool) -> int:
+        return self.group.most_held(extent.num_tokens, at_once=at_once)
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
@@ -164,8 +139,8 @@ class SingleGroupCoordinator:
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Full attention forgets nothing."""
 
-    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
-        new = self.group.grow(slot, num_tokens)
+    def grow(self, slot: int, extent: Extent) -> Blocks:
+        new = self.group.grow(slot, extent.num_tokens)
         self.table.set_capacity(slot, self.capacity(slot))
         return (new,)
 

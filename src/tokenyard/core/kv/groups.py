@@ -15,9 +15,12 @@ from tokenyard.core.request import BlockHash, Request
 __all__ = [
     "ChunkedLocalManager",
     "CrossAttentionManager",
+    "Extent",
     "FullAttentionManager",
+    "GroupBlocks",
     "Need",
     "OwnBlocksManager",
+    "PrefixQuery",
     "Reachable",
     "Retention",
     "SingleTypeManager",
@@ -75,6 +78,44 @@ class Retention:
 #                    skipped     published  not full yet
 
 
+class GroupBlocks(NamedTuple):
+    """The blocks of one KV-cache group."""
+
+    pool: BlockPool
+    """Where they come from."""
+    block_size: int
+    """Tokens per block."""
+    group_id: int = 0
+    hash_stride: int = 1
+    """Hashed blocks per block of this group: a hash covers all before it, so the last one stands for them."""
+    is_zeroed: bool = False
+    """Workers zero them when they are taken."""
+
+
+class Extent(NamedTuple):
+    """The positions that an allocation gives a place, under vLLM's names."""
+
+    num_tokens: int
+    """All of them, lookahead slots included."""
+    num_tokens_main_model: int
+    """Without lookahead slots."""
+    num_encoder_tokens: int = 0
+    """Tokens of an encoder's output, which come on top in layers that read it."""
+
+
+class PrefixQuery(NamedTuple):
+    """What is looked up for a request."""
+
+    hashes: Sequence[BlockHash]
+    """Hashes of its blocks, at the block size of the groups that are asked."""
+    max_length: int
+    """Most tokens of a hit."""
+    drop_last: bool
+    """Leave the last matched block to be computed: an EAGLE head needs its hidden states."""
+    alignment: int
+    """A hit is a multiple of so many tokens."""
+
+
 class Need(NamedTuple):
     """Blocks an allocation takes out of the free queue."""
 
@@ -98,21 +139,18 @@ class SingleTypeManager:
         "put_back_freed",
     )
 
-    def __init__(
-        self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1, *, is_zeroed: bool = False
-    ) -> None:
-        """``is_zeroed``: workers zero the blocks that it takes."""
-        self.pool = pool
-        self.block_size = block_size
+    def __init__(self, blocks: GroupBlocks) -> None:
+        self.pool: BlockPool = blocks.pool
+        self.block_size = blocks.block_size
         """Tokens per block."""
-        self.group_id = group_id
-        self.hash_stride = hash_stride
-        """Hashed blocks per block of this group: a hash covers all before it, so the last one stands for them."""
+        self.group_id = blocks.group_id
+        self.hash_stride = blocks.hash_stride
+        """See :class:`GroupBlocks`."""
         self.held: dict[int, list[int]] = {}
         """Slot -> block ids in position order."""
         self.num_cached: dict[int, int] = {}
         """Slot -> leading blocks that were offered to the prefix index."""
-        self.new_blocks: list[int] | None = [] if is_zeroed else None
+        self.new_blocks: list[int] | None = [] if blocks.is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
         self.put_back_dropped: PutBack | None = None
         """Where blocks that no later token reads go in the free queue; None: as the pool has it."""
@@ -129,12 +167,9 @@ class SingleTypeManager:
         """Tokens of the sliding window; None for other types."""
         return None
 
-    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
-        """The positions that have a place in this group, of all that an allocation covers.
-
-        ``num_tokens`` with lookahead slots, ``main`` without them, ``encoder`` tokens of an encoder's output.
-        """
-        return num_tokens
+    def num_positions(self, extent: Extent) -> int:
+        """How many of an allocation's positions have a place in this group."""
+        return extent.num_tokens
 
     def num_skipped_tokens(self, num_computed: int) -> int:
         """Leading tokens that no later token attends to."""
@@ -149,20 +184,10 @@ class SingleTypeManager:
         """Most blocks a request ever holds at once; None if it holds all it has touched."""
         return None
 
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
-        """Cached blocks of the longest usable prefix of at most ``max_length`` tokens, per group of ``peers``.
+    def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
+        """Cached blocks of the longest usable prefix, per group of ``peers``.
 
-        ``peers`` are the groups of this very type and shape, this one included; ``hashes`` are at their block size.
-        ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
-        is a multiple of ``alignment`` tokens.
+        ``peers`` are the groups of this very type and shape, this one included.
         """
         raise AssertionError(f"groups of {self.spec_kind} are not looked up")
 
@@ -178,6 +203,9 @@ class SingleTypeManager:
     def num_common_prefix_blocks(self, slot: int) -> int:
         """Leading blocks of ``slot`` that every block holder shares."""
         return 0
+
+    def note_published(self, blocks: Sequence[int]) -> None:
+        """These blocks have come into the prefix index, as far as they were not there."""
 
     # ---- what they share
 
@@ -316,6 +344,7 @@ class SingleTypeManager:
                     if mask is not None:
                         self._keep(blocks, keys, mask)
         self.pool.publish(blocks, keys, self.group_id)
+        self.note_published(blocks)
 
     @staticmethod
     def _keep(blocks: list[int], keys: list[BlockHash], mask: Sequence[bool]) -> None:
@@ -347,25 +376,17 @@ class FullAttentionManager(SingleTypeManager):
     __slots__ = ()
     spec_kind = "full_attention"
 
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
-        limit = max_length // self.block_size
+    def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
+        hashes, limit = query.hashes, query.max_length // self.block_size
         known = hashes if len(hashes) <= limit else hashes[:limit]
         hits = [self.pool.indexes[peer.group_id].longest_prefix(known) for peer in peers]
         length = min(map(len, hits))
-        if drop_last and length:
+        if query.drop_last and length:
             length -= 1
         for blocks in hits:
             del blocks[length:]
-        if self.block_size != alignment:
-            align_down(hits, self.block_size, alignment)
+        if self.block_size != query.alignment:
+            align_down(hits, self.block_size, query.alignment)
         return hits
 
     def note_prompt_tail(self, slot: int, num_hashes: int, most: int, num_tokens: int) -> None:
@@ -410,8 +431,8 @@ class CrossAttentionManager(OwnBlocksManager):
     __slots__ = ()
     spec_kind = "cross_attention"
 
-    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
-        return encoder
+    def num_positions(self, extent: Extent) -> int:
+        return extent.num_encoder_tokens
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -426,20 +447,8 @@ class _WindowedManager(SingleTypeManager):
 
     __slots__ = ("_max_admission_blocks", "_most_held", "num_beyond", "window")
 
-    def __init__(
-        self,
-        pool: BlockPool,
-        block_size: int,
-        group_id: int,
-        hash_stride: int,
-        window: int,
-        longest: int,
-        most_held: int,
-        *,
-        num_beyond: int = 0,
-        is_zeroed: bool = False,
-    ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride, is_zeroed=is_zeroed)
+    def __init__(self, blocks: GroupBlocks, window: int, longest: int, most_held: int, *, num_beyond: int = 0) -> None:
+        super().__init__(blocks)
         self.num_beyond = num_beyond
         """Blocks beyond a position that a hit there has to find, to drop them: one with an EAGLE head, or none."""
         self.window = window
@@ -482,19 +491,12 @@ class SlidingWindowManager(_WindowedManager):
         """Blocks that the tokens before the next one occupy within its window."""
         return -(-(self.window - 1) // self.block_size)
 
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
+    def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
         """From the right: the first stretch of cached blocks as long as the window; what lies before it is skipped.
 
         Without such a stretch a leading run is a hit, however short. Drafts need one block more, which is then dropped.
         """
+        hashes, max_length, drop_last, alignment = query
         wanted = self._blocks_per_window + drop_last
         size, limit = self.block_size, min(max_length // self.block_size, len(hashes))
         hits = [[NULL_BLOCK] * limit for _ in peers]
@@ -560,21 +562,13 @@ class ChunkedLocalManager(_WindowedManager):
     def next_skip(self, num_computed: int) -> int:
         return (num_computed // self.window + 1) * self.window
 
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
+    def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
         """Blocks before the last chunk count as computed (null); within it a leading run of cached blocks."""
-        assert not drop_last, "EAGLE drafts are not served with chunked local attention"
-        assert alignment == self.block_size, "chunked local attention needs groups of one block size"
-        first = self.num_skipped_blocks(max_length)
+        assert not query.drop_last, "EAGLE drafts are not served with chunked local attention"
+        assert query.alignment == self.block_size, "chunked local attention needs groups of one block size"
+        first = self.num_skipped_blocks(query.max_length)
         hits = [[NULL_BLOCK] * first for _ in peers]
-        for block_hash in hashes[first : max_length // self.block_size]:
+        for block_hash in query.hashes[first : query.max_length // self.block_size]:
             found = self._lookup(peers, block_hash)
             if found is None:
                 break

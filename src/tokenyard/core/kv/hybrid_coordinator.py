@@ -22,8 +22,11 @@ from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.kv.groups import (
     ChunkedLocalManager,
     CrossAttentionManager,
+    Extent,
     FullAttentionManager,
+    GroupBlocks,
     Need,
+    PrefixQuery,
     Retention,
     SingleTypeManager,
     SlidingWindowManager,
@@ -101,27 +104,27 @@ def _make_manager(
 ) -> SingleTypeManager:
     size = config.group_block_sizes[group_id]
     if group.kind is GroupKind.CIRCULAR_BUFFER:
-        return CircularBufferManager(pool, size, group_id)
+        return CircularBufferManager(GroupBlocks(pool, size, group_id))
     stride = size // hash_block_size(config)
     # Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers.
     has_states = any(each.kind is GroupKind.MAMBA for each in config.groups)
     zeroed = has_states and (group.kind is GroupKind.FULL or profile.zeroes_all_attention)
-    if group.kind is GroupKind.FULL:
-        return FullAttentionManager(pool, size, group_id, stride, is_zeroed=zeroed)
-    if group.kind is GroupKind.CROSS_ATTENTION:
-        return CrossAttentionManager(pool, size, group_id, stride, is_zeroed=zeroed)
     if group.kind is GroupKind.MAMBA:
         make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
         step = min(limits.max_in_flight_tokens, limits.max_model_len)
-        return make(pool, size, group_id, stride, limits.num_drafts, step, profile=profile)
+        return make(GroupBlocks(pool, size, group_id, stride), limits.num_drafts, step, profile=profile)
+    blocks = GroupBlocks(pool, size, group_id, stride, zeroed)
+    if group.kind is GroupKind.FULL:
+        return FullAttentionManager(blocks)
+    if group.kind is GroupKind.CROSS_ATTENTION:
+        return CrossAttentionManager(blocks)
     kind: type[SlidingWindowManager | ChunkedLocalManager] = ChunkedLocalManager
     if group.kind is GroupKind.SLIDING_WINDOW:
         kind = SlidingWindowManager
     step, limit = limits.max_in_flight_tokens, limits.max_model_len
     longest = kind.longest(group.window, size, step, limit)
     most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
-    window = group.window
-    return kind(pool, size, group_id, stride, window, longest, most_held, num_beyond=num_beyond, is_zeroed=zeroed)
+    return kind(blocks, group.window, longest, most_held, num_beyond=num_beyond)
 
 
 class HybridCoordinator:
@@ -170,6 +173,8 @@ class HybridCoordinator:
             manager for manager in self.managers if isinstance(manager, AlignedMambaManager) and manager.waits_again
         ]
         shares = [group.shares_prefixes for group in config.groups]
+        self._findable = [manager for manager, found in zip(self.managers, shares, strict=True) if found]
+        """Groups whose blocks can be found again by another request."""
         self._finds_beyond = {
             i
             for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True))
@@ -207,7 +212,7 @@ class HybridCoordinator:
         hashes: Sequence[BlockHash] = request.block_hashes
         if first.hash_stride > 1:
             hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
-        return first.find_longest_cache_hit(kind.managers, hashes, max_length, drop_last=drop_last, alignment=alignment)
+        return first.find_longest_cache_hit(kind.managers, PrefixQuery(hashes, max_length, drop_last, alignment))
 
     def _fixed_point(self, request: Request, max_length: int) -> ComputedBlocks:
         """Shorten the candidate length until every type accepts it."""
@@ -267,26 +272,15 @@ class HybridCoordinator:
 
     # ---- allocation
 
-    def need(
-        self,
-        slot: int,
-        num_tokens: int,
-        hits: Blocks,
-        total_computed: int,
-        *,
-        main: int,
-        encoder: int = 0,
-        whole: bool = False,
-    ) -> Need:
+    def need(self, slot: int, extent: Extent, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
         needs = [
-            manager.need(slot, manager.extent(num_tokens, main, encoder), group_hits, total_computed, whole=whole)
+            manager.need(slot, manager.num_positions(extent), group_hits, total_computed, whole=whole)
             for manager, group_hits in zip(self.managers, hits, strict=True)
         ]
         return Need(sum(need.new for need in needs), [block for need in needs for block in need.hits])
 
-    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
-        extents = (manager.extent(num_tokens, num_tokens, encoder) for manager in self.managers)
-        return sum(m.most_held(extent, at_once=at_once) for m, extent in zip(self.managers, extents, strict=True))
+    def most_held(self, extent: Extent, *, at_once: bool) -> int:
+        return sum(manager.most_held(manager.num_positions(extent), at_once=at_once) for manager in self.managers)
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         for manager, group_hits in zip(self.managers, hits, strict=True):
@@ -318,8 +312,8 @@ class HybridCoordinator:
             manager.drop_skipped(slot, num_computed)
         self._note_skips(slot, num_computed)
 
-    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
-        new = tuple(manager.grow(slot, manager.extent(num_tokens, main, encoder)) for manager in self.managers)
+    def grow(self, slot: int, extent: Extent) -> Blocks:
+        new = tuple(manager.grow(slot, manager.num_positions(extent)) for manager in self.managers)
         self.table.set_capacity(slot, self.capacity(slot))
         return new
 
@@ -328,14 +322,14 @@ class HybridCoordinator:
         computed = table.num_computed[slots]
         busy = (reach > table.capacity[slots]) | (computed >= table.skip_at[slots])
         for row in busy.nonzero()[0].tolist():
-            slot, end, own, done = int(slots[row]), int(reach[row]), int(main[row]), int(computed[row])
+            slot, extent = int(slots[row]), Extent(int(reach[row]), int(main[row]))
             # What the window has left behind is freed first: it may be what saves this request.
-            self.drop_skipped(slot, done)
-            missing = sum(manager.num_missing(slot, manager.extent(end, own, 0)) for manager in managers)
+            self.drop_skipped(slot, int(computed[row]))
+            missing = sum(manager.num_missing(slot, manager.num_positions(extent)) for manager in managers)
             if missing > self.pool.num_free:
                 return row
             if missing:
-                new.add(slot, tuple(map(int32s, self.grow(slot, end, main=own))))
+                new.add(slot, tuple(map(int32s, self.grow(slot, extent))))
                 self.table.set_blocks(slot, self.held(slot))
         return len(slots)
 
@@ -349,7 +343,7 @@ class HybridCoordinator:
         unit = 1 if self._is_of_one_type else alignment
         aligned = [tokens // unit * unit for tokens in num_tokens]
         reachable = [self._retention.of(request) for request in requests]
-        for manager in self.managers:
+        for manager in self._findable:
             ends = aligned
             if manager.group_id in self._finds_beyond:
                 size = manager.block_size

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
-from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
+from tokenyard.core.kv.block_pool import NULL_BLOCK
+from tokenyard.core.kv.groups import Extent, GroupBlocks, Need, PrefixQuery, Reachable, SingleTypeManager
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import BlockHash
 
@@ -28,16 +28,14 @@ class MambaManager(SingleTypeManager):
 
     def __init__(
         self,
-        pool: BlockPool,
-        block_size: int,
-        group_id: int,
-        hash_stride: int,
+        blocks: GroupBlocks,
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
         profile: DecisionProfile = OLDEST,
     ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride)
+        super().__init__(blocks)
+        block_size = self.block_size
         self.num_speculative_blocks = num_speculative_blocks
         """Blocks kept for the states of drafts."""
         # Later versions tell only tokens that surely count to drop_skipped.
@@ -50,20 +48,12 @@ class MambaManager(SingleTypeManager):
 
     # ---- prefix hits
 
-    def find_longest_cache_hit(
-        self,
-        peers: Sequence[SingleTypeManager],
-        hashes: Sequence[BlockHash],
-        max_length: int,
-        *,
-        drop_last: bool,
-        alignment: int,
-    ) -> list[list[int]]:
+    def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
         """The last cached state; nothing before it is needed. There is nothing to drop either."""
-        size = self.block_size
-        for i in range(min(max_length // size, len(hashes)) - 1, -1, -1):
+        size, hashes = self.block_size, query.hashes
+        for i in range(min(query.max_length // size, len(hashes)) - 1, -1, -1):
             found = self._lookup(peers, hashes[i])
-            if found is not None and (i + 1) * size % alignment == 0:
+            if found is not None and (i + 1) * size % query.alignment == 0:
                 return [[NULL_BLOCK] * i + [block] for block in found]
         return [[] for _ in peers]
 
@@ -87,20 +77,9 @@ class MambaManager(SingleTypeManager):
         """Whether the state that ends ``hits`` is computed in this very step: it cannot be read before the next."""
         return bool(hits) and self.pool.hash_of[hits[-1]] in self._written
 
-    def publish_run(
-        self,
-        slots: Sequence[int],
-        hashes: Sequence[Sequence[BlockHash]],
-        num_tokens: Sequence[int],
-        alignment: int = 0,
-        reachable: Sequence[Reachable | None] = (),
-    ) -> None:
-        starts = [self.num_cached[slot] for slot in slots]
-        super().publish_run(slots, hashes, num_tokens, alignment, reachable)
-        hash_of = self.pool.hash_of
-        for slot, start in zip(slots, starts, strict=True):
-            states = self.held[slot][start : self.num_cached[slot]]
-            self._written.update(key for key in map(hash_of.__getitem__, states) if key is not None)
+    def note_published(self, blocks: Sequence[int]) -> None:
+        """Their states are written in this step, and can be read from the next one on."""
+        self._written.update(key for key in map(self.pool.hash_of.__getitem__, blocks) if key is not None)
 
     # ---- blocks
 
@@ -141,24 +120,13 @@ class AlignedMambaManager(MambaManager):
 
     def __init__(
         self,
-        pool: BlockPool,
-        block_size: int,
-        group_id: int,
-        hash_stride: int,
+        blocks: GroupBlocks,
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
         profile: DecisionProfile = OLDEST,
     ) -> None:
-        super().__init__(
-            pool,
-            block_size,
-            group_id,
-            hash_stride,
-            num_speculative_blocks,
-            max_step_tokens,
-            profile=profile,
-        )
+        super().__init__(blocks, num_speculative_blocks, max_step_tokens, profile=profile)
         self._read: dict[int, int] = {}
         """Slot -> position in its list of the state that the block taken last was computed from."""
         self.frees_across_gaps = profile.states_free_across_gaps
@@ -170,9 +138,9 @@ class AlignedMambaManager(MambaManager):
         self._started: set[int] = set()
         """Slots that have blocks of their own, not only a hit."""
 
-    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
+    def num_positions(self, extent: Extent) -> int:
         # Lookahead slots are for a draft model, which has no such layers; they would spoil the alignment.
-        return main
+        return extent.num_tokens_main_model
 
     def _num_new(self, slot: int, num_tokens: int, num_held: int) -> int:
         if -(-num_tokens // self.block_size) + self.num_speculative_blocks <= num_held:

@@ -36,7 +36,7 @@ from tokenyard.core.kv.coordinator import (
     SingleGroupCoordinator,
 )
 from tokenyard.core.kv.events import EventLog, KVEvent
-from tokenyard.core.kv.groups import Need
+from tokenyard.core.kv.groups import Extent, Need
 from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
 from tokenyard.core.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.core.kv.mamba import MambaManager
@@ -154,7 +154,7 @@ class KVCacheManager:
 
     def most_blocks(self, num_tokens: int, num_encoder_tokens: int = 0, *, at_once: bool = True) -> int:
         """Blocks that a sequence holds at most, over all groups; ``at_once``: that its admission asks for."""
-        return self.coordinator.most_held(num_tokens, num_encoder_tokens, at_once=at_once)
+        return self.coordinator.most_held(Extent(num_tokens, num_tokens, num_encoder_tokens), at_once=at_once)
 
     def new_step_starts(self) -> None:
         """Forget which blocks the previous step handed out."""
@@ -255,17 +255,16 @@ class KVCacheManager:
             return KVShortage(KVLimit.STATE_NOT_READY, needed=0, free=self.pool.num_free, cached_hits=0)
         if full_sequence_must_fit or must_fit:
             whole = min(max(must_fit, request.num_tokens if full_sequence_must_fit else 0), self.max_model_len)
-            need = need_of(
-                request.slot, whole, hits.blocks, total_computed, main=whole, encoder=num_encoder_tokens, whole=True
-            )
+            extent = Extent(whole, whole, num_encoder_tokens)
+            need = need_of(request.slot, extent, hits.blocks, total_computed, whole=True)
             short = self._refusal(KVLimit.FULL_SEQUENCE, need, keep_watermark=keep_watermark)
             if short is not None:
                 return short
         stop = total_computed + num_new_tokens
-        reach = min(stop + num_lookahead_tokens, self.max_model_len)
+        extent = Extent(min(stop + num_lookahead_tokens, self.max_model_len), stop, num_encoder_tokens)
         if request.slot >= 0:
             self.coordinator.drop_skipped(request.slot, total_computed)
-        need = need_of(request.slot, reach, hits.blocks, known, main=stop, encoder=num_encoder_tokens)
+        need = need_of(request.slot, extent, hits.blocks, known)
         short = self._refusal(KVLimit.BLOCKS, need, keep_watermark=keep_watermark)
         if short is not None:
             return short
@@ -276,7 +275,7 @@ class KVCacheManager:
                 self.coordinator.allocate_external(request.slot, known)
             if self.kept:
                 self._let_go(request.request_id)
-        self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
+        self.coordinator.grow(request.slot, extent)
         held = self.coordinator.held(request.slot)
         self.new_blocks.add(request.slot, self.table.set_blocks(request.slot, held))
         if not delay_cache_blocks:
@@ -421,9 +420,9 @@ class KVCacheManager:
 
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""
-        reach = min(end + num_lookahead_tokens, self.max_model_len)
+        extent = Extent(min(end + num_lookahead_tokens, self.max_model_len), end)
         computed = int(self.table.num_computed[slot])
-        need = self.coordinator.need(slot, reach, self.no_hits.blocks, computed, main=end)
+        need = self.coordinator.need(slot, extent, self.no_hits.blocks, computed)
         return KVShortage(KVLimit.BLOCKS, needed=need.new, free=self.pool.num_free, cached_hits=0)
 
     def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
