@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
     Parallelism,
     StepFormula,
-    WorkCounts,
     gpus_together,
     has_nvlink,
     work_counts,
@@ -82,7 +80,7 @@ def columns_of(work: Floats) -> StepColumns:
 
 
 class _Deployed(NamedTuple):
-    """What step times were requested."""
+    """What step times were requested, by the names of :class:`CalibratedLatency`."""
 
     spec: ModelSpec
     gpu: GPU
@@ -91,11 +89,39 @@ class _Deployed(NamedTuple):
     version: str | None
     capture_size: int
     eager: bool
+    piecewise: bool
     drafting: Drafting | None
     lora: bool
     lora_enabled: bool
     context_ranks: int
     encoders: tuple[EncoderSpec, ...]
+    prepared_ahead: bool
+
+    def check_stages(self) -> None:
+        """Raise ConfigError if the model cannot be split so."""
+        self.spec.check_tensor_parallel(self.parallel.tensor)
+        if self.parallel.pipeline > self.spec.num_layers:
+            fix = f"the model has {self.spec.num_layers} layers"
+            raise ConfigError("pipeline_parallel_size", self.parallel.pipeline, fix)
+
+    def formula(self, values: Mapping[str, float]) -> StepFormula:
+        """A step of the model, with these constants."""
+        return StepFormula(
+            work_counts(self.spec, self.parallel, self.kv_cache_dtype),
+            self.gpu,
+            self.parallel,
+            values,
+            capture_size=self.capture_size,
+            eager=self.eager,
+            piecewise=self.piecewise,
+            prepared_ahead=self.prepared_ahead,
+        )
+
+    def draft_formula(self, drafter: ModelSpec, values: Mapping[str, float]) -> StepFormula:
+        """A step of the drafter, which is in one stage."""
+        counts = work_counts(drafter, Parallelism(tensor=self.parallel.tensor), self.kv_cache_dtype)
+        alone = replace(self.parallel, pipeline=1)
+        return StepFormula(counts, self.gpu, alone, values, capture_size=self.capture_size, eager=self.eager)
 
 
 class CalibratedLatency:
@@ -113,7 +139,6 @@ class CalibratedLatency:
         "_ranks",
         "_stages",
         "_transfer",
-        "_with_capture_size",
         "host_seconds",
         "source",
     )
@@ -149,73 +174,40 @@ class CalibratedLatency:
 
         Raises ConfigError if the model cannot be split so.
         """
-        parallel = parallel or Parallelism()
-        spec.check_tensor_parallel(parallel.tensor)
-        self._with_capture_size = partial(
-            CalibratedLatency,
-            spec,
-            gpu,
-            parallel=parallel,
+        self._asked = asked = _Deployed(
+            spec=spec,
+            gpu=gpu,
+            parallel=parallel or Parallelism(),
             kv_cache_dtype=kv_cache_dtype,
             version=version,
+            capture_size=capture_size,
             eager=eager,
             piecewise=piecewise,
             drafting=drafting,
             lora=lora,
+            lora_enabled=lora_enabled,
             context_ranks=context_ranks,
-            encoders=encoders,
+            encoders=tuple(encoders),
             prepared_ahead=prepared_ahead,
-            constants=constants,
         )
-        if parallel.pipeline > spec.num_layers:
-            raise ConfigError("pipeline_parallel_size", parallel.pipeline, f"the model has {spec.num_layers} layers")
-        constants = constants or shipped_constants()
+        asked.check_stages()
+        self._constants = constants = constants or shipped_constants()
         others = dict(changed or {})
-        values = constants.of(spec, gpu, version) | others
-        if lora:
-            values["layer"] += LORA_LAYER_SECONDS
-        host_seconds = values["host"]
-        counted = work_counts(spec, parallel, kv_cache_dtype)
-        self._formula = StepFormula(
-            counted,
-            gpu,
-            parallel,
-            values,
-            capture_size=capture_size,
-            eager=eager,
-            piecewise=piecewise,
-            prepared_ahead=prepared_ahead,
-        )
-        beside = constants.of(spec, gpu, version) | others
-        self._encoders = [EncoderTime(each, spec.dtype_bytes, gpu, parallel, beside) for each in encoders]
-        self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
+        fitted = constants.of(spec, gpu, version) | others
+        values = fitted | {"layer": fitted["layer"] + LORA_LAYER_SECONDS} if lora else fitted
+        self._formula = asked.formula(values)
+        self._encoders = [EncoderTime(each, spec.dtype_bytes, gpu, asked.parallel, fitted) for each in encoders]
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
-            small: WorkCounts = work_counts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
-            values = constants.of(drafting.spec, gpu, version) | {"step": _DRAFTER_KERNELS * values["kernel"]} | others
-            alone = replace(parallel, pipeline=1)
-            self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
+            values = constants.of(drafting.spec, gpu, version) | {"step": _DRAFTER_KERNELS * fitted["kernel"]} | others
+            self._draft_formula = asked.draft_formula(drafting.spec, values)
+        self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._context_ranks = context_ranks
         self._merging = 2 * spec.num_layers * values["all_reduce"] if context_ranks > 1 else 0.0
-        self._ranks = parallel.data
-        self._stages = parallel.pipeline
+        self._ranks = asked.parallel.data
+        self._stages = asked.parallel.pipeline
         self._transfer = Transfer.of(gpu)
-        self.host_seconds = host_seconds
-        self._constants = constants
-        self._asked = _Deployed(
-            spec,
-            gpu,
-            parallel,
-            kv_cache_dtype,
-            version,
-            capture_size,
-            eager,
-            drafting,
-            lora,
-            lora_enabled,
-            context_ranks,
-            tuple(encoders),
-        )
+        self.host_seconds = fitted["host"]
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
     def __repr__(self) -> str:
@@ -304,20 +296,22 @@ class CalibratedLatency:
 
     def captured(self, capture_size: int) -> CalibratedLatency:
         """The same deployment with another largest CUDA graph."""
-        return self._with_capture_size(capture_size=capture_size)
+        return CalibratedLatency(**self._asked._replace(capture_size=capture_size)._asdict(), constants=self._constants)
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         return self._transfer.seconds(num_bytes, direction)
 
     def _unmeasured_terms(self) -> Iterator[Term]:
         """Parts of a step's time that nothing was fitted to, each with its share."""
-        for name, (without, changed) in _unmeasured(self._asked, self._constants).items():
+        asked = self._asked._replace(piecewise=False, prepared_ahead=True)
+        for name, (without, changed) in _unmeasured(asked, self._constants).items():
             plain = CalibratedLatency(**without._asdict(), constants=self._constants, changed=changed)
             has_pictures = len(self._encoders) > len(plain._encoders)
-            prompts = _prompts(pictures=has_pictures)
+            prompts = _prompt_steps(pictures=has_pictures)
             ttft = _share(prompts, prompts, self, plain)
             # Requests that decode beside a picture wait for its encoder as well.
-            tpot = ttft if has_pictures else _share(_decodes(self._drafts), _decodes(plain._drafts), self, plain)
+            decodes = _decode_steps(self._drafts), _decode_steps(plain._drafts)
+            tpot = ttft if has_pictures else _share(*decodes, self, plain)
             yield Term(name=name, tpot_share=tpot, ttft_share=ttft)
 
     def _seconds(self, work: StepWork, all_tokens: int) -> Any:
@@ -376,7 +370,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
     return found
 
 
-def _decodes(drafts: int) -> list[StepShape]:
+def _decode_steps(drafts: int) -> list[StepShape]:
     """Steps as they often are: few and many requests, short and long contexts."""
     made = []
     for requests in (1, 8, 64):
@@ -386,7 +380,7 @@ def _decodes(drafts: int) -> list[StepShape]:
     return made
 
 
-def _prompts(*, pictures: bool = False) -> list[StepShape]:
+def _prompt_steps(*, pictures: bool = False) -> list[StepShape]:
     """Steps of one prompt, which is a picture or text."""
     sizes = (512, 2048, 8192)
     zero = np.zeros(1, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tokenyard.memory.room import MOST_CAPTURED
@@ -128,18 +129,13 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
     linear: Counter[WeightFormat] = Counter()
     experts: Counter[tuple[MoE, int]] = Counter()
     attention: Counter[Attention] = Counter()
-    state_bytes = state_flops = width = 0.0
+    width = 0.0
     plain = plain_format(spec.dtype)
     for layer, count in spec.layer_counts:
         for mixer in layer.mixers:
             linear[mixer.weights] += count * mixer.num_parameters(tp)
             width += count * _mixer_width(mixer, tp)
-            if isinstance(mixer, StateSpace):
-                state_bytes += count * 2.0 * mixer.state_bytes(tp)
-                state_flops += count * 3.0 * mixer.state_bytes(tp) / dtype_bytes(mixer.state_dtype)
-            elif isinstance(mixer, PagedConvolution):
-                state_bytes += count * 2.0 * mixer.kept_bytes(tp)
-            else:
+            if not isinstance(mixer, StateSpace | PagedConvolution):
                 attention[_attention(mixer, tp, kv_bytes)] += count
         mlp = layer.mlp
         if isinstance(mlp, DenseMLP):
@@ -153,22 +149,12 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
         linear[plain] += count * _held_whole(layer, spec.hidden_size)
         width += count * 4 * spec.hidden_size
     head = spec.head_weights or plain
+    state_bytes, state_flops = _state_work(spec, tp)
     return WorkCounts(
         linear=tuple(MatrixProducts(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
         head=MatrixProducts(weights=head, parameters=int(spec.head_parameters * share / tp)),
         experts=tuple(_experts(spec, mlp, parallel, count * share) for (mlp, _), count in experts.items()),
-        attention=tuple(
-            Attention(
-                layers=int(count * share) or 1,
-                kv_bytes=each.kv_bytes,
-                kv_widened=each.kv_widened,
-                pair_flops=each.pair_flops,
-                decode_flops=each.decode_flops,
-                window=each.window,
-                latent=each.latent,
-            )
-            for each, count in attention.items()
-        ),
+        attention=tuple(replace(each, layers=int(count * share) or 1) for each, count in attention.items()),
         state_bytes=state_bytes * share,
         state_flops=state_flops * share,
         elementwise_bytes=width * share * spec.dtype_bytes,
@@ -179,6 +165,19 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
         norm_reduces=int(share * full_norms(spec)) if tp > 1 else 0,
         hidden_bytes=spec.hidden_size * spec.dtype_bytes,
     )
+
+
+def _state_work(spec: ModelSpec, tp: int) -> tuple[float, float]:
+    """Bytes of recurrent states that a request reads and writes in a step, and operations on them per token."""
+    num_bytes = flops = 0.0
+    for layer, count in spec.layer_counts:
+        for mixer in layer.mixers:
+            if isinstance(mixer, StateSpace):
+                num_bytes += count * 2.0 * mixer.state_bytes(tp)
+                flops += count * 3.0 * mixer.state_bytes(tp) / dtype_bytes(mixer.state_dtype)
+            elif isinstance(mixer, PagedConvolution):
+                num_bytes += count * 2.0 * mixer.kept_bytes(tp)
+    return num_bytes, flops
 
 
 _MOST_NORMS = 64

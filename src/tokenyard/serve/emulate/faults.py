@@ -99,22 +99,33 @@ def fault_of(fields: object, shown: object = None) -> Fault:
 
 
 class Faults:
-    """The faults that are in force."""
+    """The faults that are in force: made before the engines that they hit, and bound to them before one begins."""
 
-    def __init__(self, engines: LiveEngines, seed: int = 0) -> None:
-        self._engines, self._chance = engines, random.Random(seed)
-        self.watched = False
+    def __init__(self, seed: int = 0) -> None:
+        self._chance = random.Random(seed)
+        self._bound_to: LiveEngines | None = None
+        self._load_kv = False
         """Some engine has a connector, whose loads can fail."""
         self._until: dict[str, tuple[Fault, float]] = {}
         self._seen = Counter[str]()
         """What each could have hit since it began."""
+
+    def bind(self, engines: LiveEngines, *, load_kv: bool) -> None:
+        """Once: the engines that are hit; ``load_kv``: some of them have a connector."""
+        assert self._bound_to is None, "other engines have faults of their own"
+        self._bound_to, self._load_kv = engines, load_kv
+
+    @property
+    def _engines(self) -> LiveEngines:
+        assert self._bound_to is not None, "bind() comes before a fault begins"
+        return self._bound_to
 
     def begin(self, fault: Fault) -> None:
         """From now on; one of a kind is in force. Raises ConfigError for one that cannot happen here."""
         ranks = max(len(group.ranks) for group in self._engines.groups)
         if fault.kind == "lag" and not 0 <= fault.rank < ranks:
             raise ConfigError("fault", fault.rank, f"there is no such rank: give one from 0 to {ranks - 1}")
-        if fault.kind == "kv_corruption" and not self.watched:
+        if fault.kind == "kv_corruption" and not self._load_kv:
             fix = "no connector loads KV here: give --kv-transfer-config, --kv-offloading-size or --split"
             raise ConfigError("fault", fault.kind, fix)
         ends = float("inf") if fault.seconds is None else time.monotonic() + fault.seconds
@@ -178,16 +189,15 @@ class Faults:
 class FaultyTransfers:
     """The worker half of a connector that finds KV corrupt, and reports it."""
 
-    def __init__(self, own: WorkerTransfers) -> None:
-        self._own = own
-        self.faults: Faults | None = None
+    def __init__(self, own: WorkerTransfers, faults: Faults) -> None:
+        self._own, self._faults = own, faults
         self._corrupt: dict[int, int] = {}
         """Job of a load under way -> its block that will be reported."""
 
     def begin(self, plan: TransferPlan | None) -> float:
         """Begin a step's transfers."""
-        for load in plan.loads if plan is not None and self.faults is not None else ():
-            block = self.faults.corrupt(load.blocks)  # type: ignore[union-attr]
+        for load in () if plan is None else plan.loads:
+            block = self._faults.corrupt(load.blocks)
             if block is not None:
                 self._corrupt[load.job_id] = block
         return self._own.begin(plan)

@@ -191,14 +191,12 @@ def emulate(
     ``observers`` watch every engine, one each. ``wall`` counts from now if it is not given.
     """
     resolved = deployment.resolve()
-    clock, wall, pace = VirtualClock(), wall or WallClock(settings.speed), _Pace()
+    clock, wall, faults = VirtualClock(), wall or WallClock(settings.speed), Faults(settings.seed)
     tokenizer = _tokenizer(deployment, resolved, _model(deployment, resolved))
-    making = _Making(deployment, resolved, settings, clock, pace, tokenizer, list(observers))
+    making = _EngineMaker(deployment, resolved, settings, clock, faults, tokenizer, list(observers))
     groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)
     engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall)
-    pace.faults = faults = Faults(engines, settings.seed)
-    for transfers in (each for group in groups for each in group.transfers):
-        transfers.faults, faults.watched = faults, True
+    faults.bind(engines, load_kv=any(group.has_connector for group in groups))
     lengths = [] if settings.lengths is None else [each.max_tokens for each in read_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
     publishers = _publishers(deployment, groups)
@@ -210,7 +208,7 @@ def emulate(
     return Emulation(resolved, settings, engines, faults, fronts, publishers, sources, is_approximate)
 
 
-def _front(making: _Making, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
+def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
     """What stands before the engines of a group."""
     deployment, settings, tokenizer = making.deployment, making.settings, making.tokenizer
     model, forms = _model(deployment, making.resolved), MadeUpForms(settings.seed)
@@ -230,16 +228,6 @@ def _front(making: _Making, group: _Group, engines: LiveEngines, number: int, le
         stepper=lambda take: GroupStepper(engines, number, take),
     )
     return Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics, number, group.role)
-
-
-class _Pace:
-    """How much slower steps are than their model says, as long as a fault makes them."""
-
-    faults: Faults | None = None
-
-    def of(self, rank: int | None) -> Callable[[float, object], float]:
-        """The time of a step of a rank that begins now; None: of ranks that step together."""
-        return lambda seconds, _: seconds if self.faults is None else seconds * self.faults.slowness(rank)
 
 
 def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any]:
@@ -267,14 +255,31 @@ def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any
 _SPLIT = re.compile(r"([1-9][0-9]?)\+([1-9][0-9]?)")
 
 
-class _Making(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Engines, with what watches them and what they say."""
+
+    engines: EngineGroup
+    answers: dict[str, Answer]
+    """What each request that is under way is answered with."""
+    news: Sequence[NewsOfSteps]
+    """Outputs of each engine that are still to be sent."""
+    metrics: Sequence[MetricsObserver]
+    has_connector: bool
+    role: str | None
+    """prefill or decode, where they are apart."""
+    sources: frozenset[str]
+    """Engines that may hold the KV of a prompt."""
+
+
+class _EngineMaker(NamedTuple):
     """What all engines are made of."""
 
     deployment: Deployment
     resolved: ResolvedDeployment
     settings: EmulateSettings
     clock: VirtualClock
-    pace: _Pace
+    faults: Faults
     tokenizer: TextTokenizer
     observers: list[StepObserver]
     """Observers that no engine has been given yet."""
@@ -283,7 +288,7 @@ class _Making(NamedTuple):
         """``number`` servers of the deployment."""
         parallel, scaling = self.resolved.settled.parallel, self.resolved.autoscaling
         size = parallel.data_parallel_size if scaling is None else scaling.most
-        return [_Group(self, size) for _ in range(number)]
+        return [self._group([None] * size) for _ in range(number)]
 
     def apart(self, split: str) -> list[_Group]:
         """A server that prefills and one that decodes, as ``P+D`` engines. Raises ConfigError."""
@@ -301,98 +306,87 @@ class _Making(NamedTuple):
         groups = []
         for role, transfers in (("prefill", sources), ("decode", targets)):
             pairs = [(PrefillDecodeConnector(cache, name, now), each) for name, each in transfers.items()]
-            groups.append(_Group(self, len(pairs), pairs, role=role, sources=frozenset(sources)))
+            groups.append(self._group(pairs, role=role, sources=frozenset(sources)))
         return groups
 
-
-class _Group:
-    """Engines, with what watches them and what they say."""
-
-    def __init__(
+    def _group(
         self,
-        making: _Making,
-        size: int,
-        connectors: Sequence[tuple[KVConnector, WorkerTransfers]] = (),
+        connectors: Sequence[tuple[KVConnector, WorkerTransfers] | None],
         *,
         role: str | None = None,
         sources: frozenset[str] = frozenset(),
-    ) -> None:
-        """``connectors`` of each engine, where they are not the deployment's; ``sources``: who may hold KV."""
-        deployment, resolved, clock, tokenizer = making.deployment, making.resolved, making.clock, making.tokenizer
-        model, surface = _model(deployment, resolved), making.settings.surface
-        self.role, self.sources = role, sources
-        latency = MappedLatency(resolved.latency, making.pace.of(None))
-        parallel, scaling = resolved.settled.parallel, resolved.autoscaling
-        fleet = Fleet(
-            size, resolved.settled.steps_together, resolved.settled.version, parallel.api_server_count or size
+    ) -> _Group:
+        """As many engines as there are ``connectors``; None stands for the deployment's own, if it has one."""
+        news = [NewsOfSteps() for _ in connectors]
+        metrics = [self._metrics(rank) for rank in range(len(connectors))]
+        parts = [self._parts(*each) for each in zip(connectors, news, metrics, strict=True)]
+        answers: dict[str, Answer] = {}
+        return _Group(
+            engines=self._engines(parts, answers),
+            answers=answers,
+            news=news,
+            metrics=metrics,
+            has_connector=any(each.transfers is not None for each in parts),
+            role=role,
+            sources=sources,
         )
-        cache = resolved.cache
-        if _events(deployment):
+
+    def _metrics(self, rank: int) -> MetricsObserver:
+        """What an engine tells Prometheus."""
+        resolved, speculation = self.resolved, self.resolved.speculation
+        return MetricsObserver(
+            model_name=served_names(self.deployment)[0],
+            engine=rank,
+            version=self.settings.surface or resolved.settled.version,
+            max_model_len=resolved.scheduler.max_model_len,
+            num_speculative_tokens=0 if speculation is None else speculation.config.num_speculative_tokens,
+            max_loras=resolved.scheduler.max_loras,
+            cache_info=_cache_info(resolved),
+        )
+
+    def _parts(self, given: tuple[KVConnector, WorkerTransfers] | None, *watching: StepObserver) -> EngineParts:
+        """The scheduler of one engine, and what moves its KV."""
+        resolved, cache = self.resolved, self.resolved.cache
+        if _events(self.deployment):
             cache = replace(cache, enable_kv_cache_events=True)
-        names = served_names(deployment)
-        self.answers: dict[str, Answer] = {}
-        self.news = [NewsOfSteps() for _ in range(size)]
-        self.metrics = [
-            MetricsObserver(
-                model_name=names[0],
-                engine=rank,
-                version=surface or resolved.settled.version,
-                max_model_len=resolved.scheduler.max_model_len,
-                num_speculative_tokens=(
-                    0 if resolved.speculation is None else resolved.speculation.config.num_speculative_tokens
-                ),
-                max_loras=resolved.scheduler.max_loras,
-                cache_info=_cache_info(resolved),
-            )
-            for rank in range(size)
-        ]
-        self.transfers: list[FaultyTransfers] = []
-        parts = []
-        for rank in range(size):
-            connector: KVConnector | None = None
-            transfers: WorkerTransfers | None = None
-            if connectors:
-                connector, transfers = connectors[rank]
-            elif resolved.kv_transfer is not None:
-                connector, transfers = resolved.kv_transfer.make(cache, clock, latency)
-            if transfers is not None:
-                transfers = FaultyTransfers(transfers)
-                self.transfers.append(transfers)
-            watching: list[StepObserver] = [self.news[rank], self.metrics[rank]]
-            if making.observers:
-                watching.append(making.observers.pop(0))
-            scheduler = Scheduler(
-                resolved.scheduler,
-                cache,
-                clock=clock.now,
-                observer=Observers(*watching),
-                policy=resolved.policy(),
-                kv_connector=connector,
-                speculative_config=None if resolved.speculation is None else resolved.speculation.config,
-                prefill_seconds=prefill_seconds(resolved.latency),
-            )
-            parts.append(EngineParts(scheduler, transfers))
-        words = spoken_words(tokenizer)
-        self.engines = EngineGroup(
-            clock,
-            latency,
+        if given is None and resolved.kv_transfer is not None:
+            given = resolved.kv_transfer.make(cache, self.clock, self._latency(None))
+        connector, transfers = (None, None) if given is None else (given[0], FaultyTransfers(given[1], self.faults))
+        if self.observers:
+            watching += (self.observers.pop(0),)
+        scheduler = Scheduler(
+            resolved.scheduler,
+            cache,
+            clock=self.clock.now,
+            observer=Observers(*watching),
+            policy=resolved.policy(),
+            kv_connector=connector,
+            speculative_config=None if resolved.speculation is None else resolved.speculation.config,
+            prefill_seconds=prefill_seconds(resolved.latency),
+        )
+        return EngineParts(scheduler, transfers)
+
+    def _engines(self, parts: Sequence[EngineParts], answers: dict[str, Answer]) -> EngineGroup:
+        """The engines, which say ``answers``."""
+        resolved, settled, size = self.resolved, self.resolved.settled, len(parts)
+        fleet = Fleet(size, settled.steps_together, settled.version, settled.parallel.api_server_count or size)
+        words, eos = spoken_words(self.tokenizer), _model(self.deployment, resolved).eos_token_ids[0]
+        hidden_size, speculation = settled.model.hidden_size, resolved.speculation
+        return EngineGroup(
+            self.clock,
+            self._latency(None),
             router_of(resolved.router, fleet) if size > 1 else None,
             parts,
             steps_together=fleet.steps_together,
-            latencies=[MappedLatency(resolved.latency, making.pace.of(rank)) for rank in range(size)],
-            speculation=resolved.speculation,
-            autoscaling=scaling,
-            models=[
-                SpokenModel(
-                    self.answers,
-                    words,
-                    model.eos_token_ids[0],
-                    hidden_size=resolved.settled.model.hidden_size,
-                    speculation=resolved.speculation,
-                )
-                for _ in range(size)
-            ],
+            latencies=[self._latency(rank) for rank in range(size)],
+            speculation=speculation,
+            autoscaling=resolved.autoscaling,
+            models=[SpokenModel(answers, words, eos, hidden_size=hidden_size, speculation=speculation) for _ in parts],
         )
+
+    def _latency(self, rank: int | None) -> MappedLatency:
+        """Step times of a rank, slower as long as a fault makes them; None: of ranks that step together."""
+        return MappedLatency(self.resolved.latency, lambda seconds, _: seconds * self.faults.slowness(rank))
 
 
 def _publish(groups: Sequence[_Group], publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:

@@ -99,26 +99,6 @@ class _Answer(AnswerWriter):
     def _record(self, text: str | None, reason: str | None, last: Any, num_tokens: int) -> dict[str, Any]:
         request, has_ended = self._request, text is not None
         is_cut = reason == "length"
-        usage = None
-        if has_ended:
-            prompt, cached = len(last.prompt_token_ids), last.num_cached_tokens
-            usage = {
-                "input_tokens": prompt,
-                "input_tokens_details": {
-                    "cached_tokens": cached,
-                    "cache_write_tokens": 0,
-                    "input_tokens_per_turn": [],
-                    "cached_tokens_per_turn": [],
-                },
-                "output_tokens": num_tokens,
-                "output_tokens_details": {
-                    "reasoning_tokens": 0,
-                    "tool_output_tokens": 0,
-                    "output_tokens_per_turn": [],
-                    "tool_output_tokens_per_turn": [],
-                },
-                "total_tokens": prompt + num_tokens,
-            }
         return self._forms.filled(
             "response",
             {
@@ -138,7 +118,7 @@ class _Answer(AnswerWriter):
                 "service_tier": "auto",
                 "status": ("incomplete" if is_cut else "completed") if has_ended else "in_progress",
                 "truncation": "disabled",
-                "usage": usage,
+                "usage": _usage(last, num_tokens) if has_ended else None,
                 "presence_penalty": request.presence_penalty or 0.0,
                 "frequency_penalty": request.frequency_penalty or 0.0,
             },
@@ -197,3 +177,25 @@ class _Answer(AnswerWriter):
             {"type": "response.output_item.done", "item": item, "output_index": 0},
             {"type": f"response.{status}", "response": response},
         ]
+
+
+def _usage(last: Any, num_tokens: int) -> dict[str, Any]:
+    """Tokens of an answer that has ended."""
+    prompt, cached = len(last.prompt_token_ids), last.num_cached_tokens
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {
+            "cached_tokens": cached,
+            "cache_write_tokens": 0,
+            "input_tokens_per_turn": [],
+            "cached_tokens_per_turn": [],
+        },
+        "output_tokens": num_tokens,
+        "output_tokens_details": {
+            "reasoning_tokens": 0,
+            "tool_output_tokens": 0,
+            "output_tokens_per_turn": [],
+            "tool_output_tokens_per_turn": [],
+        },
+        "total_tokens": prompt + num_tokens,
+    }

@@ -58,24 +58,8 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         others = front.metrics[0].more
         front.metrics[0].more = lambda: chain(others(), forms.metrics_of_calls(front.names[0]))
     admin = _Admin(emulation, front, forms, context, faults)
-    utilities, engines = Utilities(context), emulation.engines
-    if front.model.is_pooling:
-        embeddings = Embeddings(context)
-        scoring = Scoring(context, embeddings)
-        paths = [Path("/v1/embeddings", embeddings.serve, _POST), *scoring_paths(scoring)]
-        invoked: dict[str, Endpoint] = {**scoring.invoked, "input": embeddings.serve}
-    else:
-        chat, completions = ChatCompletions(context), Completions(context)
-        messages = Messages(context, forms, chat)
-        invoked = {"messages": chat.serve, "prompt": completions.serve}
-        paths = [
-            Path("/v1/chat/completions", chat.serve, _POST),
-            Path("/v1/chat/completions/batch", BatchChatCompletions(context, chat).serve, _POST),
-            Path("/v1/messages", messages.serve, _POST),
-            Path("/v1/messages/count_tokens", messages.count_tokens, _POST),
-            Path("/v1/completions", completions.serve, _POST),
-            Path("/v1/responses", Responses(context, forms).serve, _POST),
-        ]
+    utilities = Utilities(context)
+    paths, invoked = _vectors(context) if front.model.is_pooling else _answers(context, forms)
     paths += [
         Path("/v1/models", admin.models),
         Path("/v1/responses/", admin.response),
@@ -103,11 +87,34 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         context,
         paths,
         faults=faults,
-        clock=engines.wall,
+        clock=emulation.engines.wall,
         heads=[(b"x-approximate-tokens", b"true")] if emulation.is_approximate else [],
         sites=_sites(asked),
         guard=_AnyKey.guard if asked.value("api-key") else None,
     )
+
+
+def _vectors(context: ServerContext) -> tuple[list[Path], dict[str, Endpoint]]:
+    """Paths of a model that makes vectors, and what ``/invocations`` calls by the field that a request has."""
+    embeddings = Embeddings(context)
+    scoring = Scoring(context, embeddings)
+    paths = [Path("/v1/embeddings", embeddings.serve, _POST), *scoring_paths(scoring)]
+    return paths, {**scoring.invoked, "input": embeddings.serve}
+
+
+def _answers(context: ServerContext, forms: Forms) -> tuple[list[Path], dict[str, Endpoint]]:
+    """The same of a model that answers."""
+    chat, completions = ChatCompletions(context), Completions(context)
+    messages = Messages(context, forms, chat)
+    paths = [
+        Path("/v1/chat/completions", chat.serve, _POST),
+        Path("/v1/chat/completions/batch", BatchChatCompletions(context, chat).serve, _POST),
+        Path("/v1/messages", messages.serve, _POST),
+        Path("/v1/messages/count_tokens", messages.count_tokens, _POST),
+        Path("/v1/completions", completions.serve, _POST),
+        Path("/v1/responses", Responses(context, forms).serve, _POST),
+    ]
+    return paths, {"messages": chat.serve, "prompt": completions.serve}
 
 
 class _AnyKey(ApiKeys):

@@ -359,19 +359,8 @@ def load_engine(
     speculation = settings.speculation.config if settings.speculation is not None else None
     is_async = _is_async(async_scheduling, speculation)
     parts = ModelParts(Path(model), settings)
-    config = _scheduler_config(
-        scheduler,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_model_len=parts.max_model_len,
-        max_loras=settings.adapters.most_in_a_step,
-        async_scheduling=is_async,
-        policy=policy if isinstance(policy, str) else "fcfs",
-        # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
-        profile=replace(profile, windows_free_processed_only=True),
-        # vLLM 0.22 keeps blocks findable that were never written: tokens would be wrong.
-        rolled_back_work_stays_cached=False,
-    )
+    name = policy if isinstance(policy, str) else "fcfs"
+    config = _scheduler_config(settings, parts, profile, scheduler, async_scheduling=is_async, policy=name)
     connector = parts.transfers(clock, exchange)
     made = Scheduler(
         config,
@@ -394,8 +383,21 @@ def _is_async(asked: bool | None, speculation: SpeculativeConfig | None) -> bool
     return async_scheduling_by_default(speculation) if asked is None else asked
 
 
-def _scheduler_config(further: Mapping[str, Any], **given: Any) -> SchedulerConfig:
-    """What is ``given``, and ``further`` fields; ConfigError for those that are none, or given."""
+def _scheduler_config(
+    settings: EngineSettings, parts: ModelParts, profile: DecisionProfile, further: Mapping[str, Any], **own: Any
+) -> SchedulerConfig:
+    """The engine's, with its ``own`` and ``further`` fields; ConfigError for one that is none, or the engine's."""
+    given = {
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "max_model_len": parts.max_model_len,
+        "max_loras": settings.adapters.most_in_a_step,
+        # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
+        "profile": replace(profile, windows_free_processed_only=True),
+        # vLLM 0.22 keeps blocks findable that were never written: tokens would be wrong.
+        "rolled_back_work_stays_cached": False,
+        **own,
+    }
     for name, value in further.items():
         if name in given or name not in _SCHEDULER_FIELDS:
             raise ConfigError(name, value, "is no setting of the engine")
