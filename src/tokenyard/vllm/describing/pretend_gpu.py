@@ -99,7 +99,7 @@ def pretend_torchvision() -> None:
 
     COMPILED.extend(("torchvision", "torchaudio"))
     import torch
-    from torchaudio import functional as sound
+    import torchaudio.functional as sound  # `from torchaudio import functional` were an attribute of the stand-in
 
     sound.melscale_fbanks = lambda **sizes: torch.zeros(sizes["n_freqs"], sizes["n_mels"])
     for name in ("AutoImageProcessor", "AutoVideoProcessor"):
@@ -119,9 +119,9 @@ def _no_files(*_args: Any, **_options: Any) -> Any:
 def pretend_flashinfer() -> None:
     """FlashInfer is there with its kernels, as in vLLM's images. Call it before attention backends are imported."""
     COMPILED.extend(("flashinfer", "flashinfer_cubin"))
-    from flashinfer import utils
+    import flashinfer.utils as kernels
 
-    utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_sizes: 0  # of a buffer
+    kernels.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_sizes: 0  # of a buffer
     with suppress(ImportError):
         import tvm_ffi  # noqa: F401 - it looks at CUDA's bindings when it is imported, and takes a stand-in for them
     COMPILED.append("cuda")
