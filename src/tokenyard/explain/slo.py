@@ -42,6 +42,16 @@ Columns = Mapping[str, npt.NDArray[np.float64]]
 """Latency -> seconds of each ended request, NaN where it has none; shape ``[n]`` each."""
 
 
+def figure_of(bound: str) -> str | None:
+    """The figure that a bound of this name is on, as a report's JSON names it: ``ttft_ms.p90`` of ``ttft_p90``.
+
+    Of a class it has the class's name before it, as the bound has. None of a bound on every request for itself.
+    """
+    of_class, colon, own = bound.rpartition(":")
+    figure, _, statistic = own.partition("_")
+    return f"{of_class}{colon}{figure}_ms.{statistic}" if statistic else None
+
+
 class SLO(msgspec.Struct, frozen=True):
     """One bound."""
 
@@ -60,9 +70,9 @@ class SLO(msgspec.Struct, frozen=True):
         return f"{self.of}:{own}" if self.of else own
 
     @property
-    def key(self) -> str:
-        """The figure that it bounds, as a report's JSON names it: ``ttft_ms.p90``; of a class with its name before."""
-        return f"{f'{self.of}:' * bool(self.of)}{self.figure}_ms.{self.statistic}"
+    def key(self) -> str | None:
+        """The figure that it bounds, as :func:`figure_of` names it; None of a bound on every request for itself."""
+        return figure_of(self.name)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.bound_ms:g}" if self.statistic is None else f"{self.name}={self.bound_ms:g}ms"
@@ -91,10 +101,9 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """Requests within the bound, as a share of those that ended; None of a mean and of ITL."""
 
     @property
-    def figure(self) -> str:
-        """The figure that it bounds, as a report's JSON names it: ``ttft_ms.p90``."""
-        figure, _, statistic = self.name.rpartition("_")
-        return f"{figure}_ms.{statistic}"
+    def figure(self) -> str | None:
+        """The figure that it bounds, as :func:`figure_of` names it; None of a bound on every request for itself."""
+        return figure_of(self.name)
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ from tokenyard.redaction import with_valid_text
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import (
     HostEvent,
-    PrefixCacheLookup,
     RequestEvent,
     RequestRecord,
     StepDecision,
@@ -368,7 +367,7 @@ class TraceWriter:
         """Records that belong to a request and not to a step are wanted: sampling does not concern them."""
         return not self._closed and (self._first_step is None or step - self._first_step < self.config.max_steps)
 
-    # ---- the three functions of the format, and what is additive
+    # ---- the two functions of the format, and what is additive
 
     def step_snapshot(self, step: int, **fields: Any) -> None:
         """Write a ``step_snapshot`` if the step is wanted; fields the format does not know are written as they are."""
@@ -380,14 +379,7 @@ class TraceWriter:
         if self.wants_step(step):
             self._write(StepDecision, step, fields)
 
-    def prefix_cache_event(self, step: int, **fields: Any) -> None:
-        """Write a ``prefix_cache_lookup``; see :meth:`step_snapshot`."""
-        if self.wants_events(step):
-            self._write(PrefixCacheLookup, step, fields)
-
-    def _write(
-        self, record: type[StepSnapshot | StepDecision | PrefixCacheLookup], step: int, fields: dict[str, Any]
-    ) -> None:
+    def _write(self, record: type[StepSnapshot | StepDecision], step: int, fields: dict[str, Any]) -> None:
         if "event" in fields:
             raise ConfigError("event", fields["event"], "leave it out: the function says the kind of record")
         fields.setdefault("policy", self.config.policy)

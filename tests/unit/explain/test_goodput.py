@@ -16,7 +16,7 @@ from tokenyard.explain.figures import LatencyFigures, Series, WeightedSeries
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.slo import SLO, read_slos
+from tokenyard.explain.slo import SLO, Objective, read_slos
 
 
 def queued(path: Path | None, *bounds: str) -> tuple[RecordedYard, ReportBuilder]:
@@ -43,6 +43,20 @@ def queued(path: Path | None, *bounds: str) -> tuple[RecordedYard, ReportBuilder
 )
 def test_bounds_are_read(text: str, slo: SLO) -> None:
     assert read_slos([[text]]) == (slo,)
+
+
+@pytest.mark.parametrize(
+    ("slo", "figure"),
+    [
+        (SLO("ttft", "p90", 500.0), "ttft_ms.p90"),
+        (SLO("e2e", "max", 9.0, of="night_jobs"), "night_jobs:e2e_ms.max"),
+        (SLO("tpot", None, 40.0), None),
+        (SLO("tpot", None, 40.0, of="night_jobs"), None),
+    ],
+)
+def test_a_bound_on_a_statistic_is_on_a_figure_and_one_on_every_request_on_none(slo: SLO, figure: str | None) -> None:
+    assert slo.key == figure
+    assert Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=None, met=None, share=None).figure == figure
 
 
 @pytest.mark.parametrize(

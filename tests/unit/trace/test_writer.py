@@ -86,8 +86,7 @@ def test_extra_fields_land_verbatim(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         writer.step_snapshot(4, ts=1.5, free_blocks=3, weather={"wind": [1, 2.5]}, policy="other")
         writer.step_decision(4, num_scheduled_tokens={"a": np.int64(2)}, note="<b>", count=np.float32(0.5))
-        writer.prefix_cache_event(4, req_id="a", local_hit_tokens=16, tier=None)
-    snapshot, decision, lookup = records_of(tmp_path)
+    snapshot, decision = records_of(tmp_path)
     assert snapshot == {
         "event": "step_snapshot",
         "step": 4,
@@ -98,14 +97,6 @@ def test_extra_fields_land_verbatim(tmp_path: Path) -> None:
     }
     assert decision["num_scheduled_tokens"] == {"a": 2}
     assert (decision["note"], decision["count"]) == ("<b>", 0.5)
-    assert lookup == {
-        "event": "prefix_cache_lookup",
-        "step": 4,
-        "policy": "fcfs",
-        "req_id": "a",
-        "local_hit_tokens": 16,
-        "tier": None,
-    }
 
 
 def test_what_json_cannot_hold_is_written_as_text(tmp_path: Path) -> None:
@@ -122,11 +113,10 @@ def test_sampling_and_step_limit_count_from_the_first_step_seen(tmp_path: Path) 
         for step in range(100, 120):
             writer.step_snapshot(step)
             writer.step_decision(step)
-            writer.prefix_cache_event(step, req_id=str(step))
+        # Once per request and not per step, so sampling leaves it alone; the limit does not.
+        assert [step for step in range(100, 120) if writer.wants_events(step)] == list(range(100, 107))
     assert [record["step"] for record in records_of(tmp_path, "step_snapshot")] == [100, 103, 106]
     assert [record["step"] for record in records_of(tmp_path, "step_decision")] == [100, 103, 106]
-    # Once per request and not per step, so sampling leaves it alone; the limit does not.
-    assert [record["step"] for record in records_of(tmp_path, "prefix_cache_lookup")] == list(range(100, 107))
 
 
 def test_an_existing_trace_is_replaced(tmp_path: Path) -> None:

@@ -327,7 +327,8 @@ def gain_of(rule: str, trial: Trial) -> float:
 
 def _missed(report: Report) -> list[str]:
     """The figures whose bounds are missed, by the names of a report's JSON."""
-    return [] if report.goodput is None else [each.figure for each in report.goodput.objectives if each.met is False]
+    objectives = () if report.goodput is None else report.goodput.objectives
+    return [each.figure for each in objectives if each.figure is not None and each.met is False]
 
 
 def _objective(rule: str, trial: Trial) -> str:

@@ -84,7 +84,7 @@ def verdict_of(
         words = reasons[worst].words
         said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
     if lever is not None:
-        said.append(_help(lever, [each.figure for each in missed]))
+        said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
     elif missed:
         said += [_idea(each) for each in advice if each.is_of_bound][:1]
     return Verdict(

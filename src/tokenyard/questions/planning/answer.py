@@ -51,9 +51,9 @@ def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[AchievableBound
 
 def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBound]:
     for slo in slos:
-        if slo.statistic is None:
-            continue
         name = slo.key
+        if name is None:
+            continue
         reached = row.figures.get(name)
         if reached is not None and reached > slo.bound_ms:
             yield AchievableBound(

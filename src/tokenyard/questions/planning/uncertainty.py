@@ -29,7 +29,7 @@ def uncertainty_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Iterat
         known = setup.latency.known_error(load_of(setup.workload))
         for slo in slos:
             spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
-            value = row.figures.get(slo.key)
+            value = None if slo.key is None else row.figures.get(slo.key)
             if spread is not None and value is not None:
                 yield _range(slo, value, *spread.around(value))
     yield from (str(each) for each in deployment.assumed if each.name in _ESTIMATES)

@@ -521,11 +521,10 @@ def _listener(
 
 
 def _of_classes(goodput: Goodput | None) -> Iterator[tuple[str, float | None]]:
-    """Figures that bounds of classes are on, as :attr:`SLO.key` names them."""
+    """Figures that bounds of classes are on, and their values."""
     for each in () if goodput is None else goodput.objectives:
-        name, colon, figure = each.name.rpartition(":")
-        if colon and "_" in figure:
-            yield f"{name}:{figure.replace('_', '_ms.')}", each.value_ms
+        if each.figure is not None and ":" in each.name:
+            yield each.figure, each.value_ms
 
 
 def _row(
