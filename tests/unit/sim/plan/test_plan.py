@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -18,7 +19,6 @@ from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.slo import read_slos
-from tokenyard.questions.planning import search as searching
 from tokenyard.questions.planning.answer import (
     PRECISION,
     Plan,
@@ -166,10 +166,7 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
 
 
 def test_without_optuna_a_large_space_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(searching, "import_module", absent)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtraError, match=r"tokenyard\[plan\]"):
         search(GRID, hills, Goal.GOODPUT, replays=80)
 
