@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+GIB = 1 << 30
+"""Bytes of a GiB."""
+
 
 def count(value: float | None) -> str:
     """12,031; a dash if it is not known."""
@@ -53,7 +56,7 @@ def milliseconds(value: float | None) -> str:
 
 def gigabytes(value: int) -> str:
     """20GB: binary gigabytes, as memory is sold."""
-    size = value / 2**30
+    size = value / GIB
     return f"{size:.0f}GB" if size >= 9.95 else f"{size:.1f}GB"
 
 

@@ -29,6 +29,7 @@ from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, w
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
+from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a pasted text says beside flags, as settings: version, GPU, replicas, what a start-up log settled.
@@ -47,7 +48,6 @@ CHANGES_MEMORY = frozenset(
 """Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _SPREADS = frozenset(("nnodes", "data_parallel_size_local"))
-_GIB = float(1 << 30)
 
 
 class Pasted(NamedTuple):
@@ -186,7 +186,7 @@ def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
             yield name, value, "as vLLM settled it, by the start-up log"
     memory = line.kv.memory_bytes
     if memory is not None and not given & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
-        yield "kv_cache_memory_bytes", memory, f"{memory / _GIB:.2f} GiB, available by the start-up log"
+        yield "kv_cache_memory_bytes", memory, f"{memory / GIB:.2f} GiB, available by the start-up log"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

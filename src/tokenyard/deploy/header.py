@@ -24,11 +24,11 @@ from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.units import GIB
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
 IMAGES = "images and sound"
-_GIB = float(1 << 30)
 _STEP_TIME_ERRORS = {
     "roofline": "10 to 25 % of a step, where it was measured",
     "table": "that of the timings and of what lies between them",
@@ -192,7 +192,7 @@ def _not_in_step_times(settled: ResolvedSettings) -> Iterator[str]:
 
 
 def _gib(num_bytes: int) -> float:
-    return round(num_bytes / _GIB, 3)
+    return round(num_bytes / GIB, 3)
 
 
 def _assumptions(

@@ -21,6 +21,7 @@ from tokenyard.models.images.limited import heeds_frames, knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.encoders import timed_encoders
+from tokenyard.units import GIB
 
 _NOTABLE_GIB = 0.1
 """Less of it would not be worth lowering a limit for."""
@@ -199,7 +200,7 @@ def said_to_be_estimated(memory: KVMemory, model: ModelSpec, limits: BatchLimits
     except NoStartError as error:
         if memory.least is None or error.field not in _OF_MEMORY:
             raise
-        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
+        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / GIB
         problem = error.marked_reason
         takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
         mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"

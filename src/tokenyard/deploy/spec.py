@@ -47,7 +47,7 @@ from tokenyard.sim.named_routers import RouterMaker, router_maker
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.transfers import GIB, KVTransfer
+from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
@@ -57,6 +57,7 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
 from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.units import GIB
 from tokenyard.workload.record import Workload
 
 # ---------------------------------------------------------------------------------------------------------------------

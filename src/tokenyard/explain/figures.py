@@ -92,11 +92,14 @@ class Series:
         values = np.asarray(self._values)
         mean = float(values.mean())
         values = np.sort(values)
-        return [mean, *(_percentile(values, percent) for percent in percents)]
+        return [mean, *(percentile(values, percent) for percent in percents)]
 
 
-def _percentile(ascending: FloatArray, percent: float) -> float:
-    """What ``numpy.percentile`` says, to the last bit, which would load NumPy's masked arrays for it."""
+def percentile(ascending: Sequence[float] | FloatArray, percent: float) -> float:
+    """What ``numpy.percentile`` says, to the last bit, which would load NumPy's masked arrays for it.
+
+    ``ascending`` has at least one number.
+    """
     position = (len(ascending) - 1) * (percent / 100)
     below = int(position)
     part = position - below

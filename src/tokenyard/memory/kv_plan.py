@@ -12,6 +12,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.memory.layer_caches import CacheSettings, LayerCache, layer_caches, with_block_size
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How vLLM makes groups of layers: all layers of a group share a block table, all groups share one pool.
@@ -158,8 +159,6 @@ def _with_page(cache: LayerCache, page_bytes: int) -> LayerCache:
 #
 # "GPU KV cache size: N tokens" is the number of requests of ``max_model_len`` that fit, times ``max_model_len``.
 # Where layers forget (windows, chunks, states), shorter requests find room for fewer tokens than that.
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

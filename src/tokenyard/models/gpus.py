@@ -19,6 +19,7 @@ from tokenyard.files import MIB, packaged, read_input
 from tokenyard.patterns import lazy_pattern
 from tokenyard.plugins import called, foreign
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.units import GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class GPU:
     """Where the figures come from."""
 
 
-_GIB, _GIGA, _TERA = float(1 << 30), 1e9, 1e12
+_GIGA, _TERA = 1e9, 1e12
 _FORMATS = ("float8", "int8", "float4")
 _NUMBERS = ("memory", "bandwidth", "bfloat16", "pcie")
 """Keys that an entry must have."""
@@ -70,7 +71,7 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
     major, _, minor = entry.get("capability", "0.0").partition(".")
     return GPU(
         name=name,
-        memory_bytes=int(entry["memory"] * _GIB),
+        memory_bytes=int(entry["memory"] * GIB),
         memory_bandwidth=entry["bandwidth"] * _GIGA,
         bf16_flops=entry["bfloat16"] * _TERA,
         pcie_bandwidth=entry["pcie"] * _GIGA,

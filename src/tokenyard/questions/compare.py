@@ -21,6 +21,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.explain.figures import percentile
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, classes_of
@@ -177,7 +178,7 @@ def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
     accepted = {} if drafts is None else {"acceptance_rate": 100.0 * (drafts.acceptance_rate or 0.0)}
     return {
         "completion_s": sum(times) / len(times) if times else 0.0,
-        "completion_p90_s": _percentile(times, 0.9),
+        "completion_p90_s": percentile(times, 90) if times else 0.0,
         "ttft_s": (report.ttft_ms.mean or 0.0) / 1e3,
         "output_tokens_per_s": report.throughput.output_tokens_per_s or 0.0,
         "hit_rate": 100.0 * hits / prompts if prompts else 0.0,
@@ -187,16 +188,6 @@ def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
         **good,
         **accepted,
     }
-
-
-def _percentile(ascending: Sequence[float], share: float) -> float:
-    """Interpolated between neighbours."""
-    if not ascending:
-        return 0.0
-    at = share * (len(ascending) - 1)
-    low = int(at)
-    high = min(low + 1, len(ascending) - 1)
-    return ascending[low] + (at - low) * (ascending[high] - ascending[low])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.policies.named import policy_maker
+from tokenyard.units import GIB
 from tokenyard.vocabulary import SHIPPED, known_policies
 from tokenyard.workload.load import GENERATORS
 from tokenyard.workload.logs.kinds import LOGS
@@ -21,7 +22,7 @@ def known_names() -> dict[str, dict[str, str]]:
         "formats": {name: each.about for name, each in FORMATS.items()},
         "logs": {name: each.about for name, each in LOGS.items()},
         "policies": {name: _of_policy(name) for name in known_policies()},
-        "gpus": {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()},
+        "gpus": {gpu.name: f"{gpu.memory_bytes / GIB:.0f} GiB" for gpu in GPUS.values()},
         "models": {
             model.name: f"{model.num_parameters / 1e9:.1f} B parameters, context of {model.max_model_len:,} tokens"
             for model in MODELS.values()

@@ -193,7 +193,7 @@ _OF_DYNAMO = {
     "--store-kv": "where workers are registered",
 }
 """Flags of its own, and what becomes of them."""
-_SHELLS = ("sh", "bash", "zsh", "ash", "dash")
+SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
 _PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
@@ -449,7 +449,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return None
     image, behind = words[at], [*entry, *words[at + 1 :]]
     inner = Expander(environment)
-    is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in _SHELLS
+    is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in SHELLS
     found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
     if found is None and is_vllm_image(image) and not is_shell:
         found = ContainerCommand(words=behind, environment=environment)

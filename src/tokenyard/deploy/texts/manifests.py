@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.commands import (
+    SHELLS,
     ContainerCommand,
     Expander,
     device_of_image,
@@ -313,7 +314,6 @@ _REPLICAS = {
     "replicaCount": "replicaCount of the values",
     "parallelism": "parallelism of the Job",
 }
-_SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -436,7 +436,7 @@ def _image(container: Mapping[str, Any]) -> str:
 
 
 def _run(words: list[str], environment: dict[str, str], image: str, *, says_nothing: bool) -> ContainerCommand | None:
-    if words and words[0].rsplit("/", 1)[-1] in _SHELLS:
+    if words and words[0].rsplit("/", 1)[-1] in SHELLS:
         script = next((word for word in reversed(words) if "vllm" in word), None)
         return None if script is None else script_started(script, "serve", environment)
     is_vllm = may_hold_vllm(image)

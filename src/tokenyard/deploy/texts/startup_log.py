@@ -14,6 +14,7 @@ from tokenyard.deploy.texts.commands import ContainerCommand
 from tokenyard.deploy.texts.data import ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
+from tokenyard.units import GIB
 
 _ARGUMENTS = "non-default args: {"
 _ENGINE = re.compile(r"Initializing a V1 LLM engine \(v([\w.+-]{1,60})\) with config: ")
@@ -64,7 +65,6 @@ _AS_WITHOUT: dict[str, dict[str, Any]] = {
     },
 }
 """Fields that an object in a log has though no flag set them; ``...`` stands for any value."""
-_GIB = 1 << 30
 
 
 def is_startup_log(text: str) -> bool:
@@ -206,7 +206,7 @@ def _least(pattern: re.Pattern[str], text: str) -> int | None:
 
 def _memory(text: str) -> int | None:
     found = [float(each[1]) for each in _MEMORY.finditer(text)]
-    return int(min(found) * _GIB) if found and min(found) > 0 else None
+    return int(min(found) * GIB) if found and min(found) > 0 else None
 
 
 def _gpu(start: str) -> Said | None:

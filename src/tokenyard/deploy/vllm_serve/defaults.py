@@ -11,6 +11,7 @@ from tokenyard.core.profiles import NEWEST, PROFILES
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Variables of the environment that a replay obeys as vLLM does.
@@ -56,9 +57,8 @@ GPU_MEMORY_UTILIZATION = 0.92
 BLOCK_SIZE = 16
 """Tokens per block, in all versions, where no kernel asks for another."""
 
-_GIB = 1 << 30
-_LARGE = 70 * _GIB
-_LARGEST = 160 * _GIB
+_LARGE = 70 * GIB
+_LARGEST = 160 * GIB
 _SMALL_BUDGET, _SMALL_SEQS = 2048, 256
 _LARGE_BUDGET, _LARGE_SEQS = 8192, 1024
 _LARGEST_BUDGET = 16_384

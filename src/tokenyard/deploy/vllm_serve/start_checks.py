@@ -15,6 +15,7 @@ from tokenyard.models.layers import MoE
 from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
 from tokenyard.models.reading.versions import versions_instead
 from tokenyard.models.spec import ModelSpec
+from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What keeps ``vllm serve`` from starting, as far as its flags and sizes show.
@@ -268,7 +269,7 @@ def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpu
 
 
 def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / (1 << 30):.1f} GiB"
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 @contextmanager

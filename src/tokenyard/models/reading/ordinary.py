@@ -21,6 +21,7 @@ from tokenyard.models.reading.row import ArchitectureRow
 from tokenyard.models.reading.rows_dense import windowed
 from tokenyard.models.reading.versions import versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.units import GIB
 
 ORDINARY = ArchitectureRow(
     mixers=windowed(
@@ -132,7 +133,7 @@ def weighed(spec: ModelSpec, where: str, raw: Mapping[str, Any], *, has_towers: 
         total = total * dtype_bytes(spec.dtype) // 4
     ours = spec.weight_bytes()
     rest = total - ours
-    said = f"{how}; its files hold {total / (1 << 30):,.2f} GiB, its fields come to {ours / (1 << 30):,.2f}"
+    said = f"{how}; its files hold {total / GIB:,.2f} GiB, its fields come to {ours / GIB:,.2f}"
     if rest < -_CLOSE * ours or (not has_towers and rest > _CLOSE * ours):
         raise ConfigError(
             f"{where}: architectures", spec.architecture, f"{said}: they contradict each other, {_DESCRIBE}"

@@ -9,8 +9,8 @@ from rich.text import Text
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.headroom import HeadRoom, RiskyStep
 from tokenyard.redaction import plain
+from tokenyard.units import GIB
 
-_GIB = 1 << 30
 _WORDS = {
     "weights": "weights",
     "adapters": "LoRA adapters",
@@ -73,7 +73,7 @@ def _fits(step: RiskyStep) -> Text:
 
 
 def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
+    return f"{size / GIB:.1f} GiB"
 
 
 def _count(value: int | None) -> str:

@@ -23,6 +23,7 @@ from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import Ratios, ratios, scaled, stretched
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.model import LatencyModel
+from tokenyard.units import GIB
 from tokenyard.workload.record import Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -214,7 +215,6 @@ def setting_words(name: str, value: object) -> list[str]:
 #              planned for its own deployment, or less, the new one has as much more or less on every GPU: what takes
 #              it beside the model (another process, the driver, an estimate that is off) does so there as well
 
-_GIB = float(1 << 30)
 _NOT_SAID = ("num_gpu_blocks", "groups", "profile")
 """Settings whose change is described otherwise, or follows from others that are described."""
 
@@ -370,7 +370,7 @@ def _blocks(run: RecordedRun, before: PlannedDeployment, after: PlannedDeploymen
         blocks, surplus = planned, 0
     if blocks < 2:
         raise NoStartError(
-            f"{after.name}: {planned:,} KV blocks are planned, and the recorded engine had {-surplus / _GIB:.2f} GiB"
+            f"{after.name}: {planned:,} KV blocks are planned, and the recorded engine had {-surplus / GIB:.2f} GiB"
             " less on each GPU than is planned for it: nothing is left"
         )
     if blocks == recorded and not surplus:
@@ -379,7 +379,7 @@ def _blocks(run: RecordedRun, before: PlannedDeployment, after: PlannedDeploymen
     if surplus:
         more = "more" if surplus > 0 else "less"
         said += (
-            f" ({planned:,}), and with {abs(surplus) / _GIB:.2f} GiB {more} on each GPU, as the recorded engine had"
+            f" ({planned:,}), and with {abs(surplus) / GIB:.2f} GiB {more} on each GPU, as the recorded engine had"
             f" {more} than is planned for it ({before.cache.num_gpu_blocks:,} blocks)"
         )
     return blocks, said

@@ -25,10 +25,10 @@ _ENGINE = 1 << 40
 def messages() -> Any:
     """The module of Perfetto's messages. Raises MissingExtraError if it is not installed."""
     try:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2  # noqa: PLC0415 - an extra
+        import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as perfetto_messages  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtraError("perfetto", "perfetto") from None
-    return perfetto_trace_pb2
+    return perfetto_messages
 
 
 class PerfettoWriter:

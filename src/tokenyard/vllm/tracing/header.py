@@ -12,6 +12,7 @@ import msgspec
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.trace.start import SECTION, DeploymentHeader
+from tokenyard.units import GIB
 from tokenyard.version import __version__
 from tokenyard.vllm.shared import known_group
 from tokenyard.vllm.versions import data_parallel_rank, installed_version
@@ -126,7 +127,7 @@ def _deployment(scheduler: Any, blocks: int, per_block: int | None) -> dict[str,
         num_gpu_blocks=blocks,
         block_size=int(scheduler.block_size),
         kv_dtype=str(config.cache_config.cache_dtype),
-        kv_gib=None if per_block is None else per_block * blocks / 2**30,
+        kv_gib=None if per_block is None else per_block * blocks / GIB,
         kv_groups=[_group(group) for group in scheduler.kv_cache_config.kv_cache_groups],
         tensor_parallel_size=parallel.tensor_parallel_size,
         pipeline_parallel_size=parallel.pipeline_parallel_size,
