@@ -23,7 +23,7 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, ConnectorError
 
 STORE_ON = ("finish", "eviction", "preemption")
 
@@ -62,7 +62,6 @@ class TieredConnector(KVConnector):
         self._size = cache.groups[0].block_size or cache.block_size
         self._store_on = store_on
         self._load_async = load_async
-        self._pool: BlockPool | None = None
         self._promised: tuple[str, int, Sequence[bytes]] | None = None
         """Request asked about last, blocks it has, hashes kept for it until it is known whether it gets memory."""
         self._num_jobs = 0
@@ -77,9 +76,15 @@ class TieredConnector(KVConnector):
 
     def bind(self, context: ConnectorContext) -> None:
         super().bind(context)
-        self._pool = context.pool
         if self._store_on == "eviction":
             context.pool.subscribe(_Saver(self._save))
+
+    @property
+    def _pool(self) -> BlockPool:
+        """The blocks of the scheduler that it serves."""
+        if self.context is None:
+            raise ConnectorError(self, "bind", "has to be called by a scheduler before anything else")
+        return self.context.pool
 
     # ---- loads
 
@@ -128,7 +133,6 @@ class TieredConnector(KVConnector):
     def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
         if self._store_on != "finish" or self._is_doubtful(request):
             return False, None
-        assert self._pool is not None
         targets: list[Address] = []
         sources, hashes = [], []
         for block in blocks[0]:
@@ -151,7 +155,6 @@ class TieredConnector(KVConnector):
     def request_preempted(self, request: Request, blocks: Blocks) -> None:
         if self._store_on != "preemption":
             return
-        assert self._pool is not None
         for block in blocks[0]:
             known = self._pool.hash_of[block]
             if known is None:

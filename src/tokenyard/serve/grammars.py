@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -193,9 +192,10 @@ class GrammarCompiler:
         tokenizer that cannot be read.
         """
         try:
-            self._library = import_module("llguidance")
+            import llguidance  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtraError("llguidance", "torch") from None
+        self._library = llguidance
         if not eos_token_ids:
             raise ConfigError("eos_token_id", None, "grammars end with a token: name it in generation_config.json")
         file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)

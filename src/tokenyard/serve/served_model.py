@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -39,7 +38,11 @@ def make_demo_model(
 
     Raises MissingExtraError without torch and transformers.
     """
-    torch, transformers = _module("torch", "torch"), _module("transformers", "torch")
+    try:
+        import torch  # noqa: PLC0415 - an extra
+        import transformers  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError(error.name or "torch", "torch") from None
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(
@@ -61,16 +64,10 @@ def make_demo_model(
     return folder
 
 
-def _module(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise MissingExtraError(name, extra) from None
-
-
 def _byte_tokenizer() -> Any:
     """A token per byte, in GPT-2's alphabet, and two special ones."""
-    tokenizers = _module("tokenizers", "torch")
+    import tokenizers  # noqa: PLC0415 - an extra
+
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [each for each in range(256) if each not in printable]
     letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(rest)}
@@ -231,8 +228,9 @@ class GenerationMaker:
 def load_core(model: str | Path | EngineCore, flags: Mapping[str, Any]) -> EngineCore:
     """The engine of a checkpoint, loaded with ``flags``; an engine is its own. Raises TokenyardError."""
     if not isinstance(model, EngineCore):
-        load_engine = import_module("tokenyard.serve.torch.load").load_engine  # an extra, and heavy
-        return cast(EngineCore, load_engine(model, **flags))
+        from tokenyard.serve.torch.load import load_engine  # noqa: PLC0415 - heavy
+
+        return load_engine(model, **flags)
     if flags:
         raise ConfigError(next(iter(flags)), next(iter(flags.values())), "is for loading: the engine is loaded already")
     return model

@@ -14,7 +14,7 @@ from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.connectors.tiers import LRU, CPUTier
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.outcomes import Reason
-from tokenyard.errors import ConfigError, PolicyError
+from tokenyard.errors import ConfigError, ConnectorError, PolicyError
 from tokenyard.policies import Candidate, FeatureHook, Refused, StepBudget, StepLimits, WaitingQueues
 
 
@@ -316,3 +316,16 @@ def test_a_replay_takes_a_scheduler_of_ones_own() -> None:
     assert len(made) == 1
     with pytest.raises(ConfigError, match="make_scheduler"):
         ty.replay(*how, make_scheduler=lambda *args, **options: None)  # type: ignore[arg-type]
+
+
+def test_what_a_scheduler_brings_is_not_there_before_it() -> None:
+    class Early(ty.Policy):
+        def __init__(self) -> None:
+            self.num_pins = len(self.pins)
+
+    with pytest.raises(PolicyError, match=r"Early\.pins are there once a scheduler is made"):
+        Early()
+    connector = TieredConnector(ty.CacheConfig(num_gpu_blocks=9), CPUTier(5))
+    request = ty.Request("a", [1, 2, 3], ty.SamplingParams(max_tokens=2))
+    with pytest.raises(ConnectorError, match=r"TieredConnector\.bind has to be called by a scheduler"):
+        connector.request_finished(request, ([1],))

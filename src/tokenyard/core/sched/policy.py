@@ -107,7 +107,8 @@ class Policy:
     @property
     def pins(self) -> PinBoard:
         """Blocks of finished turns that this policy keeps."""
-        assert self.context is not None, "the policy serves no scheduler yet"
+        if self.context is None:
+            raise PolicyError(self, "pins", "are there once a scheduler is made: use them in the methods that it calls")
         return self.context.pins
 
     def new_queue(self) -> RequestQueue:

@@ -228,48 +228,62 @@ class EventStream(Response):
         """
         super().__init__(headers={"Cache-Control": "no-cache", **given})
         del self.headers["content-length"]
-        self._http, self._answer, self._seconds = http, answer, seconds
-        self._following = Following(llm, asked, self._told)
-        self._has_begun, self._heads_first = False, heads_first
-        self._connection: Connection | None = None
+        self._http, self._answer, self._seconds, self._heads_first = http, answer, seconds, heads_first
+        self._llm, self._asked = llm, asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come."""
-        answer, last, self._send, self._connection = self._answer, b"", send, connection_of(scope)
+        answer, last, connection = self._answer, b"", connection_of(scope)
+        head: Message = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        sending = _Sending(answer, head, send, connection)
         try:
-            async with ForClient(receive, self._seconds, connection=self._connection):
-                await self._following.until_ended(self._begin if self._heads_first else None)
+            async with ForClient(receive, self._seconds, connection=connection):
+                following = Following(self._llm, self._asked, sending.told)
+                await following.until_ended(sending.begin if self._heads_first else None)
             last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
         except GoneError:
             return
         except asyncio.CancelledError:  # the server goes down, and its time to end is over
-            if not self._has_begun:
+            if not sending.has_begun:
                 raise
             last = answer.event(answer.problem(going_down()))
         except Exception as error:
-            if not self._has_begun:
+            if not sending.has_begun:
                 raise
             problem = answer.problem(as_api_error(error, _prompt_field(self._http)))
             last = answer.event(problem) + answer.last_event
-        await self._begun({"type": "http.response.body", "body": last, "more_body": False})
+        await sending.body({"type": "http.response.body", "body": last, "more_body": False})
 
-    def _told(self, piece: PromptNews) -> Awaitable[None] | None:
+
+class _Sending:
+    """Sends the head of a stream, and then its events."""
+
+    __slots__ = ("_answer", "_connection", "_head", "_send", "has_begun")
+
+    def __init__(self, answer: AnswerWriter, head: Message, send: Send, connection: Connection | None) -> None:
+        self._answer, self._head, self._send, self._connection = answer, head, send, connection
+        self.has_begun = False
+
+    def told(self, piece: PromptNews) -> Awaitable[None] | None:
+        """Send the events of a piece; what is returned is still to be waited for."""
         events = self._answer.events(piece)
         if not events:
             return None
-        if self._has_begun and self._connection is not None and self._connection.write(events):
+        if self.has_begun and self._connection is not None and self._connection.write(events):
             return None
         body: Message = {"type": "http.response.body", "body": events, "more_body": True}
-        return self._send(body) if self._has_begun else self._begun(body)
+        return self._send(body) if self.has_begun else self.body(body)
 
-    async def _begun(self, body: Message) -> None:
-        if not self._has_begun:
-            await self._begin()
+    async def body(self, body: Message) -> None:
+        """Send a part of the body, behind the head."""
+        if not self.has_begun:
+            await self.begin()
         await self._send(body)
 
-    async def _begin(self) -> None:
-        self._has_begun = True
-        await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+    async def begin(self) -> None:
+        """Send the head."""
+        self.has_begun = True
+        await self._send(self._head)
 
 
 async def reply(

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +128,9 @@ def read_adapter(name: str, folder: Path, *, max_rank: int, dtype: Any, device: 
     if rank > max_rank:
         raise ConfigError(field, f"r = {rank}", f"§max_lora_rank is {max_rank}: give {rank}")
     try:
-        tensors = import_module("safetensors.torch").load_file(folder / _WEIGHTS)
+        from safetensors.torch import load_file  # noqa: PLC0415 - an extra
+
+        tensors = load_file(folder / _WEIGHTS)
     except Exception as error:
         raise ConfigError(field, str(folder / _WEIGHTS), f"cannot be read: {text_of(error)}") from error
     halves: dict[str, dict[str, Any]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -305,4 +304,6 @@ def _forward(
 
 def register_attention() -> None:
     """Make our attention known to transformers."""
-    import_module("transformers").AttentionInterface.register(ATTENTION, _forward)
+    from transformers import AttentionInterface  # noqa: PLC0415 - an extra
+
+    AttentionInterface.register(ATTENTION, _forward)

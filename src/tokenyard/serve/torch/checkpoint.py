@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,12 @@ class LoadedModel:
 
 def require_torch() -> Any:
     """The module ``torch``. MissingExtraError unless it and transformers are installed."""
-    for name in ("torch", "transformers"):
-        try:
-            import_module(name)
-        except ImportError:
-            raise MissingExtraError(name, "torch") from None
-    return import_module("torch")
+    try:
+        import torch  # noqa: PLC0415 - an extra
+        import transformers  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise MissingExtraError(error.name or "torch", "torch") from None
+    return torch
 
 
 def device_named(name: str | None) -> str:
@@ -96,11 +95,13 @@ def _check_layer(spec: ModelSpec, mixers: tuple[object, ...]) -> None:
 
 def load_checkpoint(folder: Path, *, dtype: str, device: str) -> Any:
     """The ``transformers`` model with its weights, in evaluation mode. ConfigError if they cannot be loaded."""
-    torch, transformers = require_torch(), import_module("transformers")
+    torch = require_torch()
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
     # Products of all experts at once have no form for float64.
     experts = {"experts_implementation": "eager"} if dtype == "float64" else {}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), attn_implementation=ATTENTION, local_files_only=True, **experts
         )
         return model.eval().requires_grad_(requires_grad=False).to(device)
