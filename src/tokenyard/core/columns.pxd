@@ -78,16 +78,16 @@ cdef bint _have_entries(ndarray slots, ndarray column) noexcept
 cdef ndarray _like(ndarray column)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
-cpdef gather(ndarray column, ndarray slots)
+cpdef _gather(ndarray column, ndarray slots)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
 cpdef less(ndarray values, ndarray column, ndarray slots)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
-cpdef difference(ndarray one, ndarray other)
+cpdef _difference(ndarray one, ndarray other)
 
 @cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
-cpdef scatter(ndarray column, ndarray slots, ndarray values)
+cpdef _scatter(ndarray column, ndarray slots, ndarray values)
 
 @cython.locals(
     sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'

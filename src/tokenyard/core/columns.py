@@ -8,6 +8,7 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from operator import getitem, setitem, sub
 from typing import Any
 
@@ -150,9 +151,8 @@ def _like(column: IntArray) -> IntArray:
     return column.like  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def gather(column: IntArray, slots: IntArray) -> IntArray:
-    """The entries of ``slots``, shape ``[n]``."""
-    if not (_IS_COMPILED and _have_entries(slots, column)):
+def _gather(column: IntArray, slots: IntArray) -> IntArray:
+    if not _have_entries(slots, column):
         return column[slots]
     taken = _like(slots)
     entries, at, into = column.data, slots.data, taken.data
@@ -172,9 +172,8 @@ def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
     return taken
 
 
-def difference(one: IntArray, other: IntArray) -> IntArray:
-    """``one - other``, both of shape ``[n]``."""
-    if not (_IS_COMPILED and _are_alike(one, other)):
+def _difference(one: IntArray, other: IntArray) -> IntArray:
+    if not _are_alike(one, other):
         return one - other
     taken = _like(one)
     of, off, into = one.data, other.data, taken.data
@@ -183,9 +182,8 @@ def difference(one: IntArray, other: IntArray) -> IntArray:
     return taken
 
 
-def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
-    """The entries of ``slots``, which are distinct, become ``values``."""
-    if not (_IS_COMPILED and _may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
+def _scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
+    if not (_may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
         column[slots] = values
         return
     entries, at, of = column.data, slots.data, values.data
@@ -230,8 +228,16 @@ def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int =
     return rows
 
 
-if not _IS_COMPILED:  # the interpreter need not call a function of ours on the way
-    globals().update(gather=getitem, difference=sub, scatter=setitem)
+# Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.
+
+gather: Callable[[IntArray, IntArray], IntArray] = getitem
+"""``gather(column, slots)``: the entries of ``slots``, shape ``[n]``."""
+difference: Callable[[IntArray, IntArray], IntArray] = sub
+"""``difference(one, other)``: ``one - other``, both of shape ``[n]``."""
+scatter: Callable[[IntArray, IntArray, IntArray], None] = setitem  # type: ignore[assignment]  # of lists, says typeshed
+"""``scatter(column, slots, values)``: the entries of ``slots``, which are distinct, become ``values``."""
+if _IS_COMPILED:
+    gather, difference, scatter = _gather, _difference, _scatter
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
