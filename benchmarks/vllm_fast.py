@@ -52,13 +52,12 @@ class FastEngine(VllmEngine):
 
     def answer(self, output: Any) -> Any:
         self._step += 1
-        plan = self._scheduler.newest_plan
-        chunks = plan.is_prefill_chunk
+        ids, requests = list(output.num_scheduled_tokens), self._scheduler.core.requests
         sampled = [
-            [] if chunks is not None and chunks[row] else [(self._step * 31 + row) % VOCAB]
-            for row in range(len(plan.req_ids))
+            [] if requests[request_id].is_prefill_chunk else [(self._step * 31 + row) % VOCAB]
+            for row, request_id in enumerate(ids)
         ]
-        return model_output(list(plan.req_ids), sampled)
+        return model_output(ids, sampled)
 
     @property
     def num_running(self) -> int:

@@ -86,6 +86,12 @@ class Memory:
     def blocks(self, request: Request) -> list[int]:
         return self.kv.get_block_ids(request)[0]
 
+    def new_blocks(self) -> dict[int, tuple[list[int], ...]]:
+        """Slot -> the blocks that its request got in this step, per KV-cache group."""
+        slots = np.array([slot for slot, request in enumerate(self.table.requests) if request is not None], np.int64)
+        given = self.kv.new_blocks.deltas(slots, np.zeros_like(self.table.row_in_step)).by_row()
+        return {int(slots[row]): blocks for row, blocks in given.items()}
+
     def state(self) -> Any:
         """Everything an allocation may change, by value."""
         pool, table = self.kv.pool, self.table
@@ -98,5 +104,5 @@ class Memory:
             self.kv.coordinator.holders(),
             columns,
             [request and request.request_id for request in table.requests],
-            dict(self.kv.new_blocks.by_slot()),
+            self.new_blocks(),
         )

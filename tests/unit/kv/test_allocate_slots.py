@@ -232,6 +232,6 @@ def test_a_request_keeps_its_counters_and_tokens_when_it_leaves(memory: Memory) 
 
 def test_blocks_of_this_step_are_forgotten_by_the_next(memory: Memory) -> None:
     request = memory.admit("r", 8)
-    assert memory.kv.new_blocks.by_slot() == {request.slot: ([1, 2],)}
+    assert memory.new_blocks() == {request.slot: ([1, 2],)}
     memory.kv.new_step_starts()
-    assert memory.kv.new_blocks.by_slot() == {}
+    assert memory.new_blocks() == {}

@@ -23,14 +23,14 @@ def test_rows_within_their_blocks_take_nothing(memory: Memory) -> None:
     memory.kv.new_step_starts()
     assert memory.grow({request: 8}) == 1
     assert len(memory.blocks(request)) == 2
-    assert memory.kv.new_blocks.by_slot() == {}
+    assert memory.new_blocks() == {}
 
 
 def test_rows_that_cross_a_boundary_get_blocks_in_order(memory: Memory, rows: list[Request]) -> None:
     memory.kv.new_step_starts()
     assert memory.grow(dict.fromkeys(rows, 9)) == 3
     assert [memory.blocks(row)[2:] for row in rows] == [[7], [8], [9]]
-    assert memory.kv.new_blocks.by_slot() == {row.slot: (memory.blocks(row)[2:],) for row in rows}
+    assert memory.new_blocks() == {row.slot: (memory.blocks(row)[2:],) for row in rows}
     assert memory.table.capacity[[row.slot for row in rows]].tolist() == [12, 12, 12]
 
 

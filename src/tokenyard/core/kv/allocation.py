@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -188,11 +188,6 @@ class NewBlocks:
                 self._by_slot[slot] = (run.blocks[at : at + count],)
                 at += count
         self._runs = []
-
-    def by_slot(self) -> Mapping[int, Blocks]:
-        """Slot -> what its request got, per group."""
-        self._split_runs()
-        return {slot: tuple([ids.tolist() for ids in blocks]) for slot, blocks in self._by_slot.items()}
 
     def deltas(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
         """The blocks of the requests in ``slots``, the rows of a step.

@@ -16,7 +16,7 @@ from tokenyard.core.config import PauseState as OurPauseState
 from tokenyard.core.kv.hybrid_coordinator import hash_block_size
 from tokenyard.core.request import RequestStatus
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
+from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import RequestError
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import (
@@ -193,11 +193,6 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
     def last_refusal(self) -> str | None:
         """Why the request that was refused last can never be served; None once clients got that error."""
         return str(self._refused[-1][1]) if self._refused else None
-
-    @property
-    def newest_plan(self) -> SchedulerOutput:
-        """Our plan of the step that was decided last, while it is in flight."""
-        return self._flights[-1].step.plan
 
     def _flight(self, scheduler_output: Any) -> _Flight:
         for flight in self._flights:
