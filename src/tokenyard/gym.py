@@ -89,8 +89,6 @@ class _Asks(Policy):
         self._last = 0.0
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
-        assert self.context is not None
-        assert self.context.state is not None
         self._seen.put(_seen(self.context.state, now, self._last))
         self._last = now
         said = self._decisions.get()

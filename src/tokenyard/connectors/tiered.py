@@ -16,14 +16,14 @@ from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.connectors.tiers import Tier
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import Blocks
-from tokenyard.core.kv.block_pool import BlockPool, PoolListener
+from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.kv.events import KVEvent
 from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, ConnectorError
+from tokenyard.errors import ConfigError
 
 STORE_ON = ("finish", "eviction", "preemption")
 
@@ -79,13 +79,6 @@ class TieredConnector(KVConnector):
         if self._store_on == "eviction":
             context.pool.subscribe(_Saver(self._save))
 
-    @property
-    def _pool(self) -> BlockPool:
-        """The blocks of the scheduler that it serves."""
-        if self.context is None:
-            raise ConnectorError(self, "bind", "has to be called by a scheduler before anything else")
-        return self.context.pool
-
     # ---- loads
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
@@ -133,10 +126,11 @@ class TieredConnector(KVConnector):
     def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
         if self._store_on != "finish" or self._is_doubtful(request):
             return False, None
+        hash_of = self.context.pool.hash_of
         targets: list[Address] = []
         sources, hashes = [], []
         for block in blocks[0]:
-            known = self._pool.hash_of[block]
+            known = hash_of[block]
             if known is None:
                 break
             (block_hash,) = digests([known])
@@ -155,8 +149,9 @@ class TieredConnector(KVConnector):
     def request_preempted(self, request: Request, blocks: Blocks) -> None:
         if self._store_on != "preemption":
             return
+        hash_of = self.context.pool.hash_of
         for block in blocks[0]:
-            known = self._pool.hash_of[block]
+            known = hash_of[block]
             if known is None:
                 break
             (block_hash,) = digests([known])

@@ -28,12 +28,6 @@ from tokenyard.policies.fair import FairShare
 from tokenyard.policies.simple import Key, KeyedPolicy
 
 
-def _state_of(policy: Policy) -> SchedulerState:
-    assert policy.context is not None
-    assert policy.context.state is not None
-    return policy.context.state
-
-
 def _decodes(request: Request) -> bool:
     return request.num_computed_tokens >= request.num_prompt_tokens
 
@@ -52,7 +46,7 @@ class Orca(Policy):
     def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
         if not view.running:
             return True
-        size = _state_of(self).block_size
+        size = self.context.state.block_size
         reserved = sum(-(-(each.num_prompt_tokens + each.max_tokens) // size) for each in (*view.running, request))
         if reserved >= view.total_blocks:
             return Refused("orca_reserve")
@@ -77,7 +71,7 @@ class PrefillFirst(Policy):
         """Prompts computed since a request decoded, and how often each had been preempted when it was begun."""
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
-        state = _state_of(self)
+        state = self.context.state
         decoding = frozenset(each.request_id for each in state.running if _decodes(each))
         if not decoding:
             return None
@@ -119,7 +113,7 @@ class Sarathi(Policy):
         self._chunk = chunk
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
-        state = _state_of(self)
+        state = self.context.state
         decoding = sum(map(_decodes, state.running))
         rest = max(self._chunk - decoding, 0 if decoding else 1)
         return StepLimits(prefill_tokens=rest, detail="sarathi_chunk")
@@ -158,7 +152,7 @@ class FastServe(Policy):
         return level
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
-        running = _state_of(self).running
+        running = self.context.state.running
         self._served = {each.request_id: self._served.get(each.request_id, (now, 0)) for each in running}
         for each in running:
             since, _ = self._served[each.request_id]

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
-from tokenyard.core.sched.features.sessions import PinBoard
-from tokenyard.core.sched.policy import PolicyContext
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
 
@@ -253,7 +251,7 @@ def test_preempted_turns_go_before_pinned_ones() -> None:
 
 def test_running_turns_of_pinned_jobs_are_the_last_victims() -> None:
     policy = continuum_ttl()
-    policy.bind(PolicyContext(PinBoard(lambda request: None), 1000))
+    ToyEngine(policy_object=policy)
     policy.pins.pin(make_request("p", job_id="a"))
     a, b, c = (make_request(name, job_id=name) for name in "abc")
     assert policy.victim([b, c, a]) == 1

@@ -64,18 +64,29 @@ def checked_end(connector: KVConnector, answer: object) -> tuple[bool, Mapping[s
 class KVConnector:
     """A connector that brings and keeps nothing: override what yours does."""
 
-    context: ConnectorContext | None = None
-    """What it knows of its scheduler; None before there is one."""
+    _context: ConnectorContext | None = None
 
     def bind(self, context: ConnectorContext) -> None:
         """Once, before anything else: the scheduler that it serves. ConfigError the second time.
 
         One that overrides this calls ``super().bind(context)`` first.
         """
-        if self.context is not None:
+        if self.is_bound:
             fix = "it serves another scheduler already: make one for each"
             raise ConfigError("kv_connector", type(self).__name__, fix)
-        self.context = context
+        self._context = context
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it serves a scheduler, so that :attr:`context` can be read."""
+        return self._context is not None
+
+    @property
+    def context(self) -> ConnectorContext:
+        """What it knows of its scheduler, from :meth:`bind` on; ConnectorError before."""
+        if self._context is None:
+            raise ConnectorError(self, "context", "was read before a scheduler took it: read it from bind() on")
+        return self._context
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``.

@@ -42,10 +42,10 @@ class PolicyContext(NamedTuple):
     """Blocks of finished turns that the policy keeps."""
     kv_tokens: int
     """Tokens that the whole KV cache holds (fewer if it has several groups)."""
+    state: SchedulerState
+    """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
     prefill_seconds: Callable[[int], float] | None = None
     """How long a prompt of so many tokens takes to compute, where the host knows."""
-    state: SchedulerState | None = None
-    """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
 
 
 class AdmissionView(NamedTuple):
@@ -75,8 +75,7 @@ class Policy:
     method that is called almost as one of these is refused when it is made (ConfigError).
     """
 
-    context: PolicyContext | None = None
-    """What it knows of its scheduler; None before there is one."""
+    _context: PolicyContext | None = None
     reorders = False
     """The order of those who wait may change although no request came, went or was passed over."""
 
@@ -100,15 +99,25 @@ class Policy:
 
     def bind(self, context: PolicyContext) -> None:
         """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
-        if self.context is not None:
+        if self.is_bound:
             raise ConfigError("policy", type(self).__name__, "it serves another scheduler already: make one for each")
-        self.context = context
+        self._context = context
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it serves a scheduler, so that :attr:`context` can be read."""
+        return self._context is not None
+
+    @property
+    def context(self) -> PolicyContext:
+        """What it knows of its scheduler, from :meth:`bind` on; PolicyError before."""
+        if self._context is None:
+            raise PolicyError(self, "context", "was read before a scheduler took the policy: read it from bind() on")
+        return self._context
 
     @property
     def pins(self) -> PinBoard:
         """Blocks of finished turns that this policy keeps."""
-        if self.context is None:
-            raise PolicyError(self, "pins", "are there once a scheduler is made: use them in the methods that it calls")
         return self.context.pins
 
     def new_queue(self) -> RequestQueue:
@@ -294,7 +303,7 @@ class PolicyGate:
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and check that it called its base class's ``bind``."""
         self._ask("bind", self.policy.bind, context)
-        if self.policy.context is not context:
+        if not self.policy.is_bound:
             raise PolicyError(self.policy, "bind", "keeps its context to itself: call super().bind(context) in it")
 
     def new_queue(self, *in_use: RequestQueue) -> RequestQueue:

@@ -111,7 +111,7 @@ class Scheduler:
         self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
-        self._policy_gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds, self.state))
+        self._policy_gate.bind(PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
         transfers = context.features.transfers

@@ -207,7 +207,6 @@ class Continuum(KeyedPolicy):
 
     def _turn(self, program: Program, num_tokens: int) -> FinishedTurn:
         known = self.context
-        assert known is not None, "the policy serves no scheduler yet"
         seconds = self._reload.seconds if self._reload is not None else known.prefill_seconds or PrefillReload().seconds
         left = known.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
         return FinishedTurn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
