@@ -323,9 +323,9 @@ def test_what_a_scheduler_brings_is_not_there_before_it() -> None:
         def __init__(self) -> None:
             self.num_pins = len(self.pins)
 
-    with pytest.raises(PolicyError, match=r"Early\.pins are there once a scheduler is made"):
+    with pytest.raises(PolicyError, match=r"Early\.context is there once a scheduler is made"):
         Early()
     connector = TieredConnector(ty.CacheConfig(num_gpu_blocks=9), CPUTier(5))
     request = ty.Request("a", [1, 2, 3], ty.SamplingParams(max_tokens=2))
-    with pytest.raises(ConnectorError, match=r"TieredConnector\.bind has to be called by a scheduler"):
+    with pytest.raises(ConnectorError, match=r"TieredConnector\.context is there once a scheduler is made"):
         connector.request_finished(request, ([1],))

@@ -85,7 +85,9 @@ class KVConnector:
     def context(self) -> ConnectorContext:
         """What it knows of its scheduler, from :meth:`bind` on; ConnectorError before."""
         if self._context is None:
-            raise ConnectorError(self, "context", "was read before a scheduler took it: read it from bind() on")
+            raise ConnectorError(
+                self, "context", "is there once a scheduler is made: use it in the methods that it calls"
+            )
         return self._context
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:

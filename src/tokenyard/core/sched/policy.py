@@ -112,7 +112,7 @@ class Policy:
     def context(self) -> PolicyContext:
         """What it knows of its scheduler, from :meth:`bind` on; PolicyError before."""
         if self._context is None:
-            raise PolicyError(self, "context", "was read before a scheduler took the policy: read it from bind() on")
+            raise PolicyError(self, "context", "is there once a scheduler is made: use it in the methods that it calls")
         return self._context
 
     @property
