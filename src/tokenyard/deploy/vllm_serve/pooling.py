@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.mixers import Attends, LatentAttention, ShortConvolution, SoftmaxAttention
-from tokenyard.models.reading.table import POOLING, POOLS_WHOLE_PROMPTS
+from tokenyard.models.reading.table import POOLS_WHOLE_PROMPTS, only_pools
 from tokenyard.models.spec import ModelSpec
 
 RUNNERS = ("auto", "generate", "pooling")
@@ -23,15 +23,15 @@ def pools(model: ModelSpec, runner: str, convert: str) -> bool:
     """Whether a model is served for its hidden states. ConfigError for a name that is none, NoStartError as vLLM."""
     if runner not in RUNNERS:
         raise ConfigError("runner", runner, f"use one of: {', '.join(RUNNERS)}")
-    if runner == "generate" and model.architecture in POOLING:
+    if runner == "generate" and only_pools(model.architecture):
         raise NoStartError(f"§runner generate: {model.name} ({model.architecture}) only pools: leave it out")
     asked = runner == "pooling" or (runner == "auto" and convert in _CONVERTED)
-    return asked or (runner == "auto" and model.architecture in POOLING)
+    return asked or (runner == "auto" and only_pools(model.architecture))
 
 
 def pooled(model: ModelSpec) -> ModelSpec:
     """A decoder as vLLM loads it to pool: without its output head. What only pools has what its row says."""
-    if model.architecture in POOLING:
+    if only_pools(model.architecture):
         return model
     return replace(model, tie_word_embeddings=True, head_weights=None)
 

@@ -29,7 +29,7 @@ from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
 from tokenyard.models.reading.parts import ConfigReader, Stack, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
-from tokenyard.models.reading.table import POOLING, ROWS
+from tokenyard.models.reading.table import ROWS, only_pools
 from tokenyard.models.reading.versions import dropped_before, versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
@@ -266,7 +266,7 @@ def _reading(
         outer = fields = Fields(where, raw, known)
     outer.passed_over("architectures", "model_type")
     fields.passed_over("architectures", "model_type")
-    chosen = _dtype(outer, fields, dtype, pools=architecture in POOLING)
+    chosen = _dtype(outer, fields, dtype, is_pooling=only_pools(architecture))
     within = fields.section("quantization_config")  # where both have one, that of the file counts
     earlier = outer.section("compression_config")  # what compressed-tensors called it
     quant = read_quantization(outer.section("quantization_config") or within or earlier, chosen)
@@ -296,14 +296,14 @@ def _is_decoder(raw: Mapping[str, Any]) -> bool:
     return all(name in inner for name in _ORDINARY) and not raw.get("is_encoder_decoder")
 
 
-def _dtype(outer: Fields, fields: Fields, wanted: str, *, pools: bool) -> str:
+def _dtype(outer: Fields, fields: Fields, wanted: str, *, is_pooling: bool) -> str:
     """What vLLM computes in: as requested, else the file's; ``auto`` turns float32, and no answer, into half of it."""
     if wanted != "auto":
         if wanted not in _DTYPES:
             raise ConfigError("dtype", wanted, f"use one of: auto, {', '.join(_DTYPES)}")
         return _DTYPES[wanted]
     takes_float16 = outer.text("model_type") not in NO_FLOAT16
-    half = "float16" if pools and takes_float16 else "bfloat16"
+    half = "float16" if is_pooling and takes_float16 else "bfloat16"
     for section in (outer, fields):
         name = section.first("dtype", "torch_dtype")
         value = section.get(name)
