@@ -94,22 +94,17 @@ def _from_env(bound: str) -> int | None:
 # Opening a file that a user named: regular files only, never waited for, and inside what may be read.
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
-def open_input(
-    path: Path | str, *, allows: Callable[[Path], bool] | None = None, follow_links: bool = True
-) -> BinaryIO:
+def open_input(path: Path | str) -> BinaryIO:
     """The file at ``path``, open for reading, unbuffered by name: what is read is what was checked.
 
-    A pipe, socket, device or directory is refused and never waited for. ``allows`` is asked about the place where the
-    open file really is, which no link put there meanwhile can change; ``follow_links=False`` refuses a path that ends
-    in one. Raises FileError.
+    A pipe, socket, device or directory is refused and never waited for. Raises FileError.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - also for text with a zero byte
             raise _no_file(path)
-        fd = os.open(path, _FLAGS if follow_links else _FLAGS | _NO_LINKS)
+        fd = os.open(path, _FLAGS)
     except OSError as error:
         raise FileError(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError:  # a zero byte in the name
@@ -117,8 +112,6 @@ def open_input(
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):  # it was swapped meanwhile
             raise _no_file(path)
-        if allows is not None and not allows(opened_path(fd, Path(path))):
-            raise FileError(path, "is outside of what may be read")
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)

@@ -476,16 +476,12 @@ def config_called(asked: str) -> Called:
     return Called(asked, where, raw, known.max_model_len, (*absent, note))
 
 
-def model_called(asked: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
-    """The model of a name, as :func:`config_called` finds it. Arguments and errors as
-    :func:`tokenyard.models.named.model_spec`.
-    """
+def model_called(asked: str) -> ModelSpec:
+    """The model of a name, as :func:`config_called` finds it. Errors as :func:`tokenyard.models.named.model_spec`."""
     if asked in MODELS:
-        return model_spec(asked, dtype=dtype)
+        return model_spec(asked)
     found = config_called(asked)
-    model = model_from_config(
-        found.raw, name=found.name, where=found.where, dtype=dtype, ignore_unmodelled=ignore_unmodelled
-    )
+    model = model_from_config(found.raw, name=found.name, where=found.where)
     if found.max_model_len is not None:
         model = replace(model, max_model_len=found.max_model_len)
     return replace(model, notes=(*model.notes, *found.notes)) if found.notes else model

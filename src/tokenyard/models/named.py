@@ -138,7 +138,7 @@ def config_of(name_or_path: str) -> tuple[str, str, dict[str, Any]]:
     return known, file.name, raw
 
 
-def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
+def model_spec(name_or_path: str, *, dtype: str = "auto") -> ModelSpec:
     """A named model, one in the hub's cache, or that of a ``config.json``, of its folder, or of a description; or
     ``FILE.py:NAME``, or a name of the entry points ``tokenyard.models``: what such a file holds, as a dictionary.
 
@@ -146,7 +146,7 @@ def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: boo
     """
     path = Path(name_or_path)
     if path.suffix == ".json" or path.is_dir():
-        return read_model_file(path, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
+        return read_model_file(path, dtype=dtype)
     if cached_folder(name_or_path) is None:
         try:
             return named_model(name_or_path, dtype=dtype)
@@ -154,4 +154,4 @@ def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: boo
             if not is_foreign("model", name_or_path):
                 raise
     name, where, raw = config_of(name_or_path)
-    return model_from_config(raw, name=name, where=where, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
+    return model_from_config(raw, name=name, where=where, dtype=dtype)

@@ -60,14 +60,14 @@ def on_error(_: Request, error: Exception) -> Response:
     return RefusedError(422, field, value, error.fix or str(error)).response()
 
 
-def whole_number(request: Request, field: str, default: int, *, least: int = 0, most: int = 2**53) -> int:
+def whole_number(request: Request, field: str, default: int, *, most: int = 2**53) -> int:
     """A whole number of the query string. Raises RefusedError if it is none, or out of bounds."""
     text = request.query_params.get(field)
     if text is None:
         return default
     # 17 digits are enough for 2^53, and int() would take those of other scripts.
-    if not (text.isascii() and text.isdecimal() and len(text) <= 17 and least <= int(text) <= most):
-        raise RefusedError(400, field, text, f"must be a whole number from {least} to {most}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 17 and int(text) <= most):
+        raise RefusedError(400, field, text, f"must be a whole number from 0 to {most}")
     return int(text)
 
 

@@ -14,7 +14,7 @@ from tokenyard.models.mixers import SoftmaxAttention
 from tokenyard.models.named import MODELS, config_of, model_spec, named_model
 from tokenyard.models.reading.harmless import harmless_by_rule
 from tokenyard.models.reading.params import config_of_params
-from tokenyard.models.reading.read import model_from_config, read_model_file
+from tokenyard.models.reading.read import model_from_config, read_config, read_model_file
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -320,7 +320,9 @@ def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
     file = write(tmp_path, {**LLAMA, **windowed, **others})
     with pytest.raises(ConfigError, match=r"attention_chunk_size = 512: is not modelled .*--ignore-unmodelled"):
         read_model_file(file)
-    assert read_model_file(file, ignore_unmodelled=True).ignored == ("attention_chunk_size = 512",)
+    _, raw = read_config(file)
+    read = model_from_config(raw, name="m", where="config.json", ignore_unmodelled=True)
+    assert read.ignored == ("attention_chunk_size = 512",)
 
 
 def test_a_field_that_no_code_of_the_architecture_names_is_harmless(tmp_path: Path) -> None:
@@ -530,7 +532,8 @@ def test_a_field_of_params_json_that_its_format_does_not_have_is_named(
     with pytest.raises(ConfigError, match="is not modelled") as raised:
         model_spec(str(folder))
     assert named in str(raised.value)
-    assert model_spec(str(folder), ignore_unmodelled=True).ignored == (named,)
+    file, raw = read_config(folder)
+    assert model_from_config(raw, name="m", where=str(file), ignore_unmodelled=True).ignored == (named,)
 
 
 @pytest.mark.parametrize("name", ["n_heads", "hidden_dim", "vocab_size"])

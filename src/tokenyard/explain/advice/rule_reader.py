@@ -152,11 +152,11 @@ class RuleReader:
 # What the rules advise for the symptoms of a run. Nothing is advised where nothing is wrong.
 
 
-def advise(symptoms: Symptoms, book: RuleBook | None = None) -> list[Advice]:
-    """What the rules (those of the package) advise: first what a missed bound wants, then most time lost first; last
+def advise(symptoms: Symptoms) -> list[Advice]:
+    """What the rules of the package advise: first what a missed bound wants, then most time lost first; last
     what vLLM has not.
     """
-    book = book or rule_book()
+    book = rule_book()
     found = [(rule, RuleReader(book, rule, symptoms).advice()) for rule in book.rules]
     known = [(rule, each) for rule, each in found if each is not None]
     return [each for _, each in sorted(known, key=_place)]

@@ -159,8 +159,8 @@ def _glm(fields: ImageFields, most: int) -> ImageRule:
     return BoundedArea(side=side, least=112 * 112, most=most, depth=2, small="cut", searched="whole")
 
 
-def _grid(fields: ImageFields, section: str = "vision_config") -> int:
-    return fields.count(f"{section}.image_size") // fields.count(f"{section}.patch_size")
+def _grid(fields: ImageFields) -> int:
+    return fields.count("vision_config.image_size") // fields.count("vision_config.patch_size")
 
 
 def _whole(fields: ImageFields) -> int:

@@ -94,12 +94,10 @@ def _decoded(text: bytes) -> Any:
         return json.loads(text)
 
 
-def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
+def read_model_file(path: Path | str, *, dtype: str = "auto") -> ModelSpec:
     """Read a Hugging Face ``config.json`` (or the folder with one in it). Arguments as :func:`model_from_config`."""
     file, raw = read_config(path)
-    return model_from_config(
-        raw, name=name_in(file, raw), where=str(file), dtype=dtype, ignore_unmodelled=ignore_unmodelled
-    )
+    return model_from_config(raw, name=name_in(file, raw), where=str(file), dtype=dtype)
 
 
 def name_in(file: Path, raw: Mapping[str, Any]) -> str:

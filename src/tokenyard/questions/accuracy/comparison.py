@@ -62,13 +62,12 @@ class Schedules:
 def predict(
     points: Iterable[Point],
     *,
-    constants: Constants | None = None,
     profile: DecisionProfile = OLDEST,
     on_point: Callable[[], None] = lambda: None,
 ) -> Iterator[Prediction]:
     """One prediction per point, in order; ``profile`` decides."""
     schedules = Schedules()
-    constants = constants or shipped_constants()
+    constants = shipped_constants()
     for point in points:
         latency = CalibratedLatency(
             point.spec,

@@ -337,17 +337,14 @@ class RecordedRun:
         return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality)
 
 
-def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> RecordedRun:
-    """Read a trace. Raises TraceError if it cannot be read, or does not record what a replay needs.
-
-    ``on_step`` is called with the number of steps read so far.
-    """
+def read_run(path: Path | str) -> RecordedRun:
+    """Read a trace. Raises TraceError if it cannot be read, or does not record what a replay needs."""
     files = find_trace(path)
     reader = TraceReader(files)
     times: StepTimes | None = None
     requests: RecordedRequests | None = None
     config: RecordedConfig | None = None
-    for number, step in enumerate(reader.steps()):
+    for step in reader.steps():
         if requests is None or config is None or times is None:
             config = recorded_config(reader.start, str(path))
             requests = _requests(str(files.name), reader.start, config)
@@ -355,8 +352,6 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
             times = StepTimes(drafts, config.scheduler.pipeline_parallel_size)
         requests.add(step)
         times.add(step)
-        if on_step is not None:
-            on_step(number)
     start = reader.start
     if requests is None or config is None or times is None or start is None:
         raise TraceError(f"{path}: holds no step")
