@@ -26,6 +26,7 @@ from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.policies.baselines import decodes
 from tokenyard.questions.run import RunResult, run
 from tokenyard.workload.record import Workload
 
@@ -83,29 +84,25 @@ class _Asks(Policy):
     reads_tokens = False
 
     def __init__(
-        self, seen: SimpleQueue[AgentView | RunResult | BaseException], said: SimpleQueue[_Decision | None]
+        self, seen: SimpleQueue[AgentView | RunResult | BaseException], decisions: SimpleQueue[_Decision | None]
     ) -> None:
-        self._seen, self._decisions = seen, said
+        self._seen, self._decisions = seen, decisions
         self._last = 0.0
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         self._seen.put(_seen(self.context.state, now, self._last))
         self._last = now
-        said = self._decisions.get()
-        if said is None:
+        decision = self._decisions.get()
+        if decision is None:
             raise _Ended
         running = self.context.state.running
-        decoding = frozenset(each.request_id for each in running if said.holds_decodes and _decodes(each))
+        decoding = frozenset(each.request_id for each in running if decision.holds_decodes and decodes(each))
         return StepLimits(
-            seats=said.seats,
-            prefill_tokens=said.prefill_tokens,
+            seats=decision.seats,
+            prefill_tokens=decision.prefill_tokens,
             holds=decoding if len(decoding) < len(running) else (),
             detail="agent",
         )
-
-
-def _decodes(request: Any) -> bool:
-    return bool(request.num_computed_tokens >= request.num_prompt_tokens)
 
 
 def _seen(state: SchedulerState, now: float, last: float) -> AgentView:
@@ -113,7 +110,7 @@ def _seen(state: SchedulerState, now: float, last: float) -> AgentView:
     longest = max((now - each.arrival_time for each in waiting), default=0.0)
     numbers = (
         len(running),
-        sum(map(_decodes, running)),
+        sum(map(decodes, running)),
         len(waiting),
         state.num_free_blocks / state.num_total_blocks,
         longest,
@@ -180,9 +177,9 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
             raise ConfigError("workload", workload, "it has no request") if isinstance(first, RunResult) else first
         return first.observation, {"now": first.now}
 
-    def _replay(self, workload: Any, arrivals: dict[str, Any], seen: Any, said: Any) -> None:
+    def _replay(self, workload: Any, arrivals: dict[str, Any], seen: Any, decisions: Any) -> None:
         try:
-            seen.put(run(workload, self._deployment, policy=lambda: _Asks(seen, said), **arrivals))
+            seen.put(run(workload, self._deployment, policy=lambda: _Asks(seen, decisions), **arrivals))
         except _Ended:
             pass
         except BaseException as error:  # noqa: BLE001 - it is raised again where the agent is

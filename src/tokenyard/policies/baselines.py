@@ -28,7 +28,8 @@ from tokenyard.policies.fair import FairShare
 from tokenyard.policies.simple import Key, KeyedPolicy
 
 
-def _decodes(request: Request) -> bool:
+def decodes(request: Request) -> bool:
+    """Whether the prompt of a request is computed."""
     return request.num_computed_tokens >= request.num_prompt_tokens
 
 
@@ -72,10 +73,10 @@ class PrefillFirst(Policy):
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         state = self.context.state
-        decoding = frozenset(each.request_id for each in state.running if _decodes(each))
+        decoding = frozenset(each.request_id for each in state.running if decodes(each))
         if not decoding:
             return None
-        prompts = {each.request_id: each.num_preemptions for each in state.running if not _decodes(each)}
+        prompts = {each.request_id: each.num_preemptions for each in state.running if not decodes(each)}
         head = self._head(queues, state, len(decoding))
         # No prompt is left, or what was expected of the head did not come true, or a prompt lacked memory that only
         # those that decode can let go: time for them.
@@ -114,7 +115,7 @@ class Sarathi(Policy):
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
         state = self.context.state
-        decoding = sum(map(_decodes, state.running))
+        decoding = sum(map(decodes, state.running))
         rest = max(self._chunk - decoding, 0 if decoding else 1)
         return StepLimits(prefill_tokens=rest, detail="sarathi_chunk")
 

@@ -45,7 +45,7 @@ class KVEventPublisher:
         except ImportError:
             raise MissingExtraError("pyzmq", "zmq") from None
         self._topic = topic.encode()
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=buffer_steps)
+        self._buffered: deque[tuple[int, bytes]] = deque(maxlen=buffer_steps)
         self._lock = threading.Lock()
         self._next = 0
         self._closing = threading.Event()
@@ -79,7 +79,7 @@ class KVEventPublisher:
         with self._lock:
             number = self._next
             self._next += 1
-            self._kept.append((number, payload))
+            self._buffered.append((number, payload))
         self._pub.send_multipart([self._topic, number.to_bytes(8, "big"), payload])
         return number
 
@@ -90,12 +90,12 @@ class KVEventPublisher:
         replay.close()
 
     def _answer(self, replay: zmq.Socket[bytes], frames: list[bytes]) -> None:
-        """Send what is kept from the number in the last frame on; a question that is no number gets only the end."""
+        """Send what is buffered from the number in the last frame on; what is no number gets only the end."""
         address, question = frames[:-1], frames[-1]
         first = int.from_bytes(question, "big") if len(question) == 8 else None
         with self._lock:
-            kept = [each for each in self._kept if first is not None and each[0] >= first]
-        for number, payload in kept:
+            wanted = [each for each in self._buffered if first is not None and each[0] >= first]
+        for number, payload in wanted:
             replay.send_multipart([*address, number.to_bytes(8, "big"), payload])
         replay.send_multipart([*address, END_OF_REPLAY, b""])
 

@@ -14,11 +14,13 @@ from tokenyard.connectors.plan import TransferPlan
 from tokenyard.core.columns import ONE, any_true, constant, counting
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
+from tokenyard.core.sched.features.ahead import UNKNOWN_DRAFT
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.splitmix import GOLDEN, mixed, shares
 from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.tokens import stream_words, tokens_at
@@ -30,8 +32,6 @@ from tokenyard.workload.tokens import stream_words, tokens_at
 # however requests are scheduled. The tokens of an answer do not depend on them, only their times.
 
 Int64s = npt.NDArray[np.int64]
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class DraftAcceptance:
 
     def __init__(self, speculation: SimulatedSpeculation) -> None:
         self._rates = speculation.rates
-        self._shift = np.array([speculation.seed & 0xFFFF_FFFF_FFFF_FFFF], np.uint64) * _GOLDEN
+        self._shift = np.array([speculation.seed & 0xFFFF_FFFF_FFFF_FFFF], np.uint64) * GOLDEN
 
     def accepted(self, seeds: Sequence[int], positions: Int64s, offered: Int64s) -> Int64s:
         """Drafts accepted per request: the right ones before the first wrong one.
@@ -71,18 +71,10 @@ class DraftAcceptance:
         """
         base = np.array(seeds, np.int64).astype(np.uint64) + self._shift
         ahead = np.arange(len(self._rates))
-        cells = (positions[:, None] + ahead).astype(np.uint64) * _GOLDEN + base[:, None]
-        right = _uniform(cells) < self._rates
+        cells = (positions[:, None] + ahead).astype(np.uint64) * GOLDEN + base[:, None]
+        right = shares(mixed(cells)) < self._rates
         run: Int64s = np.logical_and.accumulate(right, axis=1).sum(axis=1)
         return np.minimum(run, offered)
-
-
-def _uniform(cells: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1, one per cell (the output function of splitmix64)."""
-    mixed = (cells ^ (cells >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -233,8 +225,6 @@ class SilentModel(SimulatedModel):
 
 EMPTY_STEPS = 3
 """Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
-UNKNOWN_DRAFT = -1
-"""A draft token whose id is not known: a replay needs the number of drafts only."""
 
 
 class WorkerTransfers(Protocol):

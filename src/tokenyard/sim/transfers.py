@@ -161,9 +161,6 @@ class SimulatedDrive:
 # ---------------------------------------------------------------------------------------------------------------------
 # A connector for a replay: the scheduler half as an engine has it, the worker half as a model of its links.
 
-GIB = 1 << 30
-"""Bytes."""
-
 
 class SimulatedConnector(NamedTuple):
     """The scheduler half of a connector, and what stands in the place of its worker half."""

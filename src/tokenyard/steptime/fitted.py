@@ -273,8 +273,8 @@ class StepTimes:
         seconds = _seconds(step, following)
         if seconds is not None and seconds > 0:
             work = StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
-            kept = self._beside_others if ahead and self._is_staged else self._measured
-            kept.append(MeasuredStep(step_features(shape), seconds, step.ts or 0.0, work, ahead))
+            steps = self._beside_others if ahead and self._is_staged else self._measured
+            steps.append(MeasuredStep(step_features(shape), seconds, step.ts or 0.0, work, ahead))
 
     @property
     def measured(self) -> list[MeasuredStep]:

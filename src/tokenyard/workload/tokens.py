@@ -17,11 +17,11 @@ import numpy.typing as npt
 import xxhash
 
 from tokenyard.core.request import TokenIds
+from tokenyard.splitmix import GOLDEN, mixed
 
 Int64s = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LARGEST_ID = 2**31 - 1
 _CHUNK = 1 << 15
 """Tokens expanded at once: the working set stays in the second-level cache."""
@@ -46,18 +46,10 @@ def seed_of(*parts: object) -> int:
     return xxhash.xxh3_64_intdigest(repr(parts).encode()) - (1 << 63)
 
 
-def _scrambled(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The output function of splitmix64 (Steele, Lea, Flood 2014)."""
-    x = seeds + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def stream_words(seeds: Int64s) -> tuple[Words, Words]:
     """Offset and (odd) stride of each seed's stream; the executor keeps them per request slot."""
-    mixed = _scrambled(seeds.view(np.uint64))
-    return mixed.astype(np.uint32), (mixed >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+    words = mixed(seeds.view(np.uint64) + GOLDEN)
+    return words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 
 
 def tokens_at(offsets: Words, strides: Words, positions: Words) -> TokenIds:
@@ -231,7 +223,7 @@ class HashedTokens:
     def tokens(self) -> TokenIds:
         """The token ids, shape ``[n]``, made anew at each call."""
         size, length = self._block_size, self._length
-        seeds = self.hash_ids().view(np.uint64) * _GOLDEN + np.array([self._scope], np.int64).view(np.uint64)
+        seeds = self.hash_ids().view(np.uint64) * GOLDEN + np.array([self._scope], np.int64).view(np.uint64)
         offsets, strides = stream_words(seeds.view(np.int64))
         covered = min(length, len(offsets) * size)
         out = np.empty(length, np.int32)

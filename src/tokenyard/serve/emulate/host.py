@@ -156,14 +156,14 @@ class Emulation:
         """What vLLM would say of its memory as it starts, and what is made up."""
         plan, settled, stamp = self.resolved.plan, self.resolved.settled, time.strftime("%m-%d %H:%M:%S")
         prefix = f"INFO {stamp} [kv_cache_utils.py]"
-        model, limits = self.resolved.settings.hardware.model, self.resolved.scheduler
-        length, core = limits.max_model_len, f"INFO {stamp} [core.py]"
+        model, config = self.resolved.settings.hardware.model, self.resolved.scheduler
+        length, core = config.max_model_len, f"INFO {stamp} [core.py]"
         lines = [
             f"{core} Emulating vLLM {settled.version} at speed {self.settings.speed:g}",
             f"{core} {model} on {settled.num_gpus} x {settled.gpu.name}",
             f"{prefix} GPU KV cache size: {plan.num_tokens:,} tokens",
             f"{prefix} Maximum concurrency for {length:,} tokens per request: {plan.max_concurrency:.2f}x",
-            f"{core} {limits.max_num_seqs:,} sequences at a time, {limits.max_num_batched_tokens:,} tokens a step",
+            f"{core} {config.max_num_seqs:,} sequences at a time, {config.max_num_batched_tokens:,} tokens a step",
         ]
         if self.is_approximate:
             lines.append(
@@ -316,7 +316,7 @@ class _EngineMaker(NamedTuple):
         role: str | None = None,
         sources: frozenset[str] = frozenset(),
     ) -> _Group:
-        """As many engines as there are ``connectors``; None stands for the deployment's own, if it has one."""
+        """An engine for each of ``connectors``; None stands for the deployment's own, if it has one."""
         news = [NewsOfSteps() for _ in connectors]
         metrics = [self._metrics(rank) for rank in range(len(connectors))]
         parts = [self._parts(*each) for each in zip(connectors, news, metrics, strict=True)]

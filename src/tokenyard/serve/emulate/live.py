@@ -112,7 +112,7 @@ class NewsOfSteps(StepObserver):
     """Keeps the outputs of steps until they are sent."""
 
     def __init__(self) -> None:
-        self.kept: list[EngineOutputs] = []
+        self.unsent: list[EngineOutputs] = []
         self.decided: dict[int, float] = {}
         """Step -> when it was decided, while it is in flight."""
         self.completed_at: tuple[float, float] | None = None
@@ -122,7 +122,7 @@ class NewsOfSteps(StepObserver):
         self.decided[output.step] = ts
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        self.kept.append(outputs)
+        self.unsent.append(outputs)
         if output.total_num_scheduled_tokens:
             self.completed_at = self.decided.pop(output.step, ts), ts
         else:
@@ -335,8 +335,8 @@ class LiveEngines:
             self._takers[group](StepNews(refused=[error]))
         for group, watching in enumerate(self._news):
             for news in watching:
-                kept, news.kept = news.kept, []
-                for outputs in kept:
+                unsent, news.unsent = news.unsent, []
+                for outputs in unsent:
                     if len(outputs):
                         self._takers[group](StepNews(outputs))
         for call in self.on_event:

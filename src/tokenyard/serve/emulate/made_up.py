@@ -98,7 +98,7 @@ class _Maker:
             return self._number(schema, whole=kind == "integer")
         if kind == "boolean":
             return self._chance.random() < 0.5
-        return None if kind == "null" else self._text(schema)
+        return None if kind == "null" else self._made_up_text(schema)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties") or {}
@@ -152,7 +152,7 @@ class _Maker:
             return int(made) if whole else made
         return round(self._chance.uniform(low, high), 2) if high - low > 1 else self._chance.uniform(low, high)
 
-    def _text(self, schema: Mapping[str, Any]) -> str:
+    def _made_up_text(self, schema: Mapping[str, Any]) -> str:
         if "pattern" in schema:
             return made_up_match(str(schema["pattern"]), self._chance, anchored=False)
         if schema.get("format") in _FORMATS:

@@ -159,7 +159,7 @@ class MessagesAnswer(AnswerWriter):
             self._finish, self._stop = choice["finish_reason"], choice["stop_reason"]
         delta, told = choice["delta"], list[dict[str, Any]]()
         if delta.get("content"):
-            told += self._text(delta["content"])
+            told += self._text_events(delta["content"])
         for call in delta.get("tool_calls", ()):
             told += self._call(call)
         return told
@@ -172,7 +172,7 @@ class MessagesAnswer(AnswerWriter):
         delta = {"stop_reason": reason, "stop_sequence": sequence}
         return {"type": "message_delta", "delta": delta, "usage": _usage(chunk["usage"])}
 
-    def _text(self, text: str) -> Sequence[dict[str, Any]]:
+    def _text_events(self, text: str) -> Sequence[dict[str, Any]]:
         if self._open == "tool_use":
             self._held += text
             return ()

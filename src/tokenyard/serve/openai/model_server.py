@@ -79,11 +79,11 @@ class ServedModel(NamedTuple):
         """Sentences about its memory, its limits, and how it is computed."""
         config, cache = self.core.scheduler.config, self.core.scheduler.cache_config
         model = self.context.llm.model
-        limits = (
+        sizes = (
             f"{cache.num_gpu_blocks:,} blocks of {cache.block_size} tokens, {config.max_num_seqs:,} requests at a time,"
             f" {config.max_num_batched_tokens:,} tokens a step, {config.max_model_len:,} tokens a request"
         )
-        sentences = [limits]
+        sentences = [sizes]
         if self.trace is not None:
             sentences.append(f"The trace is written to {self.trace.resolve()}")
         dtype = getattr(model, "dtype", "?")

@@ -47,12 +47,12 @@ def prompt_of(body: bytes) -> RoutedPrompt | None:
         parts = [said.tools or [], *(said.messages if isinstance(said.messages, list) else [said.messages])]
         text = b"\n".join(msgspec.json.encode(part) for part in parts)
     else:
-        text = _text(said.prompt)
+        text = _prompt_text(said.prompt)
     salt = said.cache_salt if isinstance(said.cache_salt, str) else None
     return RoutedPrompt(text[:_MOST_BYTES], salt) if text else None
 
 
-def _text(prompt: Any) -> bytes:
+def _prompt_text(prompt: Any) -> bytes:
     """The prompt as bytes; the first of several, since they stay together."""
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         prompt = prompt[0]

@@ -73,8 +73,8 @@ class RequestRows:
         self.num_pooled = 0
         """Requests that are pooled: nearly always none."""
 
-    def take_in(self, plan: SchedulerOutput) -> None:
-        """Requests come, come back and go."""
+    def follow(self, plan: SchedulerOutput) -> None:
+        """Requests of a step come, come back and go."""
         for request_id in plan.finished_req_ids:
             gone = self._samplings.pop(request_id, None)
             self.num_pooled -= gone is not None and gone.pooling is not None

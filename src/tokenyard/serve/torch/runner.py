@@ -61,7 +61,7 @@ class ModelRunner:
 
     def forward(self, plan: SchedulerOutput, held: HeldBlocks) -> None:
         """Compute a step, whose rows hold these blocks."""
-        self._rows.take_in(plan)
+        self._rows.follow(plan)
         self._begun = None
         if not plan.total_num_scheduled_tokens:
             return

@@ -136,11 +136,11 @@ class ReplayRows:
         before the step ``running``, ``waiting`` and ``free_blocks``; in it ``admitted`` (new), ``resumed``,
         ``preempted``.
         """
-        kept = [steps["start_s"] >= self._warmup for steps in self._steps]
+        counted = [steps["start_s"] >= self._warmup for steps in self._steps]
         return steps_table(
             [
-                (i, {name: steps[name][keep] for name in STEP_COLUMNS})
-                for i, (steps, keep) in enumerate(zip(self._steps, kept, strict=True))
+                (i, {name: steps[name][rows] for name in STEP_COLUMNS})
+                for i, (steps, rows) in enumerate(zip(self._steps, counted, strict=True))
             ]
         )
 

@@ -128,6 +128,7 @@ class Speculation:
 # step is decided, and are replaced when the outputs arrive. Drafts are placeholders too: only the worker knows them.
 
 UNKNOWN_DRAFT = -1
+"""A draft token whose id is not known: only the number of drafts counts."""
 
 
 class Placeholders(FeatureHook):
