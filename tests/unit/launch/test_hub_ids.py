@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import tokenyard
-from tokenyard.models.hub_names import HUB_IDS, KnownModel, hub_id, known_as, model_called
+from tokenyard.models.hub_names import KnownModel, hub_id, hub_names, known_as, model_called
 from tokenyard.models.named import MODELS, config_of
 
 
 def test_all_models_but_one_have_one() -> None:
-    assert set(MODELS) - set(HUB_IDS) == {"llama-3.1-70b-fp8-kv"}
-    assert set(HUB_IDS) <= set(MODELS)
+    assert set(MODELS) - set(hub_names().ids) == {"llama-3.1-70b-fp8-kv"}
+    assert set(hub_names().ids) <= set(MODELS)
 
 
 def test_each_is_read_as_the_model_that_it_stands_for() -> None:
-    read = {name: known_as(there, MODELS) for name, there in HUB_IDS.items()}
-    assert {name: known and known.name for name, known in read.items()} == {name: name for name in HUB_IDS}
+    read = {name: known_as(there, MODELS) for name, there in hub_names().ids.items()}
+    assert {name: known and known.name for name, known in read.items()} == {name: name for name in hub_names().ids}
 
 
 def test_what_is_no_name_of_ours_has_none() -> None:

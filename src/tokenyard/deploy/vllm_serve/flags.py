@@ -54,15 +54,12 @@ class FlagKind(StrEnum):
         return self not in (FlagKind.SWITCH, FlagKind.PAIR)
 
 
-class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """One flag."""
+class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
+    """What scripts/record_vllm_flags.py writes of a flag."""
 
     name: str
     """Without the dashes in front: ``max-num-seqs``."""
     kind: FlagKind
-    effect: FlagEffect
-    why: str
-    """What it does, in a few words of ours."""
     other_names: tuple[str, ...] = ()
     """Short forms and the like, with their dashes."""
     off_names: tuple[str, ...] = ()
@@ -75,6 +72,14 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's, where it is plain."""
     choices: tuple[str, ...] = ()
     """The values that vLLM lists, where it does."""
+
+
+class VLLMFlag(RecordedFlag, frozen=True, kw_only=True):
+    """One flag, with what it does to a replay."""
+
+    effect: FlagEffect
+    why: str
+    """What it does, in a few words of ours."""
     neutral: tuple[Any, ...] = ()
     """Further values with which a flag that is not modelled changes nothing."""
     unmodelled: tuple[Any, ...] = ()
@@ -234,19 +239,6 @@ def span_of(versions: Sequence[str]) -> str:
     if last == VERSIONS[-1]:
         return f"vLLM {last}" if first == last else f"vLLM {first} and later"
     return f"vLLM {first}" if first == last else f"vLLM {first} to {last}"
-
-
-class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """What scripts/record_vllm_flags.py writes of a flag."""
-
-    name: str
-    kind: FlagKind
-    other_names: tuple[str, ...] = ()
-    off_names: tuple[str, ...] = ()
-    values: str = ""
-    repeats: bool = False
-    default: Any = None
-    choices: tuple[str, ...] = ()
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
