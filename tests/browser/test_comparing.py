@@ -242,6 +242,7 @@ def test_who_was_faster(open_files: Opener, small_trace: Path, smaller_trace: Pa
 
 def test_differences_are_those_of_what_is_shown(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
     page = open_both(open_files, small_trace, smaller_trace)
+    differences = list[float]()
     for row in page.get_by_role("region", name="Figures").locator("tbody tr").all():
         cells = [text.replace(",", "").split("\n")[0] for text in row.locator("td").all_inner_texts()]
         numbers = [re.match(r"[^\d]?(\d+(?:\.\d+)?) ?(\S*)", cell) for cell in cells[:3]]
@@ -249,6 +250,9 @@ def test_differences_are_those_of_what_is_shown(open_files: Opener, small_trace:
             continue
         a, b, difference = (float(found[1]) for found in numbers if found)
         assert abs(abs(b - a) - difference) < 1e-6, cells
+        differences.append(difference)
+    assert len(differences) > 10
+    assert sum(each > 0 for each in differences) > 5
 
 
 def test_after_the_choice_of_b_the_focus_is_in_compare(

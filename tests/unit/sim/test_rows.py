@@ -307,12 +307,16 @@ def test_times_that_cannot_be_are_refused(said: dict[str, Any], told: str) -> No
 def test_clients_who_hang_up_are_unfinished_until_they_are_answered() -> None:
     config, cache = _configs(200, max_num_seqs=1)
     workload = built(5).with_clients(Clients(timeout=0.6, retries=3, wait=0.3))
+    left = list[int]()
     for until in np.random.default_rng(0).uniform(0.1, 6, 8).tolist():
         result = replay(workload, config, cache, LATENCY, until=until, rows=True)
         done = result.num_finished + result.num_aborted + result.num_left_out + len(result.refused)
         assert done + len(result.unfinished) + result.num_not_arrived == len(workload)
         assert result.rows is not None
         assert len(result.rows.waits) > 0
+        left.append(len(result.unfinished))
+    assert len(set(left)) > 2
+    assert max(left) > 0
 
 
 # ---- tables

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -85,4 +88,11 @@ def test_every_text_comes_back_from_its_tokens(text: str) -> None:
 
 def test_processes_agree_on_tokens() -> None:
     text = "A router hashes the same prompt to the same blocks everywhere."
-    assert ApproximateTokenizer(32_000).encode(text) == ApproximateTokenizer(32_000).encode(text)
+    program = (
+        "from tokenyard.serve.emulate.approximate import ApproximateTokenizer\n"
+        f"print(ApproximateTokenizer(32_000).encode({text!r}))"
+    )
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment)
+        assert done.stdout.decode().strip() == str(ApproximateTokenizer(32_000).encode(text))

@@ -226,6 +226,7 @@ def test_an_answer_keeps_to_what_vllms_clients_ask(client: openai.OpenAI, asked:
     answer = client.completions.create(
         model="toy", prompt="x", n=2, max_tokens=40, extra_body={"structured_outputs": asked}
     )
+    assert len(answer.choices) == 2
     for choice in answer.choices:
         assert re.fullmatch(expected, choice.text), choice.text
 

@@ -10,7 +10,7 @@ import pytest
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
 from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity
-from tokenyard.sim.named_routers import ROUTERS, router_maker
+from tokenyard.sim.named_routers import KV_ROUTERS, ROUTERS, router_maker, router_names
 from tokenyard.sim.routers import (
     DPCoordinator,
     EngineReport,
@@ -143,8 +143,10 @@ def test_counts_are_those_between_two_steps() -> None:
 
 
 def test_routers_by_name_and_from_a_file(tmp_path: Path) -> None:
-    for name in ROUTERS:
-        assert router_maker(name)(Fleet(2)).choose(0.0, request(), [Engine(0), Engine(1)]) in (0, 1)
+    made = {name: router_maker(name)(Fleet(2)) for name in router_names()}
+    assert len(made) >= len({*ROUTERS, *KV_ROUTERS}) == len({type(each) for each in made.values()}) == 10
+    for router in made.values():
+        assert router.choose(0.0, request(), [Engine(0), Engine(1)]) in (0, 1)
     file = tmp_path / "mine.py"
     file.write_text(
         "from tokenyard.sim.routers import Router\n\n\n"
@@ -231,6 +233,7 @@ def test_sessions_keep_their_engine_and_few_move() -> None:
     assert all(30 < list(before.values()).count(rank) < 70 for rank in range(4))
     after = {job: router.choose(0.0, long(job, job), [*four, Engine(4)]) for job in before}
     assert all(after[job] in (rank, 4) for job, rank in before.items())
+    assert 20 < list(after.values()).count(4) < 60, "a fifth goes to the new one"
 
 
 class Point:
