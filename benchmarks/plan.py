@@ -23,10 +23,10 @@ from tokenyard.cli.plan import make_plan
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import PlanCommand
 from tokenyard.cli.support.parsing import parse
-from tokenyard.questions.planning.goal import Goal, best_of, value_of
+from tokenyard.questions.planning.goal import Goal, best_row, goal_value
 from tokenyard.questions.planning.search import search
 from tokenyard.questions.space import space_of
-from tokenyard.questions.sweeping.rows import Row, Settings, key_of, words_of
+from tokenyard.questions.sweeping.rows import Row, Settings, key_of, settings_in_words
 from tokenyard.questions.sweeping.variants import measured
 from tokenyard.questions.variant_sources import measuring_for, source_of
 
@@ -74,7 +74,7 @@ def judge(words: Sequence[str]) -> bool:
     tenth = len(grid) // 10
     plan = make_plan(cast(PlanCommand, parse([*texts, "--replays", str(tenth)])))
     end = perf_counter()
-    best = best_of(list(rows.values()), goal)
+    best = best_row(list(rows.values()), goal)
     assert best is not None
     assert plan.recommended is not None
     print(
@@ -92,7 +92,7 @@ def judge(words: Sequence[str]) -> bool:
         return [rows[key_of(each)] for each in several]
 
     lacks = [
-        lacking(best_of(search(grid, known, goal, replays=tenth, seed=seed).rows, goal), best, goal) for seed in SEEDS
+        lacking(best_row(search(grid, known, goal, replays=tenth, seed=seed).rows, goal), best, goal) for seed in SEEDS
     ]
     near = sum(each <= WITHIN for each in lacks)
     print(f"  {len(SEEDS)} seeds: {near} within {WITHIN:.0%}, the worst {max(lacks):.2%} below the best", flush=True)
@@ -101,18 +101,18 @@ def judge(words: Sequence[str]) -> bool:
 
 def said(row: Row, goal: Goal) -> str:
     """A variant and what it reaches."""
-    return f"{value_of(row, goal):.4g} {goal.unit} with {words_of(row.settings)}"
+    return f"{goal_value(row, goal):.4g} {goal.unit} with {settings_in_words(row.settings)}"
 
 
 def lacking(row: Row | None, best: Row, goal: Goal) -> float:
     """How far a variant is below the best, as a share of it."""
-    top = value_of(best, goal) or 0.0
-    return 1.0 if row is None or not top else 1 - (value_of(row, goal) or 0.0) / top
+    top = goal_value(best, goal) or 0.0
+    return 1.0 if row is None or not top else 1 - (goal_value(row, goal) or 0.0) / top
 
 
 def median(rows: Sequence[Row], goal: Goal) -> Row:
     """The variant in the middle."""
-    ordered = sorted((row for row in rows if row.is_measured), key=lambda row: value_of(row, goal) or 0.0)
+    ordered = sorted((row for row in rows if row.is_measured), key=lambda row: goal_value(row, goal) or 0.0)
     return ordered[len(ordered) // 2]
 
 

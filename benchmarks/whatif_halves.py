@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.questions.accuracy.measured_run import MeasuredRun, ReplayedTimes, calibrated, read_run, replay_run
+from tokenyard.questions.accuracy.measured_run import (
+    MeasuredRun,
+    ReplayedTimes,
+    calibrated,
+    read_measured_run,
+    replay_run,
+)
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.model import StepShape, TransferDirection
 
@@ -45,7 +51,7 @@ def main() -> int:
     """Print the errors of the half that was not fitted."""
     print(f"{'run':36}{'fitted to':>12}{'factor':>8}{'TTFT':>9}{'TPOT':>9}{'E2E':>9}   of the other half")
     for folder in sys.argv[1:]:
-        run = read_run(Path(folder))
+        run = read_measured_run(Path(folder))
         measured = _measured(run)
         plain = replay_run(run, calibrated(run))
         halves = np.arange(len(measured.ttft)) < len(measured.ttft) // 2

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from left_out import LeftOut
-from tokenyard.questions.accuracy.comparison import load_of
+from tokenyard.questions.accuracy.comparison import load_sent
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.constants import FEWEST_POINTS, Constants, minor_version, model_key
 from tokenyard.steptime.formula import generation
@@ -150,7 +150,7 @@ def _held(points: Sequence[Point], left: LeftOut, constants: Constants) -> Held:
             parallel=point.parallel,
             kv_cache_dtype=point.recipe.kv_cache_dtype,
             version=point.version or None,
-            load=load_of(point),
+            load=load_sent(point),
         )
         known = known_error(asked, constants)
         for quantity in QUANTITIES:

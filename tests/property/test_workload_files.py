@@ -24,7 +24,7 @@ from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.builder import Text, WorkloadBuilder
 from tokenyard.workload.load import GENERATORS, read_workload
-from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.readers.plain import workload_lines
 from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens
 
@@ -44,7 +44,7 @@ def _seen(workload: Workload) -> list[Any]:
 
 def _again(workload: Workload, folder: Path) -> Workload:
     path = folder / "again.jsonl"
-    path.write_bytes(b"".join(plain_lines(workload)))
+    path.write_bytes(b"".join(workload_lines(workload)))
     return read_workload(path)
 
 
@@ -160,7 +160,7 @@ def test_every_field_of_a_request_is_drawn() -> None:
 def test_what_has_no_room_in_the_format_is_refused(wrong: dict[str, Any]) -> None:
     request = WorkloadRequest(request_id="a", prompt=StreamTokens.unique(1, 5), max_tokens=1, **wrong)
     with pytest.raises(WorkloadError, match=rf"request 'a' cannot be written: {next(iter(wrong))}"):
-        list(plain_lines(Workload("mine", [request])))
+        list(workload_lines(Workload("mine", [request])))
 
 
 def _weka(tmp_path: Path) -> Path:

@@ -35,7 +35,7 @@ def execute(flags: EmulateCommand) -> int:
         results().print(f"Emulated server is ready at {at} after {took:.2f} s; Ctrl-C ends it.", soft_wrap=True)
 
     lateness = serve_emulated(
-        deployment_of(flags),
+        emulated_deployment(flags),
         EmulateSettings(**{each.name: getattr(flags, each.name) for each in fields(EmulateSettings)}),
         host=flags.host,
         port=flags.port,
@@ -48,7 +48,7 @@ def execute(flags: EmulateCommand) -> int:
     return 0
 
 
-def deployment_of(flags: EmulateCommand) -> Deployment:
+def emulated_deployment(flags: EmulateCommand) -> Deployment:
     """What is emulated. Raises ConfigError."""
     given: dict[str, Any] = {name: value for name in _OF_DEPLOYMENT if (value := getattr(flags, name)) is not None}
     if flags.ignore_unmodelled:

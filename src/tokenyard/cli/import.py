@@ -14,7 +14,7 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.metrics import read_metrics, scraped
 from tokenyard.questions.printing.metrics import print_metrics
-from tokenyard.questions.traffic import facts_of, workload_from
+from tokenyard.questions.traffic import workload_facts, workload_from
 from tokenyard.redaction import hidden_users, plain
 from tokenyard.workload.readers.plain import write_plain
 
@@ -31,7 +31,7 @@ def execute(flags: ImportCommand) -> int:
     workload = workload_from(flags.log[0], flags.arrivals, flags.log[1:])
     if target is not None:
         write_plain(workload, target)
-    facts = facts_of(workload)
+    facts = workload_facts(workload)
     if flags.json:
         told = {"notes": list(workload.notes), "remarks": list(workload.remarks)}
         print_json(facts | told | {"output": str(target) if target else None})

@@ -7,7 +7,7 @@ from itertools import chain
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, warn
 from tokenyard.cli.support.flags import WhatIfCommand
-from tokenyard.cli.support.parsing import names_of
+from tokenyard.cli.support.parsing import names_in
 from tokenyard.errors import TraceError
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.printing.whatif import off_by, print_check, print_whatif
@@ -26,7 +26,7 @@ def execute(flags: WhatIfCommand) -> int:
         run,
         recorded,
         changes=list(every(flags.changes)),
-        policies=names_of(every(flags.policies)),
+        policies=names_in(every(flags.policies)),
         serve=list(every(flags.serve)),
         gpus=list(every(flags.gpu)),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenyard.deploy.serve_line import ServeLine, read_config_file
-from tokenyard.deploy.setting_values import default_of, group_of, names_of, nearest, with_values
+from tokenyard.deploy.setting_values import default_of, did_you_mean, group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
@@ -326,7 +326,7 @@ def _by_name(values: Mapping[str, Any], kind: type = DeploymentSettings) -> dict
         name = setting_name(given)
         if name in _NOT_GIVEN_SO or (group_of(kind, name) is None and _flag_of(name, kind) is None):
             known = {*names_of(kind), *(each.field for each in flag_table())} - set(_NOT_GIVEN_SO)
-            meant = nearest(name, sorted(known))
+            meant = did_you_mean(name, sorted(known))
             raise ConfigError(
                 given, value, f"there is no such setting{': ' + meant if meant else ''}", code="unknown_setting"
             )

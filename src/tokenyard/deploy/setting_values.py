@@ -44,7 +44,7 @@ def group_of(kind: type, name: str) -> tuple[str, Any] | None:
     return None if found is None else (found[0], get_type_hints(found[1])[name])
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def did_you_mean(name: str, known: Collection[str]) -> str:
     """What is meant, for the end of a sentence; empty where nothing is near."""
     close = near_names(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""

@@ -31,9 +31,9 @@ from tokenyard.explain.table import RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
-from tokenyard.questions.scenario import Scenario, WorkloadChoice, replay_spec, settings_of, traffic_by_name
+from tokenyard.questions.scenario import Scenario, WorkloadChoice, deployment_settings, replay_spec, traffic_by_name
 from tokenyard.questions.space import Space, grid_of
-from tokenyard.questions.sweeping.rows import word_of, words_of
+from tokenyard.questions.sweeping.rows import settings_in_words, word_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
 from tokenyard.record.recorder import TraceRecorder
@@ -342,7 +342,7 @@ def compare(
         raise ConfigError("deployment", deployment, fix)
     named, make = ("", workload) if callable(workload) else (workload, None)
     scenario = Scenario.of(
-        settings_of(deployment), named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by
+        deployment_settings(deployment), named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by
     )
     return ask(scenario, policies, space=space, loads=loads, seeds=seeds, make=make, on_progress=progress)
 
@@ -370,7 +370,9 @@ def _variants(scenario: Scenario, space: Space, first: ReplaySpec) -> dict[str, 
                 fix = "a split is no single deployment: `tokenyard plan` and `tokenyard sweep` compare splits"
                 raise ConfigError("set", f"{name}={word_of(value)}", fix)
         spec = replay_spec(changed(scenario, settings), first.workload) if settings else first
-        found[words_of(settings)] = _Choice(spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused))
+        found[settings_in_words(settings)] = _Choice(
+            spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused)
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
-from tokenyard.questions.scenario import settings_of
+from tokenyard.questions.scenario import deployment_settings
 from tokenyard.units import gigabytes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def headroom(deployment: Deployment) -> HeadRoom:
 
     Raises TokenyardError, NoStartError where it would not start at all.
     """
-    settings_of(deployment)
+    deployment_settings(deployment)
     settled = deployment.resolve().settled
     hardware = settled.hardware
     parts = settled.memory_parts()

@@ -34,10 +34,10 @@ from tokenyard.questions.planning.answer import (
     largest_load,
     limits_of,
     meets_alone,
-    nearest,
+    nearest_row,
     next_best,
 )
-from tokenyard.questions.planning.goal import Goal, best_of, front_of, value_of
+from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
 from tokenyard.questions.planning.search import Searched, Trying, search
 from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
@@ -49,8 +49,8 @@ from tokenyard.questions.scenario import (
     Scenario,
     WorkloadChoice,
     counting_of,
+    deployment_settings,
     nothing,
-    settings_of,
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, space_of
@@ -65,7 +65,7 @@ from tokenyard.questions.variant_sources import (
     source_of,
     with_classes,
 )
-from tokenyard.questions.variants import changed_words, read_shape, serve_words, split_words
+from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
 
 _MOST_REPLAYS = 100_000
@@ -151,7 +151,7 @@ def plan(
     """
     where = None if output is None else Path(output)
     scenario = Scenario.of(
-        settings_of(Deployment() if deployment is None else deployment),
+        deployment_settings(Deployment() if deployment is None else deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
@@ -246,11 +246,11 @@ def ask(question: PlanQuestion) -> Plan:
 def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Trying, searched: Searched) -> Plan:
     """What the variants that were tried come to."""
     job, goal = trying.job, trying.goal
-    chosen = best_of(searched.rows, goal)
+    chosen = best_row(searched.rows, goal)
     holds = chosen is not None
     if chosen is None:
         with question.status("looking for the variant nearest to the bounds"):
-            chosen = nearest(searched.rows, trying.run_on)
+            chosen = nearest_row(searched.rows, trying.run_on)
     rows = trying.rows
     floors = [] if holds else _floors(question, job, chosen)
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
@@ -269,14 +269,14 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         method=searched.method,
         recommended=chosen,
         holds=holds,
-        value=value_of(chosen, goal),
+        value=goal_value(chosen, goal),
         serve=served.line,
         serve_split=served.split,
         replicas=served.replicas,
         flags=_flags(source, chosen),
         notes=list(served.notes),
         next_best=other,
-        next_best_value=None if other is None else value_of(other, goal),
+        next_best_value=None if other is None else goal_value(other, goal),
         front=front_of(rows, goal),
         largest_load=None if load is None else load[0],
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
@@ -382,7 +382,7 @@ def _served(source: KnownSource, row: Row) -> _Served:
     if split is None:
         return _Served(_line(words), None, notes)
     shape = read_shape(str(split))
-    prefill, decode = split_words(source.run, row.settings, shape)
+    prefill, decode = words_of_split(source.run, row.settings, shape)
     lines = ServedSplit(
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )

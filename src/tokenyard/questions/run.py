@@ -24,7 +24,15 @@ from tokenyard.explain.advice.rules import Advice, Cost, Trial
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
+from tokenyard.explain.report.trials import (
+    Change,
+    changes_for,
+    cost_of,
+    gain_of,
+    price_in_words,
+    trial_of,
+    worth_their_cost,
+)
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
@@ -38,9 +46,9 @@ from tokenyard.questions.scenario import (
     Scenario,
     WorkloadChoice,
     bars_of,
+    deployment_settings,
     nothing,
     replay_spec,
-    settings_of,
     traffic_by_name,
     without_trace,
 )
@@ -110,7 +118,7 @@ def _settings(flags: Scenario, setup: ReplaySpec) -> dict[str, Any]:
 
 def _with_trial(advice: Advice, trial: Trial) -> Advice:
     is_the_rules = trial.setting == advice.setting and trial.cost is Cost.SETTING
-    price = advice.price if is_the_rules else price_of(trial.setting) or advice.price
+    price = advice.price if is_the_rules else price_in_words(trial.setting) or advice.price
     return msgspec.structs.replace(advice, setting=trial.setting, now=trial.now, price=price, trial=trial)
 
 
@@ -310,7 +318,7 @@ def run(
     runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names
     of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings = settings_of(deployment)
+    settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
     settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
     if advice:

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import Any, TypeAlias
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.setting_values import names_of, nearest, with_values
+from tokenyard.deploy.setting_values import did_you_mean, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError
@@ -86,7 +86,7 @@ WorkloadChoice: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] 
 """A built-in workload by its name, a file, several logs, or a workload that was made or read."""
 
 
-def settings_of(deployment: object, field: str = "deployment") -> DeploymentSettings:
+def deployment_settings(deployment: object, field: str = "deployment") -> DeploymentSettings:
     """The settings of a deployment. Raises ConfigError, which names ``field``, for anything else."""
     if isinstance(deployment, Deployment):
         return deployment.settings
@@ -190,7 +190,7 @@ def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
     known = names_of(_Traffic)
     for name, value in given.items():
         if name not in known:
-            meant = nearest(name, known)
+            meant = did_you_mean(name, known)
             fix = f"nothing that arrives has such a setting{': ' + meant if meant else ''}"
             raise ConfigError(name, value, fix, code="unknown_setting")
     return with_values(_Traffic(), {name: value for name, value in given.items() if value is not None}).arrivals

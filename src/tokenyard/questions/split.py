@@ -23,7 +23,7 @@ from tokenyard.questions.scenario import (
     Scenario,
     WorkloadChoice,
     bars_of,
-    settings_of,
+    deployment_settings,
     traffic_by_name,
 )
 from tokenyard.questions.variants import sides_of
@@ -96,7 +96,7 @@ def split(
     TokenyardError.
     """
     scenario = Scenario.of(
-        settings_of(deployment),
+        deployment_settings(deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),

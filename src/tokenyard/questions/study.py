@@ -29,7 +29,14 @@ from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.identity import contents_of
 from tokenyard.questions.run import RunResult, run
-from tokenyard.questions.scenario import OnCount, Scenario, WorkloadChoice, counting_of, settings_of, traffic_by_name
+from tokenyard.questions.scenario import (
+    OnCount,
+    Scenario,
+    WorkloadChoice,
+    counting_of,
+    deployment_settings,
+    traffic_by_name,
+)
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
 from tokenyard.quick_dataclass import dataclass
@@ -255,7 +262,7 @@ def _by_name(deployments: Deployment | Mapping[str, Deployment]) -> dict[str, De
         raise ConfigError("deployments", deployments, fix)
     named = dict(deployments) if isinstance(deployments, Mapping) else {"": deployments}
     for each in named.values():
-        settings_of(each)
+        deployment_settings(each)
     return named
 
 
@@ -343,7 +350,7 @@ class _Replayer:
 
     def scenario(self, seed: int) -> Scenario:
         """The workload on the first deployment. Raises ConfigError for what is neither."""
-        return Scenario.of(settings_of(next(iter(self.deployments.values()))), self._workload(seed))
+        return Scenario.of(deployment_settings(next(iter(self.deployments.values()))), self._workload(seed))
 
     def require_pickled(self) -> None:
         """Raise ConfigError for what cannot be sent to another process, by its name."""

@@ -28,8 +28,8 @@ from tokenyard.questions.scenario import (
     Scenario,
     WorkloadChoice,
     counting_of,
+    deployment_settings,
     nothing,
-    settings_of,
     traffic_by_name,
 )
 from tokenyard.questions.space import Space, grid_of
@@ -124,7 +124,7 @@ def sweep(
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
     question = SweepQuestion(
         scenario=Scenario.of(
-            settings_of(Deployment() if deployment is None else deployment),
+            deployment_settings(Deployment() if deployment is None else deployment),
             workload,
             arrivals=traffic_by_name(arrivals),
             split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),

@@ -134,7 +134,7 @@ def _ways_in(trace: str) -> Sequence[float]:
     return ways
 
 
-def facts_of(workload: Workload) -> dict[str, int | float | str]:
+def workload_facts(workload: Workload) -> dict[str, int | float | str]:
     """How many requests a workload has, over which time, and how long they are."""
     last = max(request.arrival_time for request in workload)
     paused = sum(pause.lasts for pause in pauses_in(workload))

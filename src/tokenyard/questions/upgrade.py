@@ -41,13 +41,13 @@ from tokenyard.questions.scenario import (
     Scenario,
     WorkloadChoice,
     bars_of,
+    deployment_settings,
     replay_spec,
-    settings_of,
     traffic_by_name,
     without_trace,
 )
 from tokenyard.questions.variant_sources import is_trace
-from tokenyard.questions.variants import with_settings
+from tokenyard.questions.variants import variant_of_text
 from tokenyard.questions.whatif import read_recorded
 
 
@@ -300,7 +300,7 @@ def _recorded(scenario: Scenario, trace: str, older: str, newer: str) -> _Traffi
     before, after = (
         replace(spec, scheduler=variant.scheduler, cache=variant.cache, latency=variant.latency)
         for spec, version in ((traffic.before, older), (traffic.after, newer))
-        for variant in (with_settings(run, recorded, f"vllm_version={version}"),)
+        for variant in (variant_of_text(run, recorded, f"vllm_version={version}"),)
     )
     return traffic._replace(before=before, after=after)
 
@@ -370,5 +370,5 @@ def upgrade(
 
     ``workload``, ``progress`` and ``arrivals`` are given as for :func:`tokenyard.run`. Raises TokenyardError.
     """
-    scenario = Scenario.of(settings_of(deployment), workload, arrivals=traffic_by_name(arrivals))
+    scenario = Scenario.of(deployment_settings(deployment), workload, arrivals=traffic_by_name(arrivals))
     return ask(scenario, older, newer, bars=bars_of(progress))

@@ -20,7 +20,7 @@ from tokenyard.questions.replaying import engines_of
 from tokenyard.questions.scenario import Say, Scenario, replay_spec
 from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant, VariantWorker
 from tokenyard.questions.sweeping.rows import Setting, Settings, text_of_settings
-from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
+from tokenyard.questions.variants import SplitDeployment, modelled, read_setting, sides_of, with_changes
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.config import TraceConfig
@@ -115,7 +115,7 @@ class WorkloadVariants(_Unpacked):
     @staticmethod
     def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
         """A setting and its value. Raises ConfigError."""
-        return convert(given, value, flag)
+        return read_setting(given, value, flag)
 
 
 def _records(setup: ReplaySpec, split: SplitDeployment | None) -> tuple[EngineRecord, ...]:
@@ -210,7 +210,7 @@ class RecordedVariants(_Unpacked):
     @staticmethod
     def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
         """A setting that can be changed in a recorded run, and its value. Raises ConfigError."""
-        name, setting = convert(given, value, flag)
+        name, setting = read_setting(given, value, flag)
         if name not in CHANGEABLE:
             fix = (
                 "a trace cannot show what this would have done: whatif estimates it from step times; here use one of "

@@ -16,7 +16,7 @@ from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.given import changed, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_line
-from tokenyard.deploy.setting_values import as_value, group_of, names_of, nearest
+from tokenyard.deploy.setting_values import as_value, did_you_mean, group_of, names_of
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
@@ -193,13 +193,13 @@ def _names() -> list[str]:
     return [name for name in names_of(Scenario) if name not in _NO_CHOICES]
 
 
-def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
+def read_setting(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     """A setting by its own name, and its value in its type. Raises ConfigError naming ``flag``, or the setting."""
     name = setting_name(given)
     value = hidden_setting(value) if isinstance(value, str) else value
     found = group_of(Scenario, name)
     if found is None or name not in _names():
-        meant = nearest(name, _names()) or f"use one of {', '.join(_names())}"
+        meant = did_you_mean(name, _names()) or f"use one of {', '.join(_names())}"
         raise ConfigError(flag, given, f"there is no such setting: {meant}", code="unknown_setting")
     if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
         value = None
@@ -240,7 +240,7 @@ def changed_words(run: Scenario, settings: Settings) -> tuple[list[str], list[st
     return words, said
 
 
-def split_words(run: Scenario, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
+def words_of_split(run: Scenario, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
     """The words behind ``vllm serve`` for the prefill engines of a split, and for its decode engines."""
     sides = []
     for size, (_, role) in zip(shape, ENDS, strict=True):
@@ -274,7 +274,7 @@ def modelled(run: RecordedRun, given: GivenDeployment) -> tuple[RecordedRun, Rec
     return run.modelled_by(recorded.planned.latency, recorded.planned.name), recorded
 
 
-def with_settings(run: RecordedRun, recorded: RecordedDeployment, text: str) -> Variant:
+def variant_of_text(run: RecordedRun, recorded: RecordedDeployment, text: str) -> Variant:
     """``run`` with the settings of ``text``: ``max_num_seqs=512,gpu=h200``. Raises as :func:`with_changes`."""
     return with_changes(run, recorded, split_settings(text), text)
 
@@ -293,7 +293,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     for own in others:
         if own not in _of_a_deployment():
             known = sorted({*CHANGEABLE, *_of_a_deployment(), _VERSION})
-            meant = nearest(own, known) or f"use one of: {', '.join(known)}"
+            meant = did_you_mean(own, known) or f"use one of: {', '.join(known)}"
             raise ConfigError("set", own, meant, code="unknown_setting")
     limits = {own: value for own, value in settings.items() if own not in others}
     base = replace(variant_with(run, limits, name) if limits else as_it_was(run), name=name)
@@ -302,7 +302,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     if recorded.planned is None and not others:
         return base
     own_settings, before = recorded.known
-    typed = dict(convert(own, value) for own, value in settings.items() if own in _of_a_deployment())
+    typed = dict(read_setting(own, value) for own, value in settings.items() if own in _of_a_deployment())
     if version is not None:
         own_settings = replace(own_settings, launch=replace(own_settings.launch, vllm_version=version))
     after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))

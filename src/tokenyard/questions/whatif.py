@@ -18,9 +18,9 @@ from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, re
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
-from tokenyard.questions.scenario import Bars, OnProgress, bars_of, settings_of
+from tokenyard.questions.scenario import Bars, OnProgress, bars_of, deployment_settings
 from tokenyard.questions.sweeping.rows import quoted, text_of_settings
-from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
+from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, variant_of_text, with_changes
 from tokenyard.redaction import plain
 
 Change = Mapping[str, Any] | Deployment | str
@@ -60,7 +60,7 @@ def whatif(
     as far off. Raises TokenyardError.
     """
     run, deployment = read_recorded(
-        trace, None if recorded is None else GivenDeployment(settings=settings_of(recorded, "recorded"))
+        trace, None if recorded is None else GivenDeployment(settings=deployment_settings(recorded, "recorded"))
     )
     several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
     variants = [variant for change in several for variant in _named(run, deployment, change)]
@@ -93,7 +93,7 @@ def variants_of(
     """What is asked about in texts, in this order; whole lines on each of ``gpus``. Raises TokenyardError."""
     named = [f"scheduling_policy={quoted(name)}" for name in policies]
     settings = (*(one for text in changes for one in each_of(text)), *named)
-    variants = [with_settings(run, recorded, text) for text in settings]
+    variants = [variant_of_text(run, recorded, text) for text in settings]
     if not serve:
         return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
     return variants + [served_with(run, recorded, line, gpu) for line in serve for gpu in gpus or (None,)]

@@ -41,7 +41,7 @@ def template_of(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(record)[:-1].replace(b"%", b"%%").replace(_NUMBER, b"%b")
 
 
-def filled(template: bytes, *values: int) -> bytes:
+def with_numbers(template: bytes, *values: int) -> bytes:
     """``template`` with these numbers in the places of ``LATER``."""
     for value in values:
         template = template.replace(_LATER, b"%d" % value, 1)
@@ -245,7 +245,7 @@ class StepRecords:
     def _fill(self, template: bytes) -> bytes:
         """A snapshot's template, as long as the queues stay as they are."""
         running, waiting = self._running, self._waiting
-        return filled(template, running.total, waiting.total) + more_fields(
+        return with_numbers(template, running.total, waiting.total) + more_fields(
             running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
         )
 
@@ -293,7 +293,7 @@ class StepRecords:
     def _make_steady(self) -> tuple[bytes, bytes]:
         running = self._running
         lists = _interleave((b"[]", b"[]", running.ids, b"[]", running.one_each()), self._between)
-        template = filled(self._steady_decision, running.total)
+        template = with_numbers(self._steady_decision, running.total)
         self._steady = template + more_fields(**_left_out(running.omitted, 0)), lists
         return self._steady
 

@@ -38,7 +38,7 @@ from tokenyard.web.connections import RefusedError, json_response
 _FIRST_LINE = 64 * 1024
 
 
-def identity_of(file: BinaryIO) -> str:
+def file_identity(file: BinaryIO) -> str:
     """Where the file is and how it begins; the latter only once its first line is whole. Moves the file's position."""
     status = os.fstat(file.fileno())
     file.seek(0)

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tokenyard.files import Bounds, arrow
 from tokenyard.trace.files import raw_lines
-from tokenyard.web.catalog import Roots, identity_of, is_other
+from tokenyard.web.catalog import Roots, file_identity, is_other
 from tokenyard.web.connections import RefusedError, whole_number
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class TailServer:
             state = (status.st_ino, status.st_size, status.st_mtime_ns)
             if before is not None and before.state == state:
                 return before
-            now = identity_of(file)
+            now = file_identity(file)
             reset = offset > 0 and (is_other(identity, now) or not _begins_a_line(file, offset, status.st_size))
             is_longer = before is not None and before.state[0] == state[0] and before.state[1] <= state[1]
             offset, searched = (0, 0) if reset else (offset, before.searched if before and is_longer else offset)

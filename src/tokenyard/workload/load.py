@@ -17,12 +17,12 @@ from tokenyard.units import duration
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, Stamp
-from tokenyard.workload.logs.moments import LEAST_UNIX, seconds_of
+from tokenyard.workload.logs.moments import LEAST_UNIX, duration_seconds
 from tokenyard.workload.logs.reading import (
     LogRead,
     arrivals_of,
     doubts_of,
-    merged,
+    merged_requests,
     of_one_model,
     read_log,
     requests_of,
@@ -289,7 +289,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     name = " ".join(map(str, paths))
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
     remarks = [each for one in read for each in _file_remarks(one, len(read))]
-    logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
+    logged, of_models = of_one_model(merged_requests(read, drawn=drawn), name, log)
     from_ends = any(each.code == "ends" for each in remarks)
     arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
     remarks += [*of_models, *assumed, *_limit_remarks(arrivals, options.limit)]
@@ -345,7 +345,7 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         raise ConfigError("time_unit", str(log.time_unit), fix)
     reader = reader_of(format)
     assert reader is not None
-    unit = 1.0 if log.time_unit is None else seconds_of(1, log.time_unit)
+    unit = 1.0 if log.time_unit is None else duration_seconds(1, log.time_unit)
     about = read_about(path) if format == _OWN_FORMAT else About()
     if log.time_unit is not None and about.says_unit:
         raise ConfigError("time_unit", str(log.time_unit), f"the first line of {path} says seconds: leave it out")

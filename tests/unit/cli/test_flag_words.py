@@ -21,13 +21,13 @@ from tokenyard.cli.support.flags import (
     WhatIfCommand,
 )
 from tokenyard.cli.support.ignored_flags import ignored_flags
-from tokenyard.cli.support.parsing import names_of, parse
+from tokenyard.cli.support.parsing import names_in, parse
 from tokenyard.cli.support.vllm_argv import REPLAYS
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
 from tokenyard.deploy.vllm_serve.flags import flag_table, written_out
 from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError, TraceError
-from tokenyard.questions.variants import convert
+from tokenyard.questions.variants import read_setting
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
 
@@ -196,7 +196,7 @@ def test_policies_of_ones_own_and_two_traces_are_told_from_each_other(tmp_path: 
 def test_policies_of_whatif_are_named_as_those_of_compare(words: str) -> None:
     command = parse(["whatif", "trace", *words.split()])
     assert isinstance(command, WhatIfCommand)
-    assert names_of(chain.from_iterable(command.policies)) == ["fcfs", "bypass"]
+    assert names_in(chain.from_iterable(command.policies)) == ["fcfs", "bypass"]
 
 
 def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
@@ -204,7 +204,7 @@ def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
     varied = {}
     for name in setting_names(RunCommand):
         try:
-            varied[name] = convert(name, "1")[0]
+            varied[name] = read_setting(name, "1")[0]
         except ConfigError:
             continue  # no setting of a variant, or 1 is no value of it
     assert {"replicas", "data_parallel_size", "max_num_seqs", "scheduling_policy"} <= set(varied)

@@ -15,7 +15,7 @@ from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.render.parts import advice_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.report.trials import best_of, changes_for, objective_of, trial_of, worth_their_cost
+from tokenyard.explain.report.trials import best_trial, changes_for, objective_of, trial_of, worth_their_cost
 
 SETTINGS: dict[str, Any] = {
     "max_num_seqs": 256,
@@ -138,12 +138,12 @@ def test_the_best_that_helps_is_kept() -> None:
     little, much, same = (
         tried(name, ttft_ms_p90=by, e2e_ms_mean=-1) for name, by in (("a", -10), ("b", -40), ("c", -41))
     )
-    assert best_of("seats", [little, much, same]) is much
-    assert best_of("seats", [same, much, little]) is same
-    assert best_of("seats", []) is None
-    assert best_of("seats", [tried("a", ttft_ms_p90=-2, e2e_ms_mean=-1)]) is None
-    assert best_of("seats", [tried("a", ttft_ms_p90=-40, e2e_ms_mean=4)]) is None
-    assert best_of("seats", [Trial(setting="s", now=1, then=2, flag="f", problem="no start")]) is None
+    assert best_trial("seats", [little, much, same]) is much
+    assert best_trial("seats", [same, much, little]) is same
+    assert best_trial("seats", []) is None
+    assert best_trial("seats", [tried("a", ttft_ms_p90=-2, e2e_ms_mean=-1)]) is None
+    assert best_trial("seats", [tried("a", ttft_ms_p90=-40, e2e_ms_mean=4)]) is None
+    assert best_trial("seats", [Trial(setting="s", now=1, then=2, flag="f", problem="no start")]) is None
 
 
 def test_a_dearer_change_is_shown_beside_a_cheaper_one_only_if_it_helps_more() -> None:

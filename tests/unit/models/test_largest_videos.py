@@ -14,7 +14,7 @@ from planner.largest import compared
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.errors import ConfigError
 from tokenyard.models.asking import image_tokens, video_tokens
-from tokenyard.models.images.largest import LARGEST, with_images
+from tokenyard.models.images.largest import LARGEST, with_largest_images
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.reading.read import model_from_config, read_model_file
 from tokenyard.models.spec import ModelSpec
@@ -89,7 +89,9 @@ def test_a_decoder_without_a_word_for_videos_reads_none() -> None:
     raw = _config("InternVLChatModel")
     other = {**raw, "llm_config": {**raw["llm_config"], "model_type": "internlm2"}}  # type: ignore[dict-item]
     encoders = _read("InternVLChatModel").encoders
-    shown, silent = (with_images(encoders, "InternVLChatModel", each, Processors({}, {})) for each in (raw, other))
+    shown, silent = (
+        with_largest_images(encoders, "InternVLChatModel", each, Processors({}, {})) for each in (raw, other)
+    )
     assert [each.planned_tokens_per_frame for each in shown if each.kind == "vision"] == [256]
     assert [each.planned_tokens_per_frame for each in silent if each.kind == "vision"] == [0]
 

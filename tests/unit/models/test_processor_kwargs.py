@@ -15,7 +15,7 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.asking import image_tokens, video_tokens
-from tokenyard.models.images.largest import with_images
+from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processor_kwargs import with_processor_kwargs
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.table import image_rule
@@ -34,7 +34,7 @@ def test_the_largest_image_and_video_are_vllms(case: dict[str, Any]) -> None:
     raw = CONFIGS[case["name"]]
     model = model_from_config(raw, name=case["name"], where="config.json")
     files = Processors(*case["files"])
-    model = model.with_encoders(with_images(model.encoders, model.architecture, raw, files))
+    model = model.with_encoders(with_largest_images(model.encoders, model.architecture, raw, files))
     if isinstance(case["planned"], str):
         with pytest.raises(NoStartError, match="has no shortest_edge"):
             with_processor_kwargs(model, raw, files, json.dumps(case["said"]), "0.33")

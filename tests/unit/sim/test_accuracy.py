@@ -19,7 +19,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.accuracy.ask import recorded_runs
 from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
-from tokenyard.questions.accuracy.measured_run import compare_run, read_run
+from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
 from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
 from tokenyard.steptime.formula import Parallelism
 
@@ -190,7 +190,7 @@ def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dic
 
 
 def test_a_run_is_replayed(tmp_path: Path) -> None:
-    run = read_run(run_folder(tmp_path / "run"))
+    run = read_measured_run(run_folder(tmp_path / "run"))
     assert run.gpu.name == "rtxpro6000"
     assert run.scheduler.async_scheduling
     assert run.ttft == pytest.approx(np.ones(8))
@@ -202,14 +202,14 @@ def test_a_run_is_replayed(tmp_path: Path) -> None:
 
 def test_two_engines_share_the_requests(tmp_path: Path) -> None:
     """Four places are few for eight requests; two engines have eight."""
-    one = compare_run(read_run(run_folder(tmp_path / "one")))
-    two = compare_run(read_run(run_folder(tmp_path / "two", data_parallel_size=2)))
+    one = compare_run(read_measured_run(run_folder(tmp_path / "one")))
+    two = compare_run(read_measured_run(run_folder(tmp_path / "two", data_parallel_size=2)))
     assert two.predicted["ttft"].mean() < one.predicted["ttft"].mean()
 
 
 def test_ranks_of_experts_step_together(tmp_path: Path) -> None:
     engine = {"model": "Qwen/Qwen3-30B-A3B", "data_parallel_size": 2, "enable_expert_parallel": True}
-    comparison = compare_run(read_run(run_folder(tmp_path / "run", **engine)))
+    comparison = compare_run(read_measured_run(run_folder(tmp_path / "run", **engine)))
     assert comparison.run.parallel == Parallelism(data=2, expert=True)
     assert 0.001 < comparison.predicted["tpot"].mean() < 0.1
 
@@ -219,7 +219,7 @@ def test_ranks_of_experts_step_together(tmp_path: Path) -> None:
 )
 def test_engine_arguments_of_a_run_must_be_numbers(tmp_path: Path, engine: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(engine))):
-        read_run(run_folder(tmp_path / "run", **engine))
+        read_measured_run(run_folder(tmp_path / "run", **engine))
 
 
 @pytest.mark.parametrize("name", ["requests.jsonl", "meta.json"])
@@ -227,11 +227,11 @@ def test_files_of_a_run_are_bounded(name: str, tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     (folder / name).write_text("[" * 100_000)
     with pytest.raises(WorkloadError, match="nest deeper than 100 levels"):
-        read_run(folder)
+        read_measured_run(folder)
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(WorkloadError, match="is no file on a disk"):
-        read_run(folder)
+        read_measured_run(folder)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_damaged_run_is_refused(tmp_path: Path, name: str, text: str, problem:
     folder = run_folder(tmp_path / "run")
     (folder / name).write_text(text)
     with pytest.raises(WorkloadError, match=problem):
-        read_run(folder)
+        read_measured_run(folder)
 
 
 # ---- what was measured
@@ -279,7 +279,7 @@ def test_the_measured_points_are_met(shared: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["RTX4090", "RTXPRO6000"])
 def test_the_measured_runs_are_met(shared: Path, gpu: str) -> None:
-    comparison = compare_run(read_run(shared / f"data/groundtruth/vllm019_{gpu}_Llama-3.1-8B"))
+    comparison = compare_run(read_measured_run(shared / f"data/groundtruth/vllm019_{gpu}_Llama-3.1-8B"))
     for name, measured in comparison.measured.items():
         assert comparison.predicted[name].mean() == pytest.approx(measured.mean(), rel=0.03), name
 
@@ -297,7 +297,7 @@ def test_it_says_whose_decisions_were_taken(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_version_decides_runs_and_points(tmp_path: Path) -> None:
     newer = decision_profile("0.33")
-    assert read_run(run_folder(tmp_path / "run"), profile=newer).scheduler.profile is newer
+    assert read_measured_run(run_folder(tmp_path / "run"), profile=newer).scheduler.profile is newer
     (point,), _ = read_points(table(tmp_path, {}))
     assert loop_of(point, newer).profile is newer
 
@@ -346,7 +346,7 @@ def test_without_a_file_the_installed_points_are_read(
 def test_a_run_has_percentiles_and_errors_of_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path / "run")
     (row,) = accuracy((folder,)).rows
-    measured = read_run(folder).ttft
+    measured = read_measured_run(folder).ttft
     assert row.percentiles["ttft"]["p90"].measured == pytest.approx(1e3 * np.percentile(measured, 90))
     assert row.of_requests["tpot"].n == len(measured)
     assert main(["accuracy", str(folder)]) == 0

@@ -12,7 +12,7 @@ from tests.support.planner_answers import recorded
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
 from tokenyard.workload.load import read_workload
-from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.readers.plain import workload_lines
 
 BUILT = recorded(Path(__file__).parents[1] / "models" / "registry.json.gz")["architectures"]
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
@@ -44,7 +44,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
     made = request.arrive(0.0, 8192)
     assert (made.mm_features, made.cache_salt) == (request.images, "mine")
     path = tmp_path / "again.jsonl"
-    path.write_bytes(b"".join(plain_lines(workload)))
+    path.write_bytes(b"".join(workload_lines(workload)))
     (again,) = read_workload(path)
     assert (again.images, again.cache_salt) == (request.images, "mine")
 

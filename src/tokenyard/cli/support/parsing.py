@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _POLICIES = ("--policies", "--policy")
 
 
-def names_of(texts: Iterable[str]) -> list[str]:
+def names_in(texts: Iterable[str]) -> list[str]:
     """The names, however texts group them."""
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
@@ -54,7 +54,7 @@ def with_one_policies(words: Sequence[str]) -> list[str]:
         if not found:
             return list(words)  # a flag without a name: its reader says so
         names += found
-    return [*rest, f"{_POLICIES[0]}={','.join(names_of(names))}"] if names else rest
+    return [*rest, f"{_POLICIES[0]}={','.join(names_in(names))}"] if names else rest
 
 
 def _goes_on(found: Sequence[str], word: str) -> bool:
@@ -65,7 +65,7 @@ def _goes_on(found: Sequence[str], word: str) -> bool:
     from tokenyard.workload.load import GENERATORS  # noqa: PLC0415 - the same
 
     known = known_policies()
-    if not found or all(name in known or ".py:" in name for name in names_of([word])):
+    if not found or all(name in known or ".py:" in name for name in names_in([word])):
         return True
     is_compared = word in GENERATORS or os.path.exists(word)  # noqa: PTH110
     return not is_compared and "," not in found[-1]

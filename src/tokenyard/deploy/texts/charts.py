@@ -19,7 +19,7 @@ from tokenyard.deploy.texts.manifests import (
     is_word,
     labels_of_pod,
     labels_of_terms,
-    words_of,
+    shell_words,
 )
 from tokenyard.deploy.texts.scaling import range_of
 
@@ -61,7 +61,9 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     name = source.removeprefix("hf://") if source.startswith("hf://") else source
     note = HeaderNote("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
     given = [
-        part for word in words_of(model.get("command")) + words_of(model.get("args")) for part in _word_parts(word)
+        part
+        for word in shell_words(model.get("command")) + shell_words(model.get("args"))
+        for part in _word_parts(word)
     ]
     at = 0
     while at < len(given):

@@ -404,7 +404,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     around = _scaled(around, container)
     environment = environment_of(container.get("env") or container.get("environment"))
     image = _image(container)
-    said = [word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))]
+    said = [word for name in _CONTAINERS_WORDS for word in shell_words(container.get(name))]
     words, written = _resolved(said, environment), " ".join(said)
     environment = {name: value for name, value in environment.items() if f"$({name})" not in written}
     found = _run(words, environment, image, says_nothing="image" not in container)
@@ -465,7 +465,7 @@ def _resolved(words: list[str], environment: Mapping[str, str]) -> list[str]:
     return resolved
 
 
-def words_of(value: Any) -> list[str]:
+def shell_words(value: Any) -> list[str]:
     """The words of ``command`` or ``args``: a list, or a text that is split as a shell does. Raises ConfigError."""
     if isinstance(value, str):
         try:

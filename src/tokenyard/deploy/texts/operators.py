@@ -17,7 +17,7 @@ from tokenyard.deploy.texts.manifests import (
     gpu_named,
     gpu_of_labels,
     labels_of_terms,
-    words_of,
+    shell_words,
 )
 from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
@@ -57,7 +57,7 @@ def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand
     note = HeaderNote("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
     return [
         ContainerCommand(
-            words=[spec["url"].removeprefix(_HUB), *words_of(spec.get("args"))],
+            words=[spec["url"].removeprefix(_HUB), *shell_words(spec.get("args"))],
             environment=environment_of(spec.get("env")),
             version=version_of_image(image),
             gpu=device_of_image(image) or gpu,
@@ -160,7 +160,7 @@ def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerComman
         if not isinstance(container, Mapping):
             continue
         is_served = container.get("modelCommand") == "vllmServe"
-        words = ["vllm", "serve", model, *words_of(container.get("args")), *said]
+        words = ["vllm", "serve", model, *shell_words(container.get("args")), *said]
         plain = {**container, "command": words, "args": []} if is_served else container
         for each in containers_started({"replicas": spec.get("replicas"), "containers": [plain]}):
             yield replace(each, gpu=each.gpu or gpu)
@@ -189,14 +189,14 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     named = [each for each in containers if _at(each, "name") == "main"] if isinstance(containers, list) else []
     main = dict(named[0]) if named else {}
     environment = environment_of(main.get("env"))
-    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *words_of(main.get("args"))]
+    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
         size = count_of(_at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
     local = count_of(_at(role, "parallelism", "dataLocal"))
     words += ["--data-parallel-size-local", local] if local and count_of(_at(role, "parallelism", "data")) else []
     words += ["--enable-expert-parallel"] if _at(role, "parallelism", "expert") is True else []
-    words += words_of(environment.pop(_MORE_WORDS, None))
+    words += shell_words(environment.pop(_MORE_WORDS, None))
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
     note = HeaderNote("vLLM", "KServe's own", "no image in the service: --vllm-version says which")
@@ -239,7 +239,7 @@ def inspected_started(document: Any) -> list[ContainerCommand]:
         if isinstance(config, Mapping):
             plain = {
                 "image": str(config.get("Image") or ""),
-                "command": [str(each.get("Path") or ""), *words_of(each.get("Args"))],
+                "command": [str(each.get("Path") or ""), *shell_words(each.get("Args"))],
                 "environment": config.get("Env"),
             }
             found += containers_started(plain)

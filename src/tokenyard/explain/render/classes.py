@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
+from tokenyard.explain.render.parts import goodput_rows, print_section, table_of, table_that_fits
 from tokenyard.explain.report.classes import Classes, ClassFigures
 from tokenyard.redaction import plain
 from tokenyard.units import milliseconds, percent
@@ -21,10 +21,10 @@ _NARROW = ("requests", "TTFT p95", "TPOT p95", "E2E p95")
 
 def print_classes(classes: Classes, console: Console) -> None:
     """A line per class, and what came of its bounds."""
-    print_section(console, f"By {classes.by}", fitting(console, _table, classes.classes))
+    print_section(console, f"By {classes.by}", table_that_fits(console, _table, classes.classes))
     for each in classes.classes:
         if each.goodput is not None:
-            print_section(console, f"Service levels: {plain(each.name)}", *goodput_of(each.goodput))
+            print_section(console, f"Service levels: {plain(each.name)}", *goodput_rows(each.goodput))
 
 
 def _table(classes: Iterable[ClassFigures], *, narrow: bool) -> Table:

@@ -26,7 +26,7 @@ from tokenyard.explain.compare.first_difference import (
     StateDifference,
 )
 from tokenyard.explain.held_back import meaning_of
-from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
+from tokenyard.explain.render.parts import goodput_rows, print_section, table_of, table_that_fits
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
 from tokenyard.trace.facts import held_by_reason
@@ -192,15 +192,17 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
         if differing
         else "No figure differs"
     )
-    print_section(console, title, *([fitting(console, _figures, differing)] if differing else []))
+    print_section(console, title, *([table_that_fits(console, _figures, differing)] if differing else []))
     if differing and same:
         console.print(Text(f"  {same:,} figures are equal.", "bright_black"))
     for name, goodput in zip("AB", comparison.goodput or (), strict=False):
-        print_section(console, f"Service levels of {name}", *goodput_of(goodput))
+        print_section(console, f"Service levels of {name}", *goodput_rows(goodput))
     if comparison.rows:
         at = "step" if comparison.align == "step" else "seconds"
         print_section(
-            console, f"Side by side, by {comparison.align}", fitting(console, partial(_rows, at=at), comparison.rows)
+            console,
+            f"Side by side, by {comparison.align}",
+            table_that_fits(console, partial(_rows, at=at), comparison.rows),
         )
     if comparison.jobs:
         print_section(console, "Jobs that differ most", _jobs(comparison.jobs))
@@ -230,7 +232,7 @@ def _settings(settings: Sequence[SettingDifference], console: Console) -> Iterat
         yield "No setting differs"
         return
     yield f"Settings that differ ({len(settings):,})"
-    yield fitting(console, _settings_table, settings)
+    yield table_that_fits(console, _settings_table, settings)
 
 
 def _settings_table(settings: Sequence[SettingDifference], *, narrow: bool) -> Table:

@@ -48,7 +48,7 @@ class _Layout(Protocol[_Rows_contra]):
     def __call__(self, rows: _Rows_contra, /, *, narrow: bool) -> Table: ...
 
 
-def fitting(console: Console, layout: _Layout[_Rows_contra], rows: _Rows_contra) -> Table:
+def table_that_fits(console: Console, layout: _Layout[_Rows_contra], rows: _Rows_contra) -> Table:
     """The table in its wide layout where a section of the console has room for it, else in its narrow one."""
     wide = layout(rows, narrow=False)
     needed = console.measure(wide, options=console.options.update(max_width=_UNBOUNDED)).maximum
@@ -270,7 +270,7 @@ def _effects(trial: Trial) -> str:
 # Service levels: which bounds hold, and the goodput.
 
 
-def goodput_of(goodput: Goodput) -> Iterator[Table | Text]:
+def goodput_rows(goodput: Goodput) -> Iterator[Table | Text]:
     """A row for each bound, and a sentence about requests within all of them."""
     names = ("bound", "measured", "", "requests within")
     table = table_of(Column("", no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in names))

@@ -20,7 +20,7 @@ from tokenyard.explain.render.parts import (
     advice_of,
     clients_of,
     deployment_table,
-    goodput_of,
+    goodput_rows,
     print_section,
     ranks_table,
     reasons_of,
@@ -80,7 +80,7 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
         _latency(report, console.width),
     )
     if report.goodput is not None:
-        print_section(console, "Service levels", *goodput_of(report.goodput))
+        print_section(console, "Service levels", *goodput_rows(report.goodput))
     if classes is not None:
         print_classes(classes, console)
     print_section(console, "What held requests back", *reasons_of(report))

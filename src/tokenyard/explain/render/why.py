@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.held_back import meaning_of
-from tokenyard.explain.render.parts import fitting, print_section, table_of
+from tokenyard.explain.render.parts import print_section, table_of, table_that_fits
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
 from tokenyard.explain.why.why import ReasonShare, Span, Why
@@ -105,7 +105,7 @@ def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None)
     print_section(
         console,
         "Who waited longest",
-        fitting(console, partial(_longest, with_job=console.width >= _WITH_JOBS), waiting),
+        table_that_fits(console, partial(_longest, with_job=console.width >= _WITH_JOBS), waiting),
     )
     _whole_ids(console, [each.request_id for each in waiting.longest])
 

@@ -86,7 +86,7 @@ def cost_of(setting: str) -> Cost:
     return _COSTS.get(setting, Cost.SETTING)
 
 
-def price_of(setting: str) -> str | None:
+def price_in_words(setting: str) -> str | None:
     """What a change of the setting costs, in words; None where the rule itself says it."""
     return _PRICES.get(setting)
 
@@ -301,7 +301,7 @@ def trial_of(change: Change, before: Report, after: Report | None, problem: str 
     )
 
 
-def best_of(rule: str, trials: Sequence[Trial]) -> Trial | None:
+def best_trial(rule: str, trials: Sequence[Trial]) -> Trial | None:
     """The trial that lowers the rule's objective most, the smallest change of those alike; None if none helps."""
     helping = [each for each in trials if _helps(each, _objective(rule, each))]
     if not helping:
@@ -314,7 +314,7 @@ def worth_their_cost(rule: str, trials: Sequence[Trial]) -> list[Trial]:
     """The trial of each cost that helps most, the cheapest first; a dearer one if it helps more than they do."""
     kept: list[Trial] = []
     for cost in Cost:
-        best = best_of(rule, [each for each in trials if each.cost is cost])
+        best = best_trial(rule, [each for each in trials if each.cost is cost])
         if best is not None and all(gain_of(rule, best) >= gain_of(rule, each) + LEAST_GAIN for each in kept):
             kept.append(best)
     return kept

@@ -301,7 +301,7 @@ def _rule(architecture: str, fields: ImageFields, tokens: int = 0) -> ImageRule:
 # What an encoder is given of both.
 
 
-def with_images(
+def with_largest_images(
     encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any], processors: Processors
 ) -> tuple[EncoderSpec, ...]:
     """The encoders, of which the first that sees has the largest image by the rule; as they are where none is known.

@@ -13,7 +13,7 @@ from typing import Any
 from tokenyard.core.facts import release_facts
 from tokenyard.core.releases import VERSIONS
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.models.images.largest import with_images
+from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.spec import ModelSpec
 
@@ -42,7 +42,7 @@ def with_processor_kwargs(
         return model, processors
     told, unread = overlaid(processors, said, model.architecture, version)
     notes = tuple(f"{_FIELD} {each}: how large images and videos are" for each in unread)
-    encoders = with_images(model.encoders, model.architecture, raw, told)
+    encoders = with_largest_images(model.encoders, model.architecture, raw, told)
     return replace(model, encoders=encoders, ignored=(*model.ignored, *notes)), told
 
 

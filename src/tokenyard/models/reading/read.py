@@ -19,7 +19,7 @@ from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
-from tokenyard.models.images.largest import with_images
+from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.reading.by_matrix import blended
 from tokenyard.models.reading.fields import Fields
@@ -183,7 +183,9 @@ def _read(
             head_weights=head,
             other_parameters=stack.other_parameters,
             embedding_parameters=stack.embedding_parameters,
-            encoders=with_images(_stored(stack.encoders, reading), reading.architecture, raw, processors_beside(where)),
+            encoders=with_largest_images(
+                _stored(stack.encoders, reading), reading.architecture, raw, processors_beside(where)
+            ),
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,

@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
-from tokenyard.questions.accuracy.measured_run import compare_run, read_run
+from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
 from tokenyard.questions.accuracy.points import (
     Engine,
     Point,
@@ -65,7 +65,7 @@ def accuracy(
     not_compared: list[str] = []
     for path in paths:
         if path.is_dir():
-            comparison = compare_run(read_run(path, spec=engine.spec, gpu=engine.gpu, profile=profile))
+            comparison = compare_run(read_measured_run(path, spec=engine.spec, gpu=engine.gpu, profile=profile))
             rows.append(row_of_run(str(path), comparison))
             continue
         points, unread = _points(path, engine)

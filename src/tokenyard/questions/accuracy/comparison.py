@@ -85,12 +85,12 @@ def predict(
         waits, paces = schedule.times(latency.rows_seconds(schedule.work) + shown)
         ttft = float(waits.mean()) + front_end_seconds(point, constants)
         tpot = float(paces.mean())
-        known = latency.known_error(load_of(point))
+        known = latency.known_error(load_sent(point))
         yield Prediction(point, ttft, tpot, known.ttft.around(ttft), known.tpot.around(tpot), known.familiarity)
         on_point()
 
 
-def load_of(point: Point) -> SentLoad:
+def load_sent(point: Point) -> SentLoad:
     """What was sent. Of a table's nominal lengths: those that it was asked to generate."""
     return SentLoad(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
 

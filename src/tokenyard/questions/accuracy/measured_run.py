@@ -67,7 +67,7 @@ class RunComparison:
     known: KnownError
 
 
-def read_run(
+def read_measured_run(
     folder: Path,
     *,
     spec: ModelSpec | None = None,

@@ -14,12 +14,12 @@ from tokenyard.explain.slo import SLO
 from tokenyard.explain.table import RowTable
 from tokenyard.questions.planning.goal import (
     Goal,
+    goal_value,
     is_feasible,
-    price_of,
-    value_of,
+    row_price,
 )
 from tokenyard.questions.planning.picture import draw, page_of
-from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
+from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
 
@@ -119,7 +119,7 @@ _NEAREST_ALIKE = 1 + 1e-9
 """Share by which figures may differ and still count as the same."""
 
 
-def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
+def nearest_row(rows: Sequence[Row], run_on: RunOn) -> Row:
     """The whole row of the nearest, of rows that all miss a bound at one load. ConfigError if none was replayed."""
     left = [row for row in rows if row.problem is None]
     if not left:
@@ -139,11 +139,11 @@ def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
 
 def _dearest_first(row: Row) -> float:
     """What costs most, of these the last, is likely the nearest; the others are then soon known to be farther off."""
-    return -price_of(row)
+    return -row_price(row)
 
 
 def _rank(row: Row) -> tuple[float, float]:
-    return (inf if row.tightness is None else row.tightness), price_of(row)
+    return (inf if row.tightness is None else row.tightness), row_price(row)
 
 
 def _no_row(rows: Sequence[Row]) -> ConfigError:
@@ -302,7 +302,7 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Every variant that was tried."""
 
     def summary(self) -> str:
-        chosen = "nothing" if self.recommended is None else words_of(self.recommended.settings)
+        chosen = "nothing" if self.recommended is None else settings_in_words(self.recommended.settings)
         how = "recommended" if self.holds else "nearest to the bounds"
         return f"{chosen} {how}, {len(self.rows):,} of {self.size:,} variants tried"
 
@@ -325,9 +325,9 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
 def next_best(rows: Sequence[Row], chosen: Row, goal: Goal) -> Row | None:
     """The feasible row that comes nearest to the chosen one in the goal."""
-    others = [row for row in rows if row is not chosen and is_feasible(row) and value_of(row, goal) is not None]
+    others = [row for row in rows if row is not chosen and is_feasible(row) and goal_value(row, goal) is not None]
     sign = 1.0 if goal.is_least else -1.0
-    return min(others, key=lambda row: sign * (value_of(row, goal) or 0.0), default=None)
+    return min(others, key=lambda row: sign * (goal_value(row, goal) or 0.0), default=None)
 
 
 def limits_of(row: Row, beyond: Row | None) -> str:

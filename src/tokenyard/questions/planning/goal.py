@@ -39,7 +39,7 @@ class Goal(StrEnum):
         return units.get(self.value, "an hour")
 
 
-def value_of(row: Row, goal: Goal) -> float | None:
+def goal_value(row: Row, goal: Goal) -> float | None:
     """How much of the goal a row reaches; None if it has no such figure."""
     if goal is Goal.LOAD:
         return row.load
@@ -54,22 +54,22 @@ def is_feasible(row: Row) -> bool:
     return row.is_measured and row.met is not False
 
 
-def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
+def best_row(rows: Sequence[Row], goal: Goal) -> Row | None:
     """The row that reaches most; of those alike the cheapest, then the one furthest from its bounds, or that answers
     soonest. None: no row is feasible.
     """
-    return min(reach_most(rows, goal), key=lambda row: (price_of(row), _distance(row)), default=None)
+    return min(reach_most(rows, goal), key=lambda row: (row_price(row), _distance(row)), default=None)
 
 
 def reach_most(rows: Sequence[Row], goal: Goal) -> list[Row]:
     """The feasible rows that reach as much as any, or nearly."""
-    known = [(row, value) for row in rows if is_feasible(row) and (value := value_of(row, goal)) is not None]
+    known = [(row, value) for row in rows if is_feasible(row) and (value := goal_value(row, goal)) is not None]
     sign = -1.0 if goal.is_least else 1.0
     top = max((sign * value for _, value in known), default=0.0)
     return [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
 
 
-def price_of(row: Row) -> float:
+def row_price(row: Row) -> float:
     """What a row costs beside others: of an hour, or its GPUs where no prices were given."""
     return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
 
@@ -84,7 +84,7 @@ def _distance(row: Row) -> float:
 
 def incumbent_of(row: Row, goal: Goal) -> Incumbent | None:
     """What others have to beat; None where a row says nothing of that."""
-    value = value_of(row, goal)
+    value = goal_value(row, goal)
     if not is_feasible(row) or value is None or goal is Goal.LOAD:
         return None
     return Incumbent(goal.value, value, row.cost_per_hour, row.gpus)
@@ -94,8 +94,8 @@ def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
     """Feasible rows that no other beats both in the goal and in cost; in distance from the bounds where costs are alike
     or are the goal.
     """
-    known = [row for row in rows if is_feasible(row) and value_of(row, goal) is not None]
-    by_cost = len({price_of(row) for row in known}) > 1 and not goal.is_least
+    known = [row for row in rows if is_feasible(row) and goal_value(row, goal) is not None]
+    by_cost = len({row_price(row) for row in known}) > 1 and not goal.is_least
     scores = {id(row): _score(row, goal, by_cost=by_cost) for row in known}
     front: list[Row] = []
     for row in sorted(known, key=lambda row: scores[id(row)]):
@@ -107,8 +107,8 @@ def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
 
 def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, float]:
     """Less is better in each."""
-    value = value_of(row, goal)
+    value = goal_value(row, goal)
     assert value is not None
     if by_cost:
-        return price_of(row), -value
+        return row_price(row), -value
     return value if goal.is_least else -value, _distance(row)

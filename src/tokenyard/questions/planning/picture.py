@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from tokenyard.questions.chart import COLOURS, Chart
-from tokenyard.questions.planning.goal import Goal, is_feasible, value_of
-from tokenyard.questions.sweeping.rows import Row, words_of
+from tokenyard.questions.planning.goal import Goal, goal_value, is_feasible
+from tokenyard.questions.sweeping.rows import Row, settings_in_words
 
 _HELD, _MISSED, _CHOSEN = COLOURS[0], COLOURS[7], COLOURS[3]
 
@@ -31,7 +31,7 @@ def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], r
     if len(line) > 1:
         chart.line(line, _HELD, is_dashed=True)
     for row, x, y in sorted(points, key=lambda point: is_feasible(point[0])):
-        chart.dot(x, y, _HELD if is_feasible(row) else _MISSED, words_of(row.settings))
+        chart.dot(x, y, _HELD if is_feasible(row) else _MISSED, settings_in_words(row.settings))
         if row == recommended:
             chart.ring(x, y, _CHOSEN)
     return str(chart)
@@ -47,7 +47,7 @@ def page_of(workload: str, drawing: str, text: str) -> str:
 def _axes(rows: Sequence[Row], goal: Goal) -> tuple[Axis, Axis]:
     """Cost where variants differ in it, else how near they are to their bounds."""
     measured = [row for row in rows if row.is_measured]
-    reached: Axis = (goal.unit, lambda row: value_of(row, goal))
+    reached: Axis = (goal.unit, lambda row: goal_value(row, goal))
     tight: Axis = ("the figure nearest to its bound, as a share of it", lambda row: row.tightness)
     slow: Axis = ("mean end-to-end time, ms", lambda row: row.figures.get("e2e_ms.mean"))
     near = tight if any(row.tightness is not None for row in measured) else slow

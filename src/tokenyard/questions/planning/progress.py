@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.questions.planning.goal import Goal, value_of
+from tokenyard.questions.planning.goal import Goal, goal_value
 from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.scenario import Say
-from tokenyard.questions.sweeping.rows import Journal, words_of
+from tokenyard.questions.sweeping.rows import Journal, settings_in_words
 
 
 @contextmanager
@@ -68,8 +68,8 @@ def say_so_far(trying: Trying, goal: Goal, tries: int, say: Say, *, is_kept: boo
     if best is None:
         say("none of them is within every bound")
     else:
-        value = value_of(best, goal)
+        value = goal_value(best, goal)
         reaches = "" if value is None else f", with {value:,.4g} {goal.unit}"
-        say(f"the best so far: {words_of(best.settings)}{reaches}; another may be better")
+        say(f"the best so far: {settings_in_words(best.settings)}{reaches}; another may be better")
     if is_kept:
         say("the same command goes on with the others")

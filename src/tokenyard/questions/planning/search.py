@@ -12,7 +12,7 @@ import msgspec
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.questions.planning.answer import largest_load
-from tokenyard.questions.planning.goal import Goal, best_of, incumbent_of, is_feasible, value_of
+from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
@@ -98,7 +98,7 @@ class Trying:
                 self._keep(row)
             self._advance()
             self._rows[key_of(settings)] = row
-            self.best = best_of([row] if self.best is None else [self.best, row], self.goal)
+            self.best = best_row([row] if self.best is None else [self.best, row], self.goal)
             yield row
 
     def _settled(self, tried: _Tried) -> Row:
@@ -254,7 +254,7 @@ def _score(row: Row, goal: Goal) -> float | None:
     """More is better: a variant that holds every bound before all others, those by how far they are from that."""
     if row.problem is not None:
         return None
-    value = value_of(row, goal)
+    value = goal_value(row, goal)
     if not is_feasible(row):
         return -1.0 - (row.tightness if row.tightness is not None else row.tightness_above or 1.0)
     if value is None:

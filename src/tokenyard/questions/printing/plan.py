@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
-from tokenyard.questions.planning.goal import Goal, price_of, reach_most, value_of
-from tokenyard.questions.sweeping.rows import Row, words_of
+from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
+from tokenyard.questions.sweeping.rows import Row, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
@@ -67,7 +67,7 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
 
 def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     """Which variant, whether it holds the bounds, and what it reaches."""
-    name = words_of(chosen.settings)
+    name = settings_in_words(chosen.settings)
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
         return f"No variant that was tried holds every bound; {name} comes nearest{far}."
@@ -77,7 +77,7 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     alike = reach_most(plan.rows, goal)
     if len(alike) < 2:
         return f"{name} does best{': ' * bool(reaches)}{reaches}."
-    cheapest = "of the cheapest" if len({price_of(row) for row in alike}) > 1 else "of these"
+    cheapest = "of the cheapest" if len({row_price(row) for row in alike}) > 1 else "of these"
     many = f"{count(len(alike))} of {count(len(plan.rows))} variants reach as much{': ' * bool(reaches)}{reaches}"
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
 
@@ -90,7 +90,7 @@ def _problems(rows: Sequence[Row]) -> Iterator[Text]:
             variants.setdefault(row.problem, []).append(row)
     for problem, those in list(variants.items())[:_MOST_PROBLEMS]:
         more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        yield Text(plain(f"{words_of(those[0].settings)}{more}: {problem}"))
+        yield Text(plain(f"{settings_in_words(those[0].settings)}{more}: {problem}"))
     if len(variants) > _MOST_PROBLEMS:
         yield Text(f"and {count(len(variants) - _MOST_PROBLEMS)} other problems: --json has them")
 
@@ -113,7 +113,7 @@ def _tried(plan: Plan) -> str:
 
 
 def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
-    yield Text(plain(words_of(chosen.settings)), "bold green" if plan.holds else "bold yellow")
+    yield Text(plain(settings_in_words(chosen.settings)), "bold green" if plan.holds else "bold yellow")
     if plan.serve is not None:
         hardware = "" if chosen.gpus is None else f"on {chosen.gpus} x {chosen.gpu}: "
         if plan.replicas is not None:
@@ -147,7 +147,7 @@ def _behind(plan: Plan, goal: Goal) -> str:
         return ""
     change = value / plan.value - 1
     how = "as much" if abs(change) < 0.0005 else f"{100 * change:+.1f} %"
-    return f"; the next best, {plain(words_of(other.settings))}, {how}"
+    return f"; the next best, {plain(settings_in_words(other.settings))}, {how}"
 
 
 def _number(value: float) -> str:
@@ -189,10 +189,10 @@ def _front(plan: Plan, goal: Goal) -> Table:
     columns = [goal.unit, "cost/h" if has_cost else "GPUs", "of its bound"]
     table = table_of(Column("variant"), *(Column(name, justify="right") for name in columns))
     for row in plan.front[:_MOST_OF_THE_FRONT]:
-        value = value_of(row, goal)
+        value = goal_value(row, goal)
         cost = f"{row.cost_per_hour:,.2f}" if row.cost_per_hour is not None else count(row.gpus)
         tight = "-" if row.tightness is None else f"{row.tightest} {row.tightness:.0%}"
-        table.add_row(plain(words_of(row.settings)), _rate(value), cost, tight)
+        table.add_row(plain(settings_in_words(row.settings)), _rate(value), cost, tight)
     return table
 
 

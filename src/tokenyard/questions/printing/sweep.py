@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.sweep import SweepResult
-from tokenyard.questions.sweeping.rows import Row, words_of
+from tokenyard.questions.sweeping.rows import Row, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
@@ -29,7 +29,7 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         Column("variant", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in figures)
     )
     for row in result.rows[:_SHOWN]:
-        table.add_row(plain(words_of(row.settings)), *_cells(row))
+        table.add_row(plain(settings_in_words(row.settings)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
     _print_classes(result.rows[:_SHOWN], console)
     _print_problems(result.rows, console)
@@ -55,7 +55,7 @@ def _print_classes(rows: Sequence[Row], console: Console) -> None:
         header=True,
     )
     for row in rows:
-        label = plain(words_of(row.settings))
+        label = plain(settings_in_words(row.settings))
         for name in names:
             table.add_row(label, plain(_of_class(name)), _class_value(name, row.figures.get(name)))
             label = ""
@@ -82,11 +82,12 @@ def _verdict(rows: Sequence[Row]) -> str:
     if any(row.figures.get(share) is not None for row in replayed):
         best, worst = (of(replayed, key=lambda row: row.figures.get(share) or 0.0) for of in (max, min))
         said = [percent(row.figures.get(share)) for row in (best, worst)]
-        most, least = words_of(best.settings), words_of(worst.settings)
+        most, least = settings_in_words(best.settings), settings_in_words(worst.settings)
         return f"{most} keeps most requests within the bounds: {said[0]}; {least} {said[1]}."
     best, worst = (of(replayed, key=lambda row: row.figures[ttft] or 0.0) for of in (min, max))
     said = [milliseconds(row.figures[ttft]) for row in (best, worst)]
-    return f"{words_of(best.settings)} has the least TTFT p90: {said[0]}; {words_of(worst.settings)} has {said[1]}."
+    fastest, slowest = (settings_in_words(row.settings) for row in (best, worst))
+    return f"{fastest} has the least TTFT p90: {said[0]}; {slowest} has {said[1]}."
 
 
 def _print_problems(rows: Sequence[Row], console: Console) -> None:
@@ -101,7 +102,7 @@ def _print_problems(rows: Sequence[Row], console: Console) -> None:
     console.print(Text(f"\n{count(failed)} could not be replayed:", "red"))
     for problem, those in list(variants.items())[:_SHOWN]:
         more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        console.print(Text(plain(f"  {words_of(those[0].settings)}{more}: {problem}"), "red"))
+        console.print(Text(plain(f"  {settings_in_words(those[0].settings)}{more}: {problem}"), "red"))
     if len(variants) > _SHOWN:
         console.print(Text(f"  and {count(len(variants) - _SHOWN)} other problems: the table has them", "red"))
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
-from tokenyard.deploy.setting_values import as_value, nearest
+from tokenyard.deploy.setting_values import as_value, did_you_mean
 from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
@@ -87,7 +87,7 @@ def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Va
     """
     for own in map(setting_name, settings):
         if own not in CHANGEABLE:
-            meant = nearest(own, CHANGEABLE) or f"use one of: {', '.join(CHANGEABLE)}"
+            meant = did_you_mean(own, CHANGEABLE) or f"use one of: {', '.join(CHANGEABLE)}"
             raise ConfigError("set", own, meant, code="unknown_setting")
     return _variant(run, {config_field(own): value for own, value in settings.items()}, name)
 

@@ -23,7 +23,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
+from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, settings_in_words
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
@@ -500,7 +500,7 @@ def _stopped(unmeasured: Row, decided: EarlyStop) -> Row:
 
 def folder_of(settings: Settings) -> str:
     """A name for the traces of a variant, which people can read: the same for the same settings, in whatever order."""
-    words = words_of(dict(sorted(settings.items())))
+    words = settings_in_words(dict(sorted(settings.items())))
     digest = blake2s(key_of(settings).encode(), digest_size=3).hexdigest()
     return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, words_of
+from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, settings_in_words
 
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20
@@ -175,7 +175,7 @@ def _drawing(axes: Sequence[_Axis], rows: Sequence[Row], front: set[int]) -> Ite
         ]
         if len(points) > 1:
             kind = "line front" if i in front else "line"
-            title = f"<title>{escape(words_of(rows[i].settings))}</title>"
+            title = f"<title>{escape(settings_in_words(rows[i].settings))}</title>"
             yield f'<polyline class="{kind}" data-row="{i}" points="{" ".join(points)}">{title}</polyline>'
     for i, (x, axis) in enumerate(zip(across, axes, strict=True)):
         yield from _axis(i, axis, x)
@@ -246,7 +246,7 @@ def _choice(row: Row, traces: Path) -> str:
     """A box that chooses a variant with a trace; of several engines the first is shown."""
     if not row.traces:
         return "<td></td>"
-    trace, name = (escape(each, quote=True) for each in (str(traces / row.traces[0]), words_of(row.settings)))
+    trace, name = (escape(each, quote=True) for each in (str(traces / row.traces[0]), settings_in_words(row.settings)))
     return f'<td><input type="checkbox" data-trace="{trace}" aria-label="compare {name}"></td>'
 
 

@@ -164,7 +164,7 @@ def key_of(settings: Settings) -> str:
     return msgspec.json.encode(dict(sorted(settings.items()))).decode()
 
 
-def words_of(settings: Settings) -> str:
+def settings_in_words(settings: Settings) -> str:
     """Settings for people: ``max_num_seqs=256 enable_prefix_caching=true split=none``; "as it is" for no setting."""
     return " ".join(f"{name}={word_of(value)}" for name, value in settings.items()) or "as it is"
 

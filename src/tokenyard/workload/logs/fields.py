@@ -19,7 +19,7 @@ from tokenyard.workload.logs.logged import (
     normals,
     path_of,
 )
-from tokenyard.workload.logs.moments import LEAST_UNIX, RoundedTimeError, TimeUnit, seconds_of, unit_in_name
+from tokenyard.workload.logs.moments import LEAST_UNIX, RoundedTimeError, TimeUnit, duration_seconds, unit_in_name
 
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _EITHER = re.compile(r"\d{1,3}\.\d{3}")
@@ -278,7 +278,7 @@ def _time_fields(fields: _Fields, reading: LogReading, default: TimeUnit | None)
         logged = fields.without("arrival_time", _REQUEST_TIME)
         ended = end if logged.value is None else logged
         if ended.value is not None:
-            return _TimeFields(FoundValue(), ended, seconds_of(start.value))
+            return _TimeFields(FoundValue(), ended, duration_seconds(start.value))
     return _TimeFields(start, end, _duration(fields, reading, default))
 
 
@@ -331,7 +331,7 @@ def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None) ->
         return None
     said = reading.options.time_unit if "duration" in reading.options.columns else None
     try:
-        return seconds_of(found.value, unit_in_name(found.name) or said or default or TimeUnit.SECONDS)
+        return duration_seconds(found.value, unit_in_name(found.name) or said or default or TimeUnit.SECONDS)
     except ValueError:
         if "duration" in reading.options.columns:
             raise

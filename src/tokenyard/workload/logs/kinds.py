@@ -12,8 +12,8 @@ from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN
 from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, RecordView, normal, payload_of
 from tokenyard.workload.logs.records import (
     best_list,
+    csv_header,
     first_row,
-    header_of,
     read_csv_log,
     read_envoy,
     read_guidellm,
@@ -140,7 +140,7 @@ class _Kind(NamedTuple):
 _JSON, _CSV = (tuple(_Kind(**each) for each in KNOWN[form]) for form in ("json", "csv"))
 
 
-def kind_of(source: Source, options: LogOptions) -> str:
+def log_kind(source: Source, options: LogOptions) -> str:
     """The format or kind that a file's beginning shows. WorkloadError says what it is, if it can be none of them."""
     texts = [line.decode("utf-8", "replace") for line in source.beginning]
     if any(SAYS_SGLANG.search(text) for text in texts):
@@ -166,7 +166,7 @@ def _csv_kind(source: Source, options: LogOptions) -> str | None:
         _refuse_what_lacks(source)
         source.require_json()
     try:
-        _, cells = header_of(source.first)
+        _, cells = csv_header(source.first)
     except ValueError:
         cells = []
     named = {normal(column) for column in options.columns.values()}
@@ -211,7 +211,7 @@ def _unknown_kind(source: Source) -> WorkloadError:
         names = sorted({str(key) for record in records[-1:] for key in record})
     elif b"," in source.first or b";" in source.first:
         with suppress(ValueError):
-            names = header_of(source.first)[1]
+            names = csv_header(source.first)[1]
     has = f"; it has {', '.join(map(shown, names[:_MOST_NAMES]))}" if names else ""
     fix = "name one with --format, or its columns with --columns arrival_time=NAME,prompt_len=NAME,max_tokens=NAME"
     return WorkloadError(source.path, source.first_number, f"is of no known format: {_readable()}; {fix}{has}{_OWN}")

@@ -296,7 +296,7 @@ def _at(year: int, month: int, day: int, clock: str) -> datetime | None:
     return moment if offset is None else datetime.fromisoformat(moment.isoformat() + offset)
 
 
-def seconds_of(value: object, unit: TimeUnit = TimeUnit.SECONDS) -> float:
+def duration_seconds(value: object, unit: TimeUnit = TimeUnit.SECONDS) -> float:
     """A duration in seconds; ValueError if it is none."""
     try:
         seconds = float(value) * _SECONDS[unit] if isinstance(value, int | float | str) else math.nan

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.workload.logs.kinds import LOGS, kind_of
+from tokenyard.workload.logs.kinds import LOGS, log_kind
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX
 from tokenyard.workload.logs.source import Source
@@ -432,7 +432,7 @@ def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[
     """A file, and the format or kind that it is read as. Raises WorkloadError, or ConfigError for a name of none."""
     source = Source(path)
     if format is None:
-        return source, kind_of(source, options)
+        return source, log_kind(source, options)
     if format not in LOGS and reader_of(format) is None:
         raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}; or FILE.py:NAME")
     return source, format
@@ -549,7 +549,7 @@ def of_one_model(
     return chosen, [Remark("models", note)] if left else []
 
 
-def merged(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:
+def merged_requests(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:
     """The requests of several files. WorkloadError if their times are not on one clock, unless arrivals are drawn."""
     rounded = next(((each.path, each.rounded) for each in read if each.rounded is not None), None)
     if rounded is not None and not drawn:

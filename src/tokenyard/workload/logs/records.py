@@ -87,7 +87,7 @@ def _rows(records: list[Any]) -> list[Any]:
     return rows
 
 
-def header_of(line: bytes) -> tuple[str, list[str]]:
+def csv_header(line: bytes) -> tuple[str, list[str]]:
     """What stands between the cells of a CSV's first line, and the cells; ValueError if it is none."""
     text = line.decode("utf-8", "replace")
     try:
@@ -102,7 +102,7 @@ def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]
     """CSV with a header; what stands between cells (a comma, a semicolon, a tab, a bar) follows from it."""
     at = source.first_number
     try:
-        mark, names = header_of(source.first)
+        mark, names = csv_header(source.first)
     except ValueError as error:
         raise WorkloadError(source.path, at, f"the header is no CSV: {error}") from None
     names, repeated = _told_apart(names)
@@ -143,7 +143,7 @@ def _row(names: list[str], cells: list[str], mark: str) -> Mapping[str, Any]:
 def first_row(source: Source) -> Mapping[str, Any]:
     """The first row of CSV that has as many cells as the header; nothing if there is none."""
     try:
-        mark, names = header_of(source.first)
+        mark, names = csv_header(source.first)
     except ValueError:
         return {}
     lines = (line.decode("utf-8", "replace") + "\n" for line in source.beginning[1:])

@@ -293,7 +293,7 @@ def _scope(row: _PlainRow, seed: int) -> int:
 # ---- writing
 
 
-def plain_lines(workload: Workload) -> Iterator[bytes]:
+def workload_lines(workload: Workload) -> Iterator[bytes]:
     """A workload as lines of this format, of which a reader makes one that a replay cannot tell from it.
 
     Raises WorkloadError naming a request that the format has no room for.
@@ -323,9 +323,9 @@ def write_plain(workload: Workload, target: Path) -> None:
     with written_whole(target, partial(ConfigError, "path", str(target))) as file:
         if target.name.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                packed.writelines(plain_lines(workload))
+                packed.writelines(workload_lines(workload))
         else:
-            file.writelines(plain_lines(workload))
+            file.writelines(workload_lines(workload))
 
 
 def _written(request: WorkloadRequest) -> dict[str, object]:

@@ -11,11 +11,11 @@ import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.questions.traffic import facts_of
+from tokenyard.questions.traffic import workload_facts
 from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, columns_from
 from tokenyard.workload.logs.moments import Clock, TimeUnit
-from tokenyard.workload.readers.plain import plain_lines, write_plain
+from tokenyard.workload.readers.plain import workload_lines, write_plain
 from tokenyard.workload.record import Workload
 from tokenyard.workload.stretches import pauses_in
 
@@ -359,7 +359,7 @@ def test_what_is_read_can_be_written_in_our_own_format(tmp_path: Path) -> None:
     )
     workload = read_workload(path)
     copy = tmp_path / "copy.jsonl.gz"
-    copy.write_bytes(gzip.compress(b"".join(plain_lines(workload))))
+    copy.write_bytes(gzip.compress(b"".join(workload_lines(workload))))
     again = read_workload(copy)
     assert _facts(again) == _facts(workload)
     first, second = (request.prompt.tokens().tolist() for request in again.requests[2:])
@@ -482,7 +482,7 @@ def test_hours_without_requests_are_said_beside_the_rate(tmp_path: Path) -> None
     told = next(each for each in workload.remarks if each.code == "pauses")
     assert told.warning
     assert told.text.startswith("nothing arrives for 5 h 57 min, from 2 min 58 s on, of 6 h 02 min in all")
-    facts = facts_of(workload)
+    facts = workload_facts(workload)
     assert facts["requests_per_second"] == pytest.approx(120 / float(facts["seconds"]))
     assert facts["requests_per_second_between_pauses"] == pytest.approx(1 / 3, rel=0.05)
     copied = tmp_path / "copied.jsonl"

@@ -27,11 +27,11 @@ from tokenyard.questions.planning.answer import (
     largest_load,
     limits_of,
     meets_alone,
-    nearest,
+    nearest_row,
     next_best,
     sentence_of,
 )
-from tokenyard.questions.planning.goal import Goal, best_of, front_of, incumbent_of, is_feasible
+from tokenyard.questions.planning.goal import Goal, best_row, front_of, incumbent_of, is_feasible
 from tokenyard.questions.planning.picture import page_of
 from tokenyard.questions.planning.search import Trying, search
 from tokenyard.questions.sweeping.measuring import VariantWorker
@@ -62,17 +62,17 @@ def test_the_most_wins_then_the_cheapest_then_the_furthest_from_its_bounds() -> 
         row("c", 9.96, cost=2.0),
         row("d", 5.0, cost=1.0),
     ]
-    best = best_of(rows, Goal.GOODPUT)
+    best = best_row(rows, Goal.GOODPUT)
     assert best is rows[2]
     assert next_best(rows, rows[2], Goal.GOODPUT) is rows[0]
-    assert best_of(rows, Goal.COST) is rows[3]
+    assert best_row(rows, Goal.COST) is rows[3]
 
 
 def test_who_misses_a_bound_cannot_be_best() -> None:
     rows = [row("a", 10.0, tight=1.1), row("b", 9.0, stopped="early"), row("c", 8.0, problem="does not start")]
-    assert best_of(rows, Goal.GOODPUT) is None
+    assert best_row(rows, Goal.GOODPUT) is None
     assert not any(map(is_feasible, rows))
-    assert best_of([*rows, row("d", 1.0)], Goal.GOODPUT) is not None
+    assert best_row([*rows, row("d", 1.0)], Goal.GOODPUT) is not None
     assert incumbent_of(rows[0], Goal.GOODPUT) is None
 
 
@@ -88,7 +88,7 @@ def test_nobody_beats_the_front_and_the_best_is_not_far_from_it(points: list[tup
     rows = [row(str(i), value, cost=cost, tight=tight) for i, (value, cost, tight) in enumerate(points)]
     front = front_of(rows, Goal.GOODPUT)
     assert {each.settings["name"] for each in front} == _front_by_hand(rows)
-    best = best_of(rows, Goal.GOODPUT)
+    best = best_row(rows, Goal.GOODPUT)
     assert (best is None) == (not front)
     if best is not None:
         assert (
@@ -152,7 +152,7 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     found = search(GRID, evaluate, Goal.GOODPUT, replays=80, seed=seed)
     assert not found.is_whole
     assert len(tried) == len(set(tried)) == len(found.rows) <= 80  # of 800
-    best = best_of(found.rows, Goal.GOODPUT)
+    best = best_row(found.rows, Goal.GOODPUT)
     assert best is not None
     # Five of 800 are so near: three times 80 draws find one of them each time in one case of sixteen.
     assert (best.figures["goodput.requests_per_s"] or 0) >= 599
@@ -160,7 +160,7 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     assert again.rows == found.rows
     three = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed, at_once=3)
     assert len({key_of(each.settings) for each in three.rows}) == len(three.rows) <= 80
-    best = best_of(three.rows, Goal.GOODPUT)
+    best = best_row(three.rows, Goal.GOODPUT)
     assert best is not None
     assert (best.figures["goodput.requests_per_s"] or 0) >= 0.98 * 600
 
@@ -295,7 +295,7 @@ def test_the_nearest_is_that_of_replays_to_the_end_whatever_was_ended_early(
 
     rows = [early(i, 1.0) if each.is_ended_early else whole(i) for i, each in enumerate(drawn)]
     random.shuffle(rows)
-    found = nearest([*rows, Row(settings={"n": -1}, problem="does not start")], on)
+    found = nearest_row([*rows, Row(settings={"n": -1}, problem="does not start")], on)
     assert found.is_measured
     assert (found.tightness, found.gpus) == min((each.tightness, each.gpus) for each in drawn)
     assert found == whole(int(str(found.settings["n"])))
@@ -327,7 +327,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
     trying = Trying(job, Goal.GOODPUT, has_incumbents=False)
     rows = [row for number in seats for row in trying.evaluate([{"max_num_seqs": number}])]
     assert all(each.stopped is not None and each.tightness is None for each in rows)
-    found = nearest(rows, trying.run_on)
+    found = nearest_row(rows, trying.run_on)
     measured = [job({"max_num_seqs": number}) for number in seats]
     assert found.figures == job(found.settings).figures
     assert found.tightness == pytest.approx(min(each.tightness or 0.0 for each in measured), rel=1e-6)
@@ -351,9 +351,9 @@ def test_who_ended_early_has_a_bound_and_no_figure() -> None:
 def test_where_nothing_could_be_replayed_there_is_no_nearest() -> None:
     rows = [Row(settings={"n": n}, problem=problem) for n, problem in enumerate(("no memory", "no seats"))]
     with pytest.raises(ConfigError, match=r"2 variants.*none could be replayed; the first: no memory"):
-        nearest(rows, lambda row, _: row)
+        nearest_row(rows, lambda row, _: row)
     with pytest.raises(ConfigError, match="none could be replayed: no memory"):
-        nearest([rows[0], rows[0]], lambda row, _: row)
+        nearest_row([rows[0], rows[0]], lambda row, _: row)
 
 
 # ---- several at once

@@ -25,7 +25,15 @@ from tokenyard.explain.slo import read_slos
 from tokenyard.questions.sweeping import variants as running
 from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker, folder_of
 from tokenyard.questions.sweeping.page import MEASURES, front_of_measures, page
-from tokenyard.questions.sweeping.rows import Journal, Row, key_of, quoted, read_finished, read_values, words_of
+from tokenyard.questions.sweeping.rows import (
+    Journal,
+    Row,
+    key_of,
+    quoted,
+    read_finished,
+    read_values,
+    settings_in_words,
+)
 from tokenyard.questions.sweeping.variants import measured, read_grid, read_variants
 
 SEATS = [{"max_num_seqs": number} for number in (1, 2, 3, 4, 5)]
@@ -155,8 +163,8 @@ def test_a_ragged_table_is_refused_with_its_line(tmp_path: Path, text: str, line
 
 def test_a_variant_is_known_by_its_settings_in_any_order() -> None:
     assert key_of({"a": 1, "b": None}) == key_of({"b": None, "a": 1})
-    assert words_of({"max_num_seqs": 4, "x": True, "y": 0.1}) == "max_num_seqs=4 x=true y=0.1"
-    assert words_of({}) == "as it is"
+    assert settings_in_words({"max_num_seqs": 4, "x": True, "y": 0.1}) == "max_num_seqs=4 x=true y=0.1"
+    assert settings_in_words({}) == "as it is"
 
 
 # ---- a row
