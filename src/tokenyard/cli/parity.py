@@ -65,8 +65,8 @@ def _print_difference(result: VectorResult, difference: Difference, console: Con
     console.print(
         f"[red]different[/]  {escape(str(result.path))}: tick {difference.tick}, {escape(where)}", soft_wrap=True
     )
-    console.print(f"  ours  {escape(_shown(ours))}", soft_wrap=True)
-    console.print(f"  vLLM  {escape(_shown(theirs))}", soft_wrap=True)
+    console.print(f"  ours  {escape(_as_json(ours))}", soft_wrap=True)
+    console.print(f"  vLLM  {escape(_as_json(theirs))}", soft_wrap=True)
 
 
 def _narrow(what: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
@@ -79,5 +79,5 @@ def _narrow(what: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
     return what, ours, theirs
 
 
-def _shown(value: Any) -> str:
+def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()

@@ -47,7 +47,7 @@ def _table(answer: QueryAnswer) -> Table:
     for column in answer.columns:
         table.add_column(escape(column.name), justify="left" if column.type in ("VARCHAR", "BOOLEAN") else "right")
     for row in answer.rows:
-        table.add_row(*(escape(_shown(value)) for value in row))
+        table.add_row(*(escape(_cell(value)) for value in row))
     return table
 
 
@@ -60,11 +60,11 @@ def _records(answer: QueryAnswer) -> Table:
         table.add_row(f"row {number:,}", "")
         for column, value in zip(answer.columns, row, strict=True):
             if value is not None:
-                table.add_row("  " + escape(column.name), escape(_shown(value)))
+                table.add_row("  " + escape(column.name), escape(_cell(value)))
     return table
 
 
-def _shown(value: Any) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):

@@ -159,7 +159,7 @@ class LoadShape:
     """Most requests under way (a closed loop); None: no limit."""
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _without_none(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -171,7 +171,9 @@ def _built_in(name: str, count: str, *, has_rate: bool = False) -> Callable[[Rea
         from tokenyard.workload import generators  # noqa: PLC0415 - a workload of a file needs none
 
         given = {"seed": options.seed, count: options.limit} | ({"rate": options.session_rate} if has_rate else {})
-        made: Workload = getattr(generators, name)(getattr(generators, f"{name.title()}Options")(**_given(**given)))
+        made: Workload = getattr(generators, name)(
+            getattr(generators, f"{name.title()}Options")(**_without_none(**given))
+        )
         return made
 
     return make
@@ -258,7 +260,7 @@ def read_workload(
 def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
     if name != "random" or random_options is None:
         return GENERATORS[name].read(options)
-    return random(replace(random_options, **_given(seed=options.seed, num_prompts=options.limit)))
+    return random(replace(random_options, **_without_none(seed=options.seed, num_prompts=options.limit)))
 
 
 def _foreign(spec: str, options: ReadOptions) -> Workload:

@@ -38,7 +38,7 @@ def read_plainly(arguments: Sequence[str]) -> Command | None:
     if command is None:
         return None
     try:
-        return _made(command, dict(_given(flags_of(cast(type, command)), arguments[1:])))
+        return _made(command, dict(_values_given(flags_of(cast(type, command)), arguments[1:])))
     except _NotPlainError:
         return None
 
@@ -51,7 +51,7 @@ class _Said(NamedTuple):
     values: list[str]
 
 
-def _given(flags: Sequence[Flag], words: Sequence[str]) -> Iterator[tuple[Flag, Any]]:
+def _values_given(flags: Sequence[Flag], words: Sequence[str]) -> Iterator[tuple[Flag, Any]]:
     said: dict[Flag, Any] = {}
     bare, found = _taken_apart(flags, words)
     for each in found:
@@ -159,16 +159,16 @@ def _one(flag: Flag, kind: Any, word: str) -> Any:
         return NUMBERS[kind][1](word)
     except ValueError:
         fix = "give a whole number of at most 18 digits" if kind is int else "give a number"
-        raise ConfigError(_shown(flag), word, fix) from None
+        raise ConfigError(_name_of(flag), word, fix) from None
 
 
-def _shown(flag: Flag) -> str:
+def _name_of(flag: Flag) -> str:
     return flag.name.upper() if POSITIONAL in flag.said else flag.spellings[0]
 
 
 def _chosen(flag: Flag, choices: dict[Any, Any], word: str) -> Any:
     if word not in choices:
-        raise ConfigError(_shown(flag), word, f"use one of: {', '.join(map(str, choices))}")
+        raise ConfigError(_name_of(flag), word, f"use one of: {', '.join(map(str, choices))}")
     return choices[word]
 
 

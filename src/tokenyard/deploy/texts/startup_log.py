@@ -82,7 +82,7 @@ def log_started(text: str) -> list[ContainerCommand]:
     text = _COLOUR.sub("", text)
     begin, starts = _last_start(text)
     start = text[begin:]
-    given = _given(start)
+    given = _logged_arguments(start)
     notes = [HeaderNote("start-up log", f"{starts} starts", "the last one is read")] if starts > 1 else []
     if given is None:
         engine = _ENGINE.search(start)
@@ -125,7 +125,7 @@ def _last_start(text: str) -> tuple[int, int]:
     return starts[-1], len(starts)
 
 
-def _given(start: str) -> dict[str, Any] | None:
+def _logged_arguments(start: str) -> dict[str, Any] | None:
     """The arguments; None where they are not logged."""
     at = start.find(_ARGUMENTS)
     if at < 0:

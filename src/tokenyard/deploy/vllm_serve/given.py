@@ -124,7 +124,7 @@ class _Reader:
 
     def _field(self, flag: VLLMFlag, spelled: str, path: str, inline: str | None) -> None:
         if flag.kind not in (FlagKind.JSON, FlagKind.JSON_OR_TEXT):
-            raise ConfigError(spelled, _shown(inline), f"{flag.flag} has no fields")
+            raise ConfigError(spelled, _printable(inline), f"{flag.flag} has no fields")
         text = self._value(spelled) if inline is None else inline
         is_list = path.endswith("+")
         fields = self._dotted.setdefault(flag.name, {})
@@ -142,7 +142,7 @@ class _Reader:
         flag = found.flag
         if not flag.kind.has_value:
             if inline is not None:
-                raise ConfigError(spelled, _shown(inline), "takes no value")
+                raise ConfigError(spelled, _printable(inline), "takes no value")
             self._note(flag, not found.is_off)
         elif flag.values == "?" and inline is None and self._next_is_no_value():
             self._note(flag, value=True)
@@ -189,7 +189,7 @@ def _check_replaced(given: GivenFlag) -> None:
     for name in _GONE.get(given.flag.name, ()):
         if name in fields:
             fix = "vLLM has no such field, and reads it although another value takes its place: leave it out"
-            raise ConfigError(f"{given.flag.flag}.{name}", _shown(str(fields[name])), fix)
+            raise ConfigError(f"{given.flag.flag}.{name}", _printable(str(fields[name])), fix)
 
 
 def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
@@ -199,7 +199,7 @@ def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
     except ConfigError as error:
         if flag.effect is FlagEffect.NO_EFFECT:
             return text
-        said = _shown(text)
+        said = _printable(text)
         if "$(" in text or "`" in text:
             said = "$(...)"  # what a shell would run may print a secret
             raise ConfigError(spelled, said, "is for a shell to work out: write its value in its place") from None
@@ -208,7 +208,7 @@ def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
         raise ConfigError(spelled, said, error.marked_fix) from None
 
 
-def _shown(text: str | None) -> str | None:
+def _printable(text: str | None) -> str | None:
     """A value for a message."""
     return None if text is None else hidden_text(text)
 

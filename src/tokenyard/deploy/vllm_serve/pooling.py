@@ -42,7 +42,7 @@ def cuts_prompts(model: ModelSpec, pooler_config: object = None) -> bool:
     """
     if any(_both_ways(mixer) for layer in model.layers for mixer in layer.mixers):
         return False
-    given = _given(pooler_config)
+    given = _pooler_fields(pooler_config)
     kinds = [given.get(name) for name in ("pooling_type", "seq_pooling_type", "tok_pooling_type")]
     if any(kinds):
         return not any(kind in _WHOLE for kind in kinds)
@@ -55,7 +55,7 @@ def _both_ways(mixer: object) -> bool:
     return isinstance(mixer, LatentAttention | ShortConvolution) and mixer.both_ways
 
 
-def _given(value: object) -> dict[str, object]:
+def _pooler_fields(value: object) -> dict[str, object]:
     if value is None or isinstance(value, dict):
         return value or {}
     raise ConfigError("pooler_config", value, 'give a JSON object: {"pooling_type": "MEAN"}')

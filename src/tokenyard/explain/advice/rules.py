@@ -72,10 +72,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """``max_num_seqs 32 -> 64``."""
-        return f"{self.setting} {_shown(self.now)} -> {_shown(self.then)}"
+        return f"{self.setting} {_value_in_words(self.now)} -> {_value_in_words(self.then)}"
 
 
-def _shown(value: Any) -> str:
+def _value_in_words(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -44,7 +44,7 @@ def print_why(why: Why, console: Console) -> None:
         console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
     )
     print_section(console, "Step by step", _spans(why), _more(why))
-    _whole_ids(console, [span.head for span in _shown(why.spans) if span.head is not None])
+    _whole_ids(console, [span.head for span in _longest_spans(why.spans) if span.head is not None])
     if why.reconstructed:
         console.print()
         console.print(Text("This trace records no arrivals and ends: moments are exact to a step.", "bright_black"))
@@ -301,7 +301,7 @@ def _spans(why: Why) -> Table:
         Column("time", justify="right", no_wrap=True),
         Column("numbers", style="bright_black"),
     )
-    for span in _shown(why.spans):
+    for span in _longest_spans(why.spans):
         steps = f"{span.first_step:,}"
         if span.last_step != span.first_step:
             steps += f"\N{EN DASH}{span.last_step:,}"
@@ -317,7 +317,7 @@ def _spans(why: Why) -> Table:
     return table
 
 
-def _shown(spans: Sequence[Span]) -> Sequence[Span]:
+def _longest_spans(spans: Sequence[Span]) -> Sequence[Span]:
     """The longest, in order of time."""
     longest = sorted(spans, key=lambda span: -span.us)[:_SPANS_SHOWN]
     return sorted(longest, key=lambda span: span.start_us)

@@ -114,11 +114,11 @@ def _print_moved(console: Console, told: Upgrade, title: str, rows: Sequence[Mov
 def _table(told: Upgrade, rows: Sequence[Moved]) -> Table:
     table = table_of(Column(""), Column(told.older, justify="right"), Column(told.newer, justify="right"))
     for row in rows:
-        table.add_row(plain(row.name), _shown(row.older), _shown(row.newer))
+        table.add_row(plain(row.name), _cell(row.older), _cell(row.newer))
     return table
 
 
-def _shown(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, int):
