@@ -11,7 +11,7 @@ from tests.support.toy_engine import make_request
 from tokenyard.core.config import CacheConfig
 from tokenyard.core.kv.allocation import Blocks, KVShortage
 from tokenyard.core.kv.block_pool import PrefixIndex
-from tokenyard.core.kv.hybrid_coordinator import GroupLimits
+from tokenyard.core.kv.hybrid_coordinator import GroupBounds
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable
@@ -25,7 +25,7 @@ class Memory:
     def __init__(self, num_gpu_blocks: int = 10, block_size: int = 4, max_model_len: int = 64, **settings: Any) -> None:
         config = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=block_size, **settings)
         self.table = RequestTable(4, block_size, num_groups=len(config.groups))
-        self.kv = KVCacheManager(config, self.table, GroupLimits(64, max_model_len))
+        self.kv = KVCacheManager(config, self.table, GroupBounds(64, max_model_len))
 
     @property
     def index(self) -> PrefixIndex:

@@ -43,7 +43,7 @@ class cached_attribute(Generic[T]):  # noqa: N801 - a decorator, named like ``pr
 
 _NEAR = 0.85
 """How alike two names are (difflib) of which one is the other, misspelt."""
-_NO_HOOKS = frozenset(("bind", "context", "pins"))
+_NO_HOOKS = frozenset(("bind", "context", "is_bound", "pins"))
 """Names that are never overridden by mistake."""
 
 

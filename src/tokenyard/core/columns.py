@@ -36,6 +36,12 @@ def constant(value: int) -> IntArray:
     return array
 
 
+def frozen(column: IntArray) -> IntArray:
+    """The column itself, read-only from now on: a step is a value, whose columns are never written to."""
+    column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+    return column
+
+
 ONE = constant(1)
 
 

@@ -98,12 +98,12 @@ def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
 def _short(config: KVCacheGroup | CacheConfig | SchedulerConfig | SpeculativeConfig) -> str:
     """The config with what differs from its defaults, as one would write it."""
     given = [(field, getattr(config, field.name)) for field in fields(config)]
-    said = [
+    shown = [
         f"{field.name}={str(value)!r}" if isinstance(value, StrEnum) else f"{field.name}={value!r}"
         for field, value in given
         if field.default is MISSING or value != field.default
     ]
-    return f"{type(config).__name__}({', '.join(said)})"
+    return f"{type(config).__name__}({', '.join(shown)})"
 
 
 class GroupKind(StrEnum):

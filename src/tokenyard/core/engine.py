@@ -144,7 +144,7 @@ class _Submitted(NamedTuple):
     abort_ids: tuple[str, ...] = ()
 
 
-class _Running(NamedTuple):
+class _InFlight(NamedTuple):
     """A step whose output is expected."""
 
     plan: SchedulerOutput
@@ -207,7 +207,7 @@ class EngineCore:
         self._filling = Filling(filling)
         self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
         """Without async scheduling the drafts of a step are handed to the scheduler after it."""
-        self._running: deque[_Running] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         """Oldest first."""
         self._begun: SchedulerOutput | None = None
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
@@ -299,18 +299,18 @@ class EngineCore:
     @property
     def num_in_flight(self) -> int:
         """Steps that were begun and not taken in."""
-        return len(self._running) + (self._begun is not None)
+        return len(self._in_flight) + (self._begun is not None)
 
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to wait for."""
         waits = self._begun is not None or not self._inbox.empty()
-        return bool(self._running) or self.scheduler.has_requests() or waits
+        return bool(self._in_flight) or self.scheduler.has_requests() or waits
 
     @property
     def oldest(self) -> StepFuture | None:
         """The future of the step that is taken in next; None if none is in flight."""
-        return self._running[0].future if self._running else None
+        return self._in_flight[0].future if self._in_flight else None
 
     @checked_call
     def step(self) -> EngineOutputs | None:
@@ -339,11 +339,11 @@ class EngineCore:
         if not most or self._begun is not None:
             return
         self._calls.is_half_done = True
-        futures = [each.future for each in self._running]
-        repeated = executor.run_ahead(futures, self._running[-1].plan, most)
+        futures = [each.future for each in self._in_flight]
+        repeated = executor.run_ahead(futures, self._in_flight[-1].plan, most)
         if repeated is not None:
             plans = self.scheduler.repeat(repeated.tokens, repeated.moments)
-            self._running = deque(starmap(_Running, zip(plans, repeated.futures, strict=True)))
+            self._in_flight = deque(starmap(_InFlight, zip(plans, repeated.futures, strict=True)))
         self._calls.is_half_done = False
 
     @checked_call
@@ -360,7 +360,7 @@ class EngineCore:
         if self._begun is not None or self.num_in_flight >= self.depth:
             return True
         if not scheduler.has_requests():
-            return bool(self._running)
+            return bool(self._in_flight)
         stuck = scheduler.standstill()
         if stuck is not None:
             raise stuck
@@ -377,16 +377,16 @@ class EngineCore:
 
     def _waits_for_tokens(self, plan: SchedulerOutput) -> bool:
         """Whether grammars have to advance before it is known what the step may sample."""
-        earlier = (each.plan.has_structured_output_requests for each in self._running)
+        earlier = (each.plan.has_structured_output_requests for each in self._in_flight)
         return plan.pending_structured_output_tokens and any(earlier)
 
     def _is_due(self, *, executed: bool) -> bool:
         """Whether the oldest output has to be taken in before a further step is scheduled."""
-        if len(self._running) >= self.depth:
+        if len(self._in_flight) >= self.depth:
             return True
         if self._filling is Filling.FILL_FIRST:
             return not (executed or self.scheduler.has_requests())
-        return not executed or self._running[0].future.done()
+        return not executed or self._in_flight[0].future.done()
 
     def _sample(self, plan: SchedulerOutput) -> None:
         """Sample from the step that was begun."""
@@ -396,7 +396,7 @@ class EngineCore:
             if drafts is not None:
                 plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
         grammar = self.scheduler.get_grammar_bitmask(plan) if plan.has_structured_output_requests else None
-        self._running.append(_Running(plan, self.executor.sample_tokens(plan, grammar)))
+        self._in_flight.append(_InFlight(plan, self.executor.sample_tokens(plan, grammar)))
         self._begun = None
 
     @checked_call
@@ -405,12 +405,12 @@ class EngineCore:
         return self._take_in()
 
     def _take_in(self) -> EngineOutputs:
-        if not self._running:
+        if not self._in_flight:
             raise ValueError("no step is in flight: call fill() first, or step()")
-        plan, future = self._running[0]
+        plan, future = self._in_flight[0]
         model_output = future.result()
         self._do_submitted()
-        outputs = self._taken_in(plan, model_output)
+        outputs = self._update(plan, model_output)
         if self._asks_for_drafts and plan.total_num_scheduled_tokens:
             drafts = self.executor.take_draft_token_ids()
             if drafts is not None:
@@ -420,7 +420,7 @@ class EngineCore:
         self._calls.is_half_done = False
         return outputs
 
-    def _taken_in(self, plan: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
+    def _update(self, plan: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
         """The outputs of the oldest step; ValueError, and it can be asked for its answer again, if this is none."""
         self._calls.is_half_done = True
         try:
@@ -428,7 +428,7 @@ class EngineCore:
         except ValueError:
             self._calls.is_half_done = False
             raise
-        self._running.popleft()
+        self._in_flight.popleft()
         return outputs
 
     @checked_call
@@ -438,7 +438,7 @@ class EngineCore:
         After a wrong answer, or an interrupt while it waits, the same call once more also returns what this one has
         taken in.
         """
-        while self._running:
+        while self._in_flight:
             self._drained.append(self._take_in())
         drained, self._drained = self._drained, []
         return drained
@@ -474,7 +474,7 @@ class EngineCore:
     @closing_call
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
-        self._running.clear()
+        self._in_flight.clear()
         self._begun = None
         self.executor.shutdown()
         self.scheduler.shutdown()

@@ -207,7 +207,7 @@ def check_id(request_id: str) -> None:
     _check_encodable(request_id, "request_id", request_id)
 
 
-def plain(text: str | None) -> str | None:
+def python_text(text: str | None) -> str | None:
     """A text of exactly Python's own kind: NumPy's strings are texts as well, and cannot be written."""
     return None if text is None else str(text)
 

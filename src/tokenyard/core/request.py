@@ -24,7 +24,7 @@ from tokenyard.core.params import (
     check_pooling_params,
     check_sampling_params,
     check_texts,
-    plain,
+    python_text,
     token_array,
 )
 from tokenyard.errors import RequestError
@@ -178,7 +178,7 @@ def _check(
         check_embeds(request_id, prompt_embeds, num_prompt_tokens)
 
 
-def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:
+def _params_of(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:
     """When the request ends. A pooling request counts as one that stops after one token, and ends before it."""
     if pooling is None:
         return SamplingParams() if sampling is None else sampling
@@ -188,7 +188,7 @@ def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingPa
     return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache)
 
 
-def _kept(tokens: TokenIds) -> TokenIds:
+def _never_written(tokens: TokenIds) -> TokenIds:
     """The array itself if it cannot be written to, else a copy that cannot."""
     owner: object = tokens
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
@@ -295,7 +295,7 @@ class Request:
         itself, as if the last were the end of the sequence, where no model says so (a replay). Raises RequestError if
         a field cannot work.
         """
-        params = _limits(str(request_id), sampling_params, pooling_params)
+        params = _params_of(str(request_id), sampling_params, pooling_params)
         prompt = token_array(str(request_id), prompt_token_ids)
         _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
         check_texts(
@@ -307,16 +307,12 @@ class Request:
         self.pooling_params = pooling_params
         self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
         self.arrival_time, self.arrives_when_added = arrival_time or 0.0, arrival_time is None
-        self.priority = priority
-        self.lora_name, self.cache_salt = plain(lora_name), plain(cache_salt)
+        self.priority, self.prompt_embeds = priority, prompt_embeds
+        self.lora_name, self.cache_salt = python_text(lora_name), python_text(cache_salt)
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
-        self.prompt_embeds = prompt_embeds
-        self.job_id, self.is_last_step, self.this_func_call = plain(job_id), is_last_step, plain(this_func_call)
-        self.output_seed, self.ends_after, self.predicted_output_tokens = (
-            output_seed,
-            ends_after,
-            predicted_output_tokens,
-        )
+        self.job_id, self.this_func_call = python_text(job_id), python_text(this_func_call)
+        self.is_last_step, self.output_seed = is_last_step, output_seed
+        self.ends_after, self.predicted_output_tokens = ends_after, predicted_output_tokens
         self.client_index, self.meta, self.resumable = client_index, meta or {}, resumable
 
         self.structured_output = structured_output
@@ -341,7 +337,7 @@ class Request:
         """Steps in flight whose output is stale (the request was reset meanwhile)."""
         # The token stream: its beginning as it came, which is long and never written to, and what has come behind it,
         # in the pieces in which it came: int32 bytes, mostly of a block.
-        self._given = _kept(prompt)
+        self._given = _never_written(prompt)
         self._behind: list[bytes] = []
         self._num_behind: Index = 0
 
@@ -451,12 +447,12 @@ class Request:
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
         first: Index = len(self._given)
-        kept: Index = max(start - first, 0)
+        num_left: Index = max(start - first, 0)
         if start < first:
             self._given = self._given[:start]
-        if kept < self._num_behind:  # mostly not: blocks come one behind the other
-            self._behind = [self._joined()[: kept * _TOKEN_BYTES]]
-            self._num_behind = kept
+        if num_left < self._num_behind:  # mostly not: blocks come one behind the other
+            self._behind = [self._joined()[: num_left * _TOKEN_BYTES]]
+            self._num_behind = num_left
         self._behind.append(tokens)
         self._num_behind += len(tokens) // _TOKEN_BYTES
 

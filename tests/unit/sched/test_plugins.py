@@ -218,9 +218,9 @@ def short_of_memory(policy: ty.Policy, **settings: Any) -> ToyEngine:
 def test_a_preempted_request_keeps_a_part() -> None:
     plain, half = short_of_memory(ty.Policy()), short_of_memory(KeepsHalf())
     assert half.free == plain.free - 2, "two of its blocks are not freed"
-    assert list(half.scheduler.kv.kept) == ["r1"]
+    assert list(half.scheduler.kv.kept_blocks) == ["r1"]
     half.drain()
-    assert not half.scheduler.kv.kept
+    assert not half.scheduler.kv.kept_blocks
     assert half.free == 9
 
 
@@ -229,8 +229,8 @@ def test_what_is_kept_is_given_up_before_another_is_preempted() -> None:
     engine = toy(KeepsHalf(), num_gpu_blocks=10)
     engine.add("r0", 16, max_tokens=16)
     engine.add("r1", 16)
-    engine.until(lambda: bool(engine.scheduler.kv.kept))
-    engine.until(lambda: not engine.scheduler.kv.kept)
+    engine.until(lambda: bool(engine.scheduler.kv.kept_blocks))
+    engine.until(lambda: not engine.scheduler.kv.kept_blocks)
     assert engine.running == ["r0"], "the other is not back, whose lookup would have taken them over"
     assert len(engine.blocks("r0")) == 8
     assert engine.outcomes.preemptions == []
@@ -241,19 +241,19 @@ def test_what_is_kept_is_given_up_before_another_is_preempted() -> None:
 def test_what_is_kept_is_not_given_up_for_its_own_request() -> None:
     engine = short_of_memory(KeepsHalf())
     kv, free = engine.scheduler.kv, engine.free
-    assert not kv.give_up_kept(engine.requests["r1"])
-    assert list(kv.kept) == ["r1"]
-    assert kv.give_up_kept(engine.requests["r0"])
-    assert (kv.kept, engine.free) == ({}, free + 2)
+    assert not kv.free_kept(engine.requests["r1"])
+    assert list(kv.kept_blocks) == ["r1"]
+    assert kv.free_kept(engine.requests["r0"])
+    assert (kv.kept_blocks, engine.free) == ({}, free + 2)
 
 
 def test_what_is_kept_ends_with_its_request_and_with_a_reset() -> None:
     engine = short_of_memory(KeepsHalf())
     engine.abort("r1")
-    assert not engine.scheduler.kv.kept
+    assert not engine.scheduler.kv.kept_blocks
     engine = short_of_memory(KeepsHalf())
     assert engine.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert not engine.scheduler.kv.kept
+    assert not engine.scheduler.kv.kept_blocks
     engine.drain()
 
 

@@ -38,7 +38,7 @@ from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
 
 
-class GroupLimits(NamedTuple):
+class GroupBounds(NamedTuple):
     """What bounds the blocks of a group that forgets."""
 
     max_num_batched_tokens: int
@@ -97,7 +97,7 @@ def _make_manager(
     group: KVCacheGroup,
     group_id: int,
     config: CacheConfig,
-    limits: GroupLimits,
+    bounds: GroupBounds,
     profile: DecisionProfile,
     *,
     num_beyond: int,
@@ -111,8 +111,8 @@ def _make_manager(
     zeroed = has_states and (group.kind is GroupKind.FULL or profile.zeroes_all_attention)
     if group.kind is GroupKind.MAMBA:
         make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
-        step = min(limits.max_in_flight_tokens, limits.max_model_len)
-        return make(GroupBlocks(pool, size, group_id, stride), limits.num_drafts, step, profile=profile)
+        step = min(bounds.max_in_flight_tokens, bounds.max_model_len)
+        return make(GroupBlocks(pool, size, group_id, stride), bounds.num_drafts, step, profile=profile)
     blocks = GroupBlocks(pool, size, group_id, stride, zeroed)
     if group.kind is GroupKind.FULL:
         return FullAttentionManager(blocks)
@@ -121,9 +121,9 @@ def _make_manager(
     kind: type[SlidingWindowManager | ChunkedLocalManager] = ChunkedLocalManager
     if group.kind is GroupKind.SLIDING_WINDOW:
         kind = SlidingWindowManager
-    step, limit = limits.max_in_flight_tokens, limits.max_model_len
+    step, limit = bounds.max_in_flight_tokens, bounds.max_model_len
     longest = kind.longest(group.window, size, step, limit)
-    most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
+    most_held = kind.longest(group.window, size, step + bounds.num_lookahead_tokens, limit)
     return kind(blocks, group.window, longest, most_held, num_beyond=num_beyond)
 
 
@@ -135,7 +135,7 @@ class HybridCoordinator:
         pool: BlockPool,
         table: RequestTable,
         config: CacheConfig,
-        limits: GroupLimits,
+        bounds: GroupBounds,
         *,
         use_eagle: bool,
         profile: DecisionProfile = OLDEST,
@@ -152,7 +152,7 @@ class HybridCoordinator:
         publishes = profile.eagle_publishes_block_beyond
         num_beyond = [int(publishes and drop) for drop in drops]
         self.managers = [
-            _make_manager(pool, group, i, config, limits, profile, num_beyond=beyond)
+            _make_manager(pool, group, i, config, bounds, profile, num_beyond=beyond)
             for i, (group, beyond) in enumerate(zip(config.groups, num_beyond, strict=True))
         ]
         for manager in self.managers if profile.windows_free_unhashed_first else ():

@@ -38,7 +38,7 @@ from tokenyard.core.kv.coordinator import (
 from tokenyard.core.kv.events import EventLog, KVEvent
 from tokenyard.core.kv.groups import Extent, Need
 from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
-from tokenyard.core.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
+from tokenyard.core.kv.hybrid_coordinator import GroupBounds, HybridCoordinator, hash_block_size
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
@@ -52,7 +52,7 @@ class KVCacheManager:
         self,
         config: CacheConfig,
         table: RequestTable,
-        limits: GroupLimits,
+        bounds: GroupBounds,
         *,
         use_eagle: bool = False,
         profile: DecisionProfile = OLDEST,
@@ -69,7 +69,7 @@ class KVCacheManager:
         """
         self.config = config
         self.table = table
-        self.max_model_len = limits.max_model_len
+        self.max_model_len = bounds.max_model_len
         self.enable_caching = config.enable_prefix_caching
         first = profile.unhashed_blocks_first if self.enable_caching else profile.uncached_blocks_first
         put_back = put_back or (unhashed_first if first else append_freed)
@@ -86,7 +86,7 @@ class KVCacheManager:
         """Hashes of blocks cover the token behind them; no matched block is dropped then."""
         self._single: SingleGroupCoordinator | None = None
         """The coordinator of a model with one group, which is of full attention."""
-        self.coordinator = self._make_coordinator(limits, profile, in_flight, use_eagle=use_eagle)
+        self.coordinator = self._make_coordinator(bounds, profile, in_flight, use_eagle=use_eagle)
         managers = self.coordinator.managers
         self._mamba = [manager for manager in managers if isinstance(manager, MambaManager)]
         self._zeroed = [manager for manager in managers if manager.new_blocks is not None]
@@ -101,12 +101,12 @@ class KVCacheManager:
             self.pool.subscribe(self.events)
         self.new_blocks = NewBlocks(len(config.groups))
         """What requests got in this step."""
-        self.kept: dict[str, list[int]] = {}
+        self.kept_blocks: dict[str, list[int]] = {}
         """Id of a preempted request -> its first blocks, which were not freed; in the order of the preemptions."""
 
     def _make_coordinator(
         self,
-        limits: GroupLimits,
+        bounds: GroupBounds,
         profile: DecisionProfile,
         in_flight: Callable[[Request], int] | None,
         *,
@@ -115,7 +115,7 @@ class KVCacheManager:
         config = self.config
         if len(config.groups) > 1 or config.groups[0].kind is not GroupKind.FULL:
             return HybridCoordinator(
-                self.pool, self.table, config, limits, use_eagle=use_eagle, profile=profile, in_flight=in_flight
+                self.pool, self.table, config, bounds, use_eagle=use_eagle, profile=profile, in_flight=in_flight
             )
         (block_size,) = config.group_block_sizes
         self._single = SingleGroupCoordinator(
@@ -273,8 +273,8 @@ class KVCacheManager:
             self.coordinator.open(request.slot, hits.blocks, known)
             if num_external_computed_tokens:
                 self.coordinator.allocate_external(request.slot, known)
-            if self.kept:
-                self._let_go(request.request_id)
+            if self.kept_blocks:
+                self._free_kept_of(request.request_id)
         self.coordinator.grow(request.slot, extent)
         held = self.coordinator.held(request.slot)
         self.new_blocks.add(request.slot, self.table.set_blocks(request.slot, held))
@@ -439,8 +439,8 @@ class KVCacheManager:
             self.coordinator.free(slot)
             self.new_blocks.drop(slot)
             self.table.release(request)
-        if self.kept:
-            self._let_go(request.request_id)
+        if self.kept_blocks:
+            self._free_kept_of(request.request_id)
 
     # ---- what stays of a preempted request: a further reference to its first blocks, which a lookup finds again
 
@@ -461,22 +461,22 @@ class KVCacheManager:
         self.pool.touch(kept)
         self.free(request)
         if kept:
-            self.kept[request.request_id] = kept
+            self.kept_blocks[request.request_id] = kept
 
-    def give_up_kept(self, asking: Request) -> bool:
+    def free_kept(self, asking: Request) -> bool:
         """Free what is kept of the request preempted last, but not of the one that asks; False if there is none."""
-        last = next((each for each in reversed(self.kept) if each != asking.request_id), None)
+        last = next((each for each in reversed(self.kept_blocks) if each != asking.request_id), None)
         if last is not None:
-            self._let_go(last)
+            self._free_kept_of(last)
         return last is not None
 
-    def give_up_all_kept(self) -> None:
+    def free_all_kept(self) -> None:
         """Free all that is kept of preempted requests."""
-        for request_id in list(self.kept):
-            self._let_go(request_id)
+        for request_id in list(self.kept_blocks):
+            self._free_kept_of(request_id)
 
-    def _let_go(self, request_id: str) -> None:
-        blocks = self.kept.pop(request_id, None)
+    def _free_kept_of(self, request_id: str) -> None:
+        blocks = self.kept_blocks.pop(request_id, None)
         if blocks:
             self.pool.release(reversed(blocks))
 
@@ -501,7 +501,7 @@ class KVCacheManager:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if blocks, slots and counters disagree."""
-        self.pool.check_invariants([*self.coordinator.holders(), *self.kept.values()])
+        self.pool.check_invariants([*self.coordinator.holders(), *self.kept_blocks.values()])
         self.table.check_invariants()
         num_lists = self.table.num_tenants * self.coordinator.num_groups
         assert len(self.coordinator.holders()) == num_lists, "block lists and tenants differ"

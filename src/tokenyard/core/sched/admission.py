@@ -92,7 +92,7 @@ class AdmissionPass:
         """The request to try after a refusal."""
         if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
             return _Next.SAME
-        if refusal.kv is not None and not len(self._running) and self._kv.give_up_kept(candidate.request):
+        if refusal.kv is not None and not len(self._running) and self._kv.free_kept(candidate.request):
             return _Next.SAME
         if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
             return _Next.OTHER

@@ -381,7 +381,7 @@ def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
     # Those of plug-ins stand before whatever plans for the tokens that are left.
     if context.policy.acts_each_step:
         limits.append(CheckedLimit(PrefillShareLimit(config)))
-    limits += map(CheckedLimit, context.limits)
+    limits += map(CheckedLimit, context.plugin_limits)
     chunk: list[Limit] = []
     if features.encoder is not None:
         chunk.append(EncoderLimit(features.encoder, ends_pass=config.profile.encoder_refusal_ends_pass))

@@ -99,10 +99,10 @@ class CallState:
 
     def broken_off(self, name: str, error: BaseException) -> None:
         """``error`` has left ``name`` in the middle of its work."""
-        said = text_of(error)
+        text = text_of(error)
         theirs = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)]
         where = f" (in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
-        why = f"{type(error).__name__}{': ' if said else ''}{said} broke {name}() off in its middle{where}"
+        why = f"{type(error).__name__}{': ' if text else ''}{text} broke {name}() off in its middle{where}"
         for each in (self, *self.hosts):
             each.death = EngineDeadError(why)
             each.death.__cause__ = error

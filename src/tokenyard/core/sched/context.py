@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.block_pool import PutBack
 from tokenyard.core.kv.hashing import RequestHasher
-from tokenyard.core.kv.hybrid_coordinator import GroupLimits, hash_block_size
+from tokenyard.core.kv.hybrid_coordinator import GroupBounds, hash_block_size
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
@@ -41,8 +41,8 @@ class SchedulerContext(NamedTuple):
     in_flight: StepsInFlight
     grammars: GrammarGate
     clock: Callable[[], float]
-    limits: Sequence[AdmissionLimit]
-    """Limits of plug-ins, which are asked beside the scheduler's own."""
+    plugin_limits: Sequence[AdmissionLimit]
+    """Asked of every request that would be admitted, beside the scheduler's own."""
 
 
 def make_context(
@@ -117,7 +117,7 @@ def make_kv_manager(
     table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
     most = config.max_steps_in_flight
     counts_in_flight = profile.windows_free_processed_only and most > 1
-    limits = GroupLimits(
+    bounds = GroupBounds(
         config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead, most if counts_in_flight else 1
     )
     use_eagle = speculative is not None and speculative.use_eagle
@@ -126,7 +126,7 @@ def make_kv_manager(
     return KVCacheManager(
         cache_config,
         table,
-        limits,
+        bounds,
         use_eagle=use_eagle and not look_ahead,
         profile=profile,
         hashes_look_ahead=look_ahead,

@@ -222,7 +222,7 @@ class Standstill:
         for outcome in (*outcomes.not_scheduled, *ended, *outcomes.skipped):
             if not is_for_good(outcome.reason, others_wait=False) or not self._first_of(outcome):
                 continue
-            if is_for_good(outcome.reason, others_wait=True) or not self._somebody_will_let_go():
+            if is_for_good(outcome.reason, others_wait=True) or not self._something_will_be_freed():
                 return outcome
         return None
 
@@ -234,7 +234,7 @@ class Standstill:
         queue = context.running.requests if outcome.kind is OutcomeKind.NOT_SCHEDULED else context.waiting_queues
         return next((request.request_id for request in queue), "")
 
-    def _somebody_will_let_go(self) -> bool:
+    def _something_will_be_freed(self) -> bool:
         """Whether blocks, encoder outputs, adapters or places are held by those whom an event will wake."""
         transfers, now = self._context.features.transfers, self._clock()
         if transfers is not None and transfers.blocks_will_come(self._context.waiting_queues):

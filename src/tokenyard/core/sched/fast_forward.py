@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, same
+from tokenyard.core.columns import IntArray, frozen, same
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext
@@ -53,7 +53,7 @@ class FastForward:
         )
         asked = ("next_queue", "passes_over", "free_for_waiting", "admits")
         stands = all(_stands_by(policy, name) for name in asked)
-        self._leaves_head = stands and not policy.reorders and not context.limits
+        self._leaves_head = stands and not policy.reorders and not context.plugin_limits
         self._counts_lookups = not context.config.profile.lookups_count_at_admission
         self._ahead = int(context.features.placeholders is not None)
         """Steps that a request is in flight in while another is decided."""
@@ -81,7 +81,7 @@ class FastForward:
         slots = step.plan.slots
         table = self._table
         most = min(int(_least(table.stop_at[slots] - table.num_tokens[slots])) - 1 - self._ahead, _MOST)
-        if most <= 0 or not self._nobody_is_admitted(outcomes, step.requests):
+        if most <= 0 or not self._none_is_admitted(outcomes, step.requests):
             return 0
         head = self._head_of(outcomes)
         if head is not None and tells and not self._stays_short(outcomes):
@@ -114,7 +114,7 @@ class FastForward:
         in_flight = self._context.in_flight
         return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
 
-    def _nobody_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
+    def _none_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
         """Whether the admission pass would end as it did in every further step."""
         ended = outcomes.admission
         if ended is None or ended.kind is OutcomeKind.NOT_ENTERED:
@@ -174,17 +174,12 @@ def _repeated(plan: SchedulerOutput, grown: PerStepBlocks, number: int) -> Sched
         return plan
     return plan.replace(
         step=plan.step + number,
-        num_computed=_frozen(plan.num_computed + number),
-        num_known=_frozen(plan.num_known + number),
+        num_computed=frozen(plan.num_computed + number),
+        num_known=frozen(plan.num_known + number),
         new_blocks=grown.of(number),
         finished_req_ids=frozenset(),
         preempted_req_ids=(),
     )
-
-
-def _frozen(column: IntArray) -> IntArray:
-    column.flags.writeable = False
-    return column
 
 
 def _has_plain_steps(context: SchedulerContext) -> bool:
@@ -201,8 +196,8 @@ def _has_plain_steps(context: SchedulerContext) -> bool:
 
 def _stands_by(policy: Policy, method: str) -> bool:
     """Whether the policy does in this what those of vLLM do."""
-    plain = (getattr(each, method) for each in (Policy, FCFS, Priority))
-    return getattr(getattr(policy, method), "__func__", None) in plain
+    vllms = (getattr(each, method) for each in (Policy, FCFS, Priority))
+    return getattr(getattr(policy, method), "__func__", None) in vllms
 
 
 def _shares_last_block(head: Request, running: Sequence[Request]) -> bool:

@@ -19,7 +19,7 @@ from tokenyard.core.sched.scheduler_output import StepInFlight
 #     finished    blocks freed, pinned by the policy, or kept until a connector has read them
 
 Ended = list[tuple[Request, RequestStatus]]
-_NOBODY: frozenset[str] = frozenset()
+_NO_IDS: frozenset[str] = frozenset()
 
 
 class Lifecycle:
@@ -55,7 +55,7 @@ class Lifecycle:
     def take_finished(self) -> frozenset[str]:
         """Ids finished since the last call."""
         if not self.finished_req_ids:
-            return _NOBODY
+            return _NO_IDS
         finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
         return finished
 

@@ -226,7 +226,7 @@ class RunningPass:
         shortage = self._kv.shortage_of(
             int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
         )
-        if self._policy.free_for_running(shortage, len(self._running)) or self._kv.give_up_kept(request):
+        if self._policy.free_for_running(shortage, len(self._running)) or self._kv.free_kept(request):
             return row, False
         position = self._policy.victim(self._running.requests)
         stands_before = position < self._running.requests.index(request)

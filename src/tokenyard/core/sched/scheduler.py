@@ -200,11 +200,11 @@ class Scheduler:
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
-        limits = None
+        step_limits = None
         if self._policy_gate.acts_each_step:
-            limits = self._policy_gate.step_begins(now, self._waiting_queues)
+            step_limits = self._policy_gate.step_begins(now, self._waiting_queues)
         outcomes = StepOutcomes()
-        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, limits)
+        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, step_limits)
         for planned in self._hooks.step_planned:
             planned(step)
         self._in_flight.add(step)
@@ -444,7 +444,7 @@ class Scheduler:
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
-            self.kv.give_up_all_kept()
+            self.kv.free_all_kept()
         done = self._told("prefix", done=self.kv.reset_prefix_cache())
         return (self._reset_connector_cache() and done) if reset_connector else done
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import NO_ROWS, IntArray, any_true, gather, same
+from tokenyard.core.columns import NO_ROWS, IntArray, any_true, frozen, gather, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
@@ -53,13 +53,13 @@ class StepPlanner:
         outcomes: StepOutcomes,
         pause_state: PauseState,
         observer: ObserverGate | None,
-        limits: StepLimits | None = None,
+        step_limits: StepLimits | None = None,
     ) -> StepInFlight:
-        """Decide step number ``step``, within the policy's ``limits``; what it refuses is noted in ``outcomes``."""
+        """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
         if self._encoder_deadlock is not None:
             self._lifecycle.start_over(self._encoder_deadlock.take_victims(), now, named=True)
             self._encoder_deadlock.step_begins()
-        budget = self._new_budget(pause_state, limits)
+        budget = self._new_budget(pause_state, step_limits)
         rows = self._running_pass.run(budget, outcomes)
         self._note_run(rows, budget)
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
@@ -72,20 +72,20 @@ class StepPlanner:
             self._encoder_deadlock.step_ends(scheduled=budget.tokens_used > 0)
         return planned
 
-    def _new_budget(self, pause_state: PauseState, limits: StepLimits | None) -> StepBudget:
+    def _new_budget(self, pause_state: PauseState, step_limits: StepLimits | None) -> StepBudget:
         config = self._config
         tokens = config.max_num_batched_tokens
         longest = config.long_prefill_token_threshold
         if longest and config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
             longest = 0
-        if limits is not None:
-            tokens = min(tokens, limits.tokens or tokens)
-            longest = min(longest or tokens, limits.longest_prefill) if limits.longest_prefill else longest
+        if step_limits is not None:
+            tokens = min(tokens, step_limits.tokens or tokens)
+            longest = min(longest or tokens, step_limits.longest_prefill) if step_limits.longest_prefill else longest
         if pause_state is PauseState.PAUSED_ALL:
             tokens = 0
         slots = self._features.num_draft_slots
         left = max(tokens - slots, 0)
-        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, limits=limits)
+        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, limits=step_limits)
 
     @property
     def _num_unfinished(self) -> int:
@@ -205,9 +205,9 @@ class OutputBuilder:
             rows = _with_admitted(rows, admitted)
             req_ids += tuple([c.request.request_id for c in admitted])
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
-            num_prompt = _frozen(table.num_prompt[rows.slots])
+            num_prompt = frozen(table.num_prompt[rows.slots])
         num_known = gather(table.num_tokens, rows.slots)
-        num_placeholders = _frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
+        num_placeholders = frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
         drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else num_known + num_placeholders
         chunk = self._advance(step, rows, coming, any_admitted=bool(admitted))
@@ -215,9 +215,9 @@ class OutputBuilder:
             step=step,
             req_ids=req_ids,
             slots=rows.slots,
-            num_new_tokens=_frozen(rows.granted),
-            num_computed=_frozen(rows.computed),
-            num_known=_frozen(num_known),
+            num_new_tokens=frozen(rows.granted),
+            num_computed=frozen(rows.computed),
+            num_known=frozen(num_known),
             num_prompt=num_prompt,
             num_placeholders=num_placeholders,
             drafts=drafts,
@@ -242,7 +242,7 @@ class OutputBuilder:
         if rows.requests is not self._last_requests:
             self._last_requests = rows.requests
             self._last_ids = tuple([request.request_id for request in rows.requests])
-            self._last_num_prompt = _frozen(self._table.num_prompt[rows.slots])
+            self._last_num_prompt = frozen(self._table.num_prompt[rows.slots])
         return self._last_ids, self._last_num_prompt
 
     def _passed_over(self, slots: IntArray, step: int) -> Sequence[int]:
@@ -303,17 +303,11 @@ class OutputBuilder:
         return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
 
 
-def _frozen(column: IntArray) -> IntArray:
-    """A step is a value: its columns are never written to."""
-    column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
-    return column
-
-
 def _with_admitted(rows: ScheduledRows, admitted: Sequence[Candidate]) -> ScheduledRows:
     """The running rows, then the admitted ones."""
     return ScheduledRows(
         rows.requests + tuple([c.request for c in admitted]),
-        _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
+        frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
         np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
         np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
     )

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, all_ones, any_true, counting, rows_from
+from tokenyard.core.columns import IntArray, all_ones, any_true, counting, frozen, rows_from
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -260,7 +260,7 @@ class OutputUpdate:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
             if self._placeholders is not None:
                 self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
-        self._note_passed_items(step)
+        self._begin_releases(step)
         producing = counting(len(counts)) if all_ones(counts) else counts.nonzero()[0]
         arrived = counts
         counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
@@ -283,7 +283,7 @@ class OutputUpdate:
             self._encoder.releases.end()
         return accepted
 
-    def _note_passed_items(self, step: StepInFlight) -> None:
+    def _begin_releases(self, step: StepInFlight) -> None:
         if self._encoder is not None:
             discarded = step.discarded if self._stale_changes_nothing else None
             self._encoder.releases.begin(step.requests, discarded or frozenset())
@@ -394,7 +394,7 @@ class OutputUpdate:
         requests: Sequence[Request] = step.requests
         req_ids: Sequence[str] = step.plan.req_ids
         if not endings and not extras and producing.size == len(requests):
-            return Accepted(step.requests, req_ids, _kept(model.sampled), _kept(counts), {}, {}, extras)
+            return Accepted(step.requests, req_ids, _own_copy(model.sampled), _own_copy(counts), {}, {}, extras)
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))
@@ -418,11 +418,9 @@ class OutputUpdate:
             ended.append((request, status))
         if ended:
             self._finish(ended, now)
-        return Accepted(requests, req_ids, _kept(tokens), _kept(counts), finish_reasons, stop_reasons, extras)
+        return Accepted(requests, req_ids, _own_copy(tokens), _own_copy(counts), finish_reasons, stop_reasons, extras)
 
 
-def _kept(column: IntArray) -> IntArray:
+def _own_copy(column: IntArray) -> IntArray:
     """A copy: the executor may use its buffer again, and observers may look but not write."""
-    column = column.copy()
-    column.setflags(False)  # type: ignore[call-arg]  # as in the output builder
-    return column
+    return frozen(column.copy())

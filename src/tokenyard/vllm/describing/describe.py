@@ -95,8 +95,8 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
         theirs = {1: _answer(one)}
     except Exception as error:
         # which architectures there are, and what it was given, fill pages
-        said = " ".join(re.split(r"Supported architectures|\[type=", str(error))[0].split())
-        raise CannotDescribeError(f"{name}: vLLM cannot build it here: {type(error).__name__}: {said}") from error
+        reason = " ".join(re.split(r"Supported architectures|\[type=", str(error))[0].split())
+        raise CannotDescribeError(f"{name}: vLLM cannot build it here: {type(error).__name__}: {reason}") from error
     try:
         two = BuiltModel(plain, 2, options)
         seen_two = _parameters(two)

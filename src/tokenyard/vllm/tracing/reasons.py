@@ -57,8 +57,8 @@ class Reasons:
         self.clipped: dict[str, Reason] = {}
         """Request -> what left it no tokens in the step that is being decided."""
         self._puts_off_prefills = False
-        self._nobody = StepOutcomes()
-        self._nobody.admission = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+        self._none_waits = StepOutcomes()
+        self._none_waits.admission = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
 
     def begin(self, *, throttled: bool) -> None:
         """A step is about to be decided; ``throttled``: the engine wants no prompts computed in it."""
@@ -84,7 +84,7 @@ class Reasons:
         scheduled, running = output.num_scheduled_tokens, self._scheduler.running
         num_waiting = sum(map(len, self._queues))
         if not (num_waiting or self.preempted) and len(scheduled) == len(running):
-            return self._nobody
+            return self._none_waits
         outcomes = StepOutcomes()
         outcomes.preemptions = self.preempted
         left = self._budget_left(output)

@@ -121,7 +121,7 @@ class Sessions:
         self._table = table
         self._on_continued = on_continued
         self._waiting_queues = queues
-        self._queues: dict[str, deque[SessionInput | None]] = {}
+        self._inputs: dict[str, deque[SessionInput | None]] = {}
         """Session id -> inputs that came before its current answer was complete; None ends it."""
         self.num_waiting = 0
         """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
@@ -129,7 +129,7 @@ class Sessions:
         self._loses_states = config.async_scheduling and has_states
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in self._queues
+        return request_id in self._inputs
 
     def check_request(self, request: Request) -> None:
         """RequestError for a session that would compute nonsense.
@@ -146,17 +146,17 @@ class Sessions:
 
     def open(self, request: Request) -> None:
         """A resumable request was added."""
-        self._queues[request.request_id] = deque()
+        self._inputs[request.request_id] = deque()
 
     def close(self, request: Request) -> None:
         """A request has ended."""
-        if self._queues.pop(request.request_id, None) is not None:
+        if self._inputs.pop(request.request_id, None) is not None:
             self.num_waiting -= request.status is RequestStatus.WAITING_FOR_STREAMING_REQ
 
     def feed(self, session: Request, update: SessionInput | None) -> bool:
         """``update`` continues ``session``; False if it ends a session that has nothing left to do."""
         if session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ:
-            self._queues[session.request_id].append(update)
+            self._inputs[session.request_id].append(update)
             return True
         if update is None:
             return False
@@ -167,7 +167,7 @@ class Sessions:
 
     def goes_on(self, session: Request) -> bool:
         """A session's answer is complete and it has left the running list: True if it is waiting again."""
-        queue = self._queues.get(session.request_id)
+        queue = self._inputs.get(session.request_id)
         if queue is None:
             return False
         if queue:
@@ -185,7 +185,7 @@ class Sessions:
         """RequestError for an input with which the session could become too long."""
         if update is None:
             return
-        pieces = [each for each in self._queues[session.request_id] if each is not None] + [update]
+        pieces = [each for each in self._inputs[session.request_id] if each is not None] + [update]
         answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
         length = session.num_tokens + session.max_tokens * answering
         length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
