@@ -107,10 +107,13 @@ def test_marks_that_turn_lines_round_are_blots(open_files: Open, evil_trace: Pat
     shown = cell.inner_text()
     assert not {"\u202e", "\u200f", "\u0000"} & set(shown)
     assert len(shown) < 5_000
+    assert "_t3" in shown
+    assert "👾" in shown
 
 
 def test_a_megabyte_in_the_address_and_odd_states_do_no_harm(open_files: Open, small_trace: Path) -> None:
-    page = open_files(small_trace, state="step=99999999&req=%3Cimg%3E&filter=%3Cscript%3E&tab=evil&view=1..2..3&sel=x")
+    odd = "step=99999999&req=%3Cimg%3E&filter=%3Cscript%3E&tab=evil&view=1..2..3&sel=x"
+    page = open_files(small_trace, state=f"{odd}&job={'x' * 1_000_000}")
     expect(page.get_by_role("tab", selected=True)).to_have_text("Timeline")
     expect(page.locator("aside h2").first).to_have_text(f"Step {SMALL_LAST}")
     assert page.evaluate("window.hacked") is None

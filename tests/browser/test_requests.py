@@ -146,6 +146,9 @@ def test_hostile_ids_are_shown_as_text(open_files: Opener, tmp_path: Path) -> No
     lanes.press("ArrowRight")
     lanes.press("Enter")
     page.get_by_role("region", name="Why did it wait?").wait_for()
+    expect(page.get_by_role("region", name="Request", exact=True)).to_contain_text(
+        '<img src=x onerror="window.hacked=1">'
+    )
     assert page.evaluate("window.hacked") is None
     expect(page.locator("aside img")).to_have_count(0)
     assert len(page.get_by_role("complementary").inner_text()) < 100_000
