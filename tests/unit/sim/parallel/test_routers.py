@@ -173,6 +173,8 @@ def test_llm_d_adds_three_scores() -> None:
     assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, num_waiting=4, cached=half)]) == 0
     # 3 + 0 + 2 against 0 + 2 + 2
     assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, num_waiting=4, cached={"a": 320})]) == 1
+    # 1.5 + 0 + 2 against 0 + 2 + 2: the queue is counted from the shortest to the longest
+    assert LLMD().choose(0.0, long(), [Engine(0, num_waiting=5), Engine(1, num_waiting=9, cached=half)]) == 0
     # 1.5 + 2 + 0.2 against 0 + 2 + 2
     assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, kv_usage=0.9, cached=half)]) == 0
     assert LLMD().choose(0.0, long(), [Engine(0, num_running=3), Engine(1, num_running=2)]) == 1
@@ -189,10 +191,17 @@ def test_dynamo_counts_blocks_to_compute_and_under_way() -> None:
     assert router.choose(1.0, long("c"), engines) == 0
 
 
+def test_dynamo_gives_as_much_credit_for_cached_blocks_as_is_said() -> None:
+    for overlap, chosen in ((1.0, 0), (0.5, 1)):  # 20 - 20 + 20 against 20 + 5; 20 - 10 + 20 against it
+        router, engines = DynamoKV(overlap), [Engine(0, cached={"c": 320}), Engine(1)]
+        assert router.choose(0.0, long("a"), engines) == 0
+        assert router.choose(0.0, Request("b", [1] * 80, SamplingParams(max_tokens=1)), engines) == 1
+        assert router.choose(0.0, long("c"), engines) == chosen
+
+
 def test_dynamo_counts_a_request_that_is_sent_again_once() -> None:
     router, engines = DynamoKV(), [Engine(0), Engine(1)]
-    for _ in range(3):
-        router.choose(0.0, long("a"), engines)
+    assert [router.choose(0.0, long("a"), engines) for _ in range(3)] == [0, 0, 0]
     router.request_ended(1.0, "a", 0)
     assert [router.choose(2.0, long(name), engines) for name in "bc"] == [0, 1], "nothing is under way"
 
@@ -204,7 +213,9 @@ def test_cache_aware_needs_a_share_of_the_prompt_and_some_balance() -> None:
     busy = Engine(1, num_running=66, cached={"a": 320})
     assert router.choose(0.0, long(), [Engine(0, num_running=1), busy]) == 0
     assert router.choose(0.0, long(), [Engine(0, num_running=2), busy]) == 1
-    assert CacheAware(most_ahead=8).choose(0.0, long(), [Engine(0, num_running=50), busy]) == 1
+    for running in (50, 44):
+        assert CacheAware(most_ahead=8).choose(0.0, long(), [Engine(0, num_running=running), busy]) == 1
+    assert CacheAware(most_ahead=8).choose(0.0, long(), [Engine(0, num_running=43), busy]) == 0
 
 
 def test_ray_serve_follows_the_cache_while_loads_are_alike() -> None:
@@ -216,7 +227,22 @@ def test_ray_serve_follows_the_cache_while_loads_are_alike() -> None:
     ahead = [Engine(0, num_waiting=3), Engine(1, num_running=13, cached={"a": 320}), Engine(2, num_waiting=3)]
     chosen = [RayServe(seed=seed).choose(0.0, long(), ahead) for seed in range(50)]
     assert set(chosen) == {0, 2}, "of two that are drawn the emptier"
-    assert RayServe(most_ahead=5).choose(0.0, long(), [Engine(0), Engine(1, num_running=5)]) == 0
+    for most, loads, expected in ((5, (0, 5), 0), (6, (0, 5), 1), (10, (8, 9), 1)):
+        alike = RayServe(most_ahead=most)
+        alike.choose(0.0, long("first"), [Engine(0), Engine(1)])
+        engines = [Engine(rank, num_running=load) for rank, load in enumerate(loads)]
+        engines[1].cached["a"] = 320
+        assert alike.choose(0.0, long(), engines) == expected
+    assert {RayServe(seed=seed).choose(0.0, long(), [Engine(i) for i in range(3)]) for seed in range(20)} == {0, 1}
+
+
+def test_ray_serve_records_of_a_prompt_what_was_not_cached() -> None:
+    router = RayServe()
+    first = router.choose(0.0, long("a"), [Engine(0), Engine(1)])
+    other = 1 - first
+    assert router.choose(0.0, long("b"), [Engine(i, cached={"b": 320} if i == other else {}) for i in (0, 1)]) == other
+    assert router.choose(0.0, long("c"), [Engine(0), Engine(1)]) == other, "it was sent nothing new"
+    assert router.choose(0.0, long("d"), [Engine(0), Engine(1)]) == 0, "both were sent as much"
 
 
 def test_ray_serve_knows_engines_by_their_ranks_where_some_have_left() -> None:
@@ -231,6 +257,8 @@ def test_sessions_keep_their_engine_and_few_move() -> None:
     before = {job: router.choose(0.0, long(f"{job}-1", job), four) for job in map(str, range(200))}
     assert all(router.choose(0.0, long(f"{job}-2", job), four) == rank for job, rank in before.items())
     assert all(30 < list(before.values()).count(rank) < 70 for rank in range(4))
+    alone = [router.choose(0.0, long(str(i)), four) for i in range(40)]
+    assert set(alone) == {0, 1, 2, 3}, "a request without a session is one of its own"
     after = {job: router.choose(0.0, long(job, job), [*four, Engine(4)]) for job in before}
     assert all(after[job] in (rank, 4) for job, rank in before.items())
     assert 20 < list(after.values()).count(4) < 60, "a fifth goes to the new one"
