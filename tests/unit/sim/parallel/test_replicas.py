@@ -105,6 +105,7 @@ def test_a_new_replica_takes_requests_after_its_start() -> None:
     figures = result.replicas
     assert figures is not None
     assert [(each.at_s, each.held, each.ready) for each in figures.changes[:3]] == [(0, 1, 1), (15, 2, 1), (25, 2, 2)]
+    assert figures.started == 1
     assert result.ranks[1].num_requests > 0
     assert result.num_finished == 30
 

@@ -69,6 +69,13 @@ def test_prefix_affinity_follows_the_cache_then_the_load() -> None:
     assert router.choose(0.0, request("b"), [Engine(0, 1), Engine(1)]) == 1
 
 
+def test_prefix_affinity_ignores_those_too_far_ahead() -> None:
+    router = PrefixAffinity(most_ahead=3)
+    for running, expected in ((4, 1), (5, 0)):
+        engines = [Engine(0, num_running=2), Engine(1, num_running=running, cached={"a": 32})]
+        assert router.choose(0.0, request(), engines) == expected
+
+
 def test_by_0_22_waiting_weighs_four_times_and_ties_go_to_the_first() -> None:
     router = VLLMBalancing(Fleet(3, steps_together=True, vllm_version="0.22"))
     for rank, waiting, running in ((0, 1, 1), (1, 0, 6), (2, 0, 6)):
@@ -110,14 +117,46 @@ def test_by_0_33_what_has_ended_counts_no_more_and_the_start_moves_on() -> None:
 
 
 def test_by_0_33_waiting_weighs_more_where_memory_is_short() -> None:
-    def chosen(usage: float) -> int:
+    def chosen(usage: float, running: int, others: int) -> int:
         router = VLLMBalancing(Fleet(2, vllm_version="0.33"))
-        router.engine_reported(0.1, report(0, 2, 2, usage=usage))
-        router.engine_reported(0.1, report(1, 0, 5))
+        router.engine_reported(0.1, report(0, 2, running, usage=usage))
+        router.engine_reported(0.1, report(1, 0, others))
         return router.choose(0.5, request(), [Engine(0), Engine(1)])
 
-    assert chosen(0.4) == 0  # 4 against 5
-    assert chosen(1.0) == 1  # 4 + 6 x 2 x 0.5 against 5
+    assert chosen(0.4, 2, 5) == 0  # 4 against 5
+    assert chosen(0.4, 4, 5) == 1  # 6 against 5
+    assert chosen(1.0, 2, 9) == 1  # 4 + 6 x 2 x 0.5 against 9
+    assert chosen(1.0, 2, 11) == 0
+
+
+def test_by_0_33_requests_of_its_own_count_until_they_have_ended() -> None:
+    router, engines = VLLMBalancing(Fleet(2, vllm_version="0.33")), [Engine(0), Engine(1)]
+    assert [router.choose(0.0, request(name), engines) for name in "ab"] == [0, 1]
+    router.request_ended(0.1, "b", 1)
+    for rank in (0, 1):
+        router.engine_reported(0.2, report(rank, 0, 0))
+    assert router.choose(0.9, request("c"), engines) == 1, "nothing is published of a, which is under way to engine 0"
+
+
+def test_by_0_33_requests_of_its_own_count_as_often_as_there_are_front_ends() -> None:
+    router, engines = VLLMBalancing(Fleet(2, vllm_version="0.33", num_front_ends=2)), [Engine(0), Engine(1)]
+    assert [router.choose(0.0, request(name), engines) for name in "ab"] == [0, 1]
+    router.engine_reported(0.2, report(0, 0, 0))
+    router.engine_reported(0.2, report(1, 0, 3))
+    assert router.choose(0.9, request("c"), engines) == 0  # 2 x 1 against 3
+
+
+def test_by_0_33_ranks_that_step_together_publish_after_silence_and_between_steps() -> None:
+    def chosen(now: float, *reports: tuple[float, EngineReport]) -> int:
+        router = VLLMBalancing(Fleet(2, steps_together=True, vllm_version="0.33"))
+        for moment, told in reports:
+            router.engine_reported(moment, told)
+        return router.choose(now, request(), [Engine(0), Engine(1)])
+
+    silent = (0.09, report(0, 0, 9))
+    assert (chosen(0.12, silent), chosen(0.15, silent)) == (0, 1)
+    first = [(0.01, report(rank, 0, 1 + rank, step=1)) for rank in (0, 1)]
+    assert chosen(0.16, *first, (0.09, report(0, 0, 9, step=2))) == 0, "of the second step half was heard"
 
 
 def test_counts_are_published_after_silence_and_not_more_often_than_ten_times_a_second() -> None:
@@ -274,6 +313,11 @@ class Point:
         if isinstance(self._made, Exception):
             raise self._made
         return self._made
+
+
+def test_a_method_that_is_called_almost_as_one_of_routers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="request_end"):
+        type("Mine", (RoundRobin,), {"request_end": lambda *_: None})
 
 
 def test_packages_register_routers(monkeypatch: pytest.MonkeyPatch) -> None:
