@@ -74,9 +74,9 @@ class AdmissionPass:
                     budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
                 continue
-            if (goes_on := self._goes_on(refusal, candidate)) is _Next.SAME:
+            if (next_one := self._next_after(refusal, candidate)) is _Next.SAME:
                 continue
-            if goes_on is _Next.NONE:
+            if next_one is _Next.NONE:
                 ended = refusal
                 break
             if passed_over is None:
@@ -88,7 +88,7 @@ class AdmissionPass:
             queues.pass_over(passed_over)
         return admitted
 
-    def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
+    def _next_after(self, refusal: Outcome, candidate: Candidate) -> _Next:
         """The request to try after a refusal."""
         if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
             return _Next.SAME

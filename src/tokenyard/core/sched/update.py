@@ -131,7 +131,7 @@ def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
 
 
 class AuxUpdate:
-    """Costs two questions in a step that has no extras."""
+    """From the extras of a model's answer to those of outputs; a step without any pays for two questions."""
 
     def __init__(self, routing: RoutedExperts | None, *, resets_drop_pooled: bool = False) -> None:
         """``resets_drop_pooled``: a pooler's result in flight when a reset preempts its request is dropped."""
@@ -257,7 +257,9 @@ class OutputUpdate:
         if not everyone_here or lost:
             slots, counts = self._survivors(requests, counts, lost)
         if self._speculation is not None and output.drafts is not None:
-            rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
+            rejected = self._speculation.take_back_rejected(
+                slots, output.drafts, model, counts, output.num_invalid_spec_tokens
+            )
             if self._placeholders is not None:
                 self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
         self._begin_releases(step)

@@ -92,7 +92,7 @@ class Speculation:
                 counts[row] = self._grammars.num_valid(request, tokens)
         return counts
 
-    def claw_back(
+    def take_back_rejected(
         self,
         slots: IntArray,
         scheduled: ScheduledDrafts,
