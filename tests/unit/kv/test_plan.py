@@ -13,6 +13,7 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import pipeline_stages
+from tokenyard.serve.torch.attention import elements_of
 
 GIB = 1 << 30
 
@@ -115,3 +116,11 @@ def test_whole_experts_are_dealt_out() -> None:
 def test_what_cannot_be_shared_out_is_named(model: str, size: int, what: str) -> None:
     with pytest.raises(ConfigError, match=f"tensor_parallel_size = {size}: must divide the {what}"):
         size_kv_cache(named_model(model), named_gpu("h200"), tensor_parallel_size=size)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_the_engine_s_tensors_have_the_pages_that_are_planned(name: str) -> None:
+    plan = plan_kv_cache(named_model(name), available_bytes=30 * GIB)
+    for cache in plan.groups[0].layers:
+        keys, values = elements_of(cache)
+        assert 2 * (keys + values) == cache.page_bytes, "two bytes an element"

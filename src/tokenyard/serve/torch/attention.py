@@ -43,8 +43,9 @@ def elements_of(cache: LayerCache) -> tuple[int, int]:
 
 def _shape(cache: LayerCache) -> tuple[int, int, int]:
     """KV heads, key size, value size."""
-    heads, key_size, value_size = cache.shape
+    heads, key_size, value_size, vectors_per_token = cache.shape
     assert isinstance(heads, int), "softmax attention has heads"
+    assert vectors_per_token == 1, "models with more have a family that load_engine refuses"
     assert isinstance(key_size, int)
     assert isinstance(value_size, int)
     return heads, key_size, value_size
