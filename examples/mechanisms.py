@@ -59,9 +59,8 @@ class PrefillShare(Policy):
     share = 0.25
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
-        assert self.context is not None
         state = self.context.state
-        if state is None or not any(each.num_output_tokens for each in state.running):
+        if not any(each.num_output_tokens for each in state.running):
             return None
         return StepLimits(prefill_tokens=int(self.share * state.max_num_scheduled_tokens), detail="prefill_share")
 
@@ -72,8 +71,6 @@ class ChunkByStep(Policy):
     reads_tokens = False
 
     def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
-        assert self.context is not None
-        assert self.context.state is not None
         decoding = sum(1 for each in self.context.state.running if each.num_output_tokens)
         return StepLimits(longest_prefill=max(256, 2048 - 56 * decoding), detail="chunk_by_step")
 

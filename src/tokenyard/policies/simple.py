@@ -20,7 +20,16 @@ Key = tuple[float, ...]
 
 
 class KeyedPolicy(Policy):
-    """The least key first, whichever queue it is in; the request id breaks ties within a queue."""
+    """The least key first, whichever queue it is in; the request id breaks ties within a queue.
+
+    A subclass has a :meth:`key` of its own, or ConfigError says so when it is made: without one its order is FCFS's.
+    """
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if cls.key is KeyedPolicy.key and cls.new_queue is KeyedPolicy.new_queue:
+            fix = "is missing, so the policy would order as fcfs does: define key(self, request), which returns a tuple"
+            raise ConfigError("policy", f"{cls.__qualname__}.key", fix)
 
     def key(self, request: Request) -> Key:
         """Sorts requests; taken when one joins a queue, and when a session that waits there gets its next input.

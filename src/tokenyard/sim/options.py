@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TypedDict, TypeVar
 
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.errors import near_names
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import ObserverChoice, PolicyChoice
 from tokenyard.sim.traffic import OnProgress
@@ -53,6 +54,18 @@ class ReplayOptions:
     warmup: float = 0.0
     until: float | None = None
     progress: bool = False
+
+
+def options_of(function: Callable[..., object], given: ReplayKeywords) -> ReplayOptions:
+    """The options that ``function`` was given. Raises TypeError in its name for one that it does not take."""
+    known = [each.name for each in fields(ReplayOptions)]
+    for name in given:
+        if name not in known:
+            taken = [*(each for each in inspect.signature(function).parameters if each != "options")]
+            close = near_names(name, taken, 1)
+            hint = f": did you mean {close[0]}?" if close else f": it takes {', '.join(taken)}"
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+    return ReplayOptions(**given)
 
 
 def lists_options(function: _Function) -> _Function:

@@ -9,7 +9,7 @@ import pytest
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
-from tokenyard.policies.simple import Bypass
+from tokenyard.policies.simple import Bypass, KeyedPolicy
 
 MINE = """
 from dataclasses import dataclass
@@ -28,6 +28,9 @@ class Deadline(KeyedPolicy):
 class Needs(KeyedPolicy):
     def __init__(self, tau):
         self.tau = tau
+
+    def key(self, request):
+        return (self.tau,)
 
 
 class NoPolicy:
@@ -101,3 +104,9 @@ def test_a_script_that_ends_itself_is_no_policy(body: str, tmp_path: Path) -> No
     (tmp_path / "script.py").write_text(f"{body}\n")
     with pytest.raises(ConfigError, match=r"script\.py:\d fails: SystemExit"):
         policy_maker(f"{tmp_path / 'script.py'}:Any")
+
+
+def test_an_order_by_key_without_a_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Misspelt\.key.*is missing") as e:
+        type("Misspelt", (KeyedPolicy,), {"get_key": lambda self, request: (0.0,)})
+    assert e.value.field == "policy"

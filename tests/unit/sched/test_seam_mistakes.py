@@ -194,6 +194,48 @@ def test_a_policy_is_bound_through_its_own_bind() -> None:
     assert len(seen) == 1
 
 
+def _scheduler(**given: Any) -> Scheduler:
+    return Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), **given)
+
+
+def test_what_passes_over_a_second_bind_does_not_serve_with_the_first_scheduler_s_context() -> None:
+    class Once(Policy):
+        def bind(self, context: PolicyContext) -> None:
+            if not self.is_bound:
+                super().bind(context)
+
+    class OnceConnector(KVConnector):
+        def bind(self, context: ConnectorContext) -> None:
+            if not self.is_bound:
+                super().bind(context)
+
+    policy, connector = Once(), OnceConnector()
+    _scheduler(policy=policy, kv_connector=connector)
+    with pytest.raises(PolicyError, match=r"Once\.bind keeps its context .*or an earlier one"):
+        _scheduler(policy=policy)
+    with pytest.raises(ConfigError, match=r"OnceConnector.*its bind must call super\(\)\.bind\(context\)"):
+        _scheduler(kv_connector=connector)
+
+
+def test_a_bind_of_one_s_own_may_set_the_context() -> None:
+    class Own(Policy):
+        def __init__(self) -> None:
+            self.context = None
+
+        def bind(self, context: PolicyContext) -> None:
+            self.context = context
+
+    class OwnConnector(KVConnector):
+        def bind(self, context: ConnectorContext) -> None:
+            self.context = context
+
+    policy, connector = Own(), OwnConnector()
+    assert not policy.is_bound
+    _scheduler(policy=policy, kv_connector=connector)
+    assert policy.is_bound
+    assert connector.is_bound
+
+
 def test_a_token_for_a_prefill_chunk_is_refused_and_nothing_changes() -> None:
     yard = ToyEngine(max_num_batched_tokens=8, max_model_len=64)
     for name, num_tokens in (("short", 2), ("long", 20)):

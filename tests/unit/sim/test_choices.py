@@ -309,3 +309,18 @@ def test_a_comparison_takes_classes_and_functions(workload: Workload, file: str)
 def test_other_comparisons_are_refused(workload: Workload, policies: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         _compare(workload, policies)
+
+
+@pytest.mark.parametrize("way", [replay, replay_parallel, replay_split])
+def test_an_option_that_a_replay_does_not_take_is_refused_in_its_name(way: Any) -> None:
+    given: dict[str, Any] = {"untl": 3.0}
+    builder = WorkloadBuilder("one")
+    builder.request(at=0.0, prompt=4, output=2)
+    arguments: list[Any] = [builder.build(), CONFIG, CACHE, LATENCY]
+    if way is replay_parallel:
+        arguments.append(RoundRobin())
+        given["data_parallel_size"] = 2
+    if way is replay_split:
+        arguments.append(KVLink(1000, 10.0))
+    with pytest.raises(TypeError, match=rf"^{way.__name__}\(\) got an unexpected .*'untl': did you mean until\?"):
+        way(*arguments, **given)

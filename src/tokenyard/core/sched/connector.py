@@ -90,6 +90,10 @@ class KVConnector:
             )
         return self._context
 
+    @context.setter
+    def context(self, context: ConnectorContext | None) -> None:
+        self._context = context
+
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``.
 

@@ -115,6 +115,10 @@ class Policy:
             raise PolicyError(self, "context", "is there once a scheduler is made: use it in the methods that it calls")
         return self._context
 
+    @context.setter
+    def context(self, context: PolicyContext | None) -> None:
+        self._context = context
+
     @property
     def pins(self) -> PinBoard:
         """Blocks of finished turns that this policy keeps."""
@@ -303,8 +307,9 @@ class PolicyGate:
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and check that it called its base class's ``bind``."""
         self._ask("bind", self.policy.bind, context)
-        if not self.policy.is_bound:
-            raise PolicyError(self.policy, "bind", "keeps its context to itself: call super().bind(context) in it")
+        if not self.policy.is_bound or self.policy.context is not context:
+            problem = "keeps its context to itself, or an earlier one: call super().bind(context) in it, every time"
+            raise PolicyError(self.policy, "bind", problem)
 
     def new_queue(self, *in_use: RequestQueue) -> RequestQueue:
         """A queue that is none of those ``in_use``."""

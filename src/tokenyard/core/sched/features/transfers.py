@@ -65,7 +65,7 @@ class Transfers(FeatureHook):
         if not isinstance(connector, KVConnector):
             raise ConfigError(field, connector, "give an object of a class derived from tokenyard.KVConnector")
         self.ask("bind", connector.bind, context)
-        if not connector.is_bound:
+        if not connector.is_bound or connector.context is not context:
             raise ConfigError(field, type(connector).__name__, "its bind must call super().bind(context)")
 
     def ask(self, method: str, call: Callable[[*_Given], _Answer], *given: *_Given) -> _Answer:
