@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tokenyard import (
     CacheConfig,
     ConfigError,
+    Deployment,
     Report,
     ReportBuilder,
     SchedulerConfig,
@@ -400,3 +402,31 @@ def test_any_cut_is_whole() -> None:
         for table in (result.rows.requests, result.rows.steps, result.rows.waits):
             assert len(table.to_arrow()) == len(table)
         assert result.rows.report is not None
+
+
+@pytest.mark.parametrize("case", ["tight", "few"])
+def test_a_result_with_rows_can_be_kept_by_pickle(case: str, tmp_path: Path) -> None:
+    config, cache = CASES[case]
+    workload = built()
+    with TraceWriter(TraceConfig(path=tmp_path / "trace", policy="t")) as writer:
+        recorder = TraceRecorder(writer, start=describe_run(config, cache, host="replay"))
+        result = replay(workload, config, cache, LATENCY, rows=True, observer=recorder, until=6.0)
+    again = pickle.loads(pickle.dumps(result))
+    assert (again.seconds, again.num_finished) == (result.seconds, result.num_finished)
+    rows, read = result.rows, again.rows
+    assert rows is not None
+    assert result.unfinished
+    for table in ("requests", "steps", "waits"):
+        assert list(getattr(read, table)) == list(getattr(rows, table))
+    assert read.report == rows.report
+    assert [read.why(each) for each in rows.requests["request_id"]] == [
+        rows.why(each) for each in rows.requests["request_id"]
+    ]
+
+
+def test_the_result_of_a_deployment_that_writes_a_trace_can_be_kept_by_pickle(tmp_path: Path) -> None:
+    deployment = Deployment(model="qwen3-8b", gpu="h100", max_num_seqs=2)
+    result = deployment.replay(built(), rows=True, trace=tmp_path / "trace")
+    again = pickle.loads(pickle.dumps(result))
+    assert list(again.rows.waits) == list(result.rows.waits)
+    assert again.rows.why("s3_t1") == result.rows.why("s3_t1")

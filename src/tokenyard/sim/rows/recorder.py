@@ -50,6 +50,22 @@ class WaitRow:
         self.last_step: int | None = None
 
 
+class RequestFacts:
+    """What rows say of a request that has ended, or whose replay is over: no token, no hash, nothing of the engine."""
+
+    __slots__ = (
+        *("arrival_time", "job_id", "lora_name", "meta", "num_prompt_tokens"),
+        *("predicted_output_tokens", "priority", "request_id", "times"),
+    )
+
+    def __init__(self, request: Request) -> None:
+        self.request_id = request.request_id
+        self.job_id, self.lora_name, self.meta = request.job_id, request.lora_name, request.meta
+        self.arrival_time, self.times = request.arrival_time, request.times
+        self.num_prompt_tokens, self.priority = request.num_prompt_tokens, request.priority
+        self.predicted_output_tokens = request.predicted_output_tokens
+
+
 class RequestRow:
     """One request, from its arrival on."""
 
@@ -69,8 +85,8 @@ class RequestRow:
     )
 
     def __init__(self, request: Request, added: float, seen_by: int) -> None:
-        self.request = request
-        """Alive until it ends; then only what does not change any more is read of it."""
+        self.request: Request | RequestFacts = request
+        """The request itself until it ends, or the replay does; then what rows say of it."""
         self.added_us = micros(added)
         """When the scheduler got it."""
         self.seen_by = seen_by
@@ -82,8 +98,11 @@ class RequestRow:
         self.preemptions: list[PreemptionMoment] = []
 
     def note(self) -> None:
-        """Take over the counters of the request as they are now."""
+        """Take over the counters of the request as they are now, and let go of it."""
         request = self.request
+        if isinstance(request, RequestFacts):
+            return
+        self.request = RequestFacts(request)
         self.num_output = request.num_output_tokens
         self.num_cached = max(request.num_cached_tokens, 0)
         self.num_external = request.num_external_computed_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,13 @@ class RowsOfEngine:
         return self.observer if other is None else Observers(self.observer, other)
 
 
+class _Seen(NamedTuple):
+    """What is left of an engine when its replay is over, without what has watched it and writes its trace."""
+
+    recorder: RowRecorder
+    builder: ReportBuilder
+
+
 class ReplayRows:
     """Tables of a replay: ``requests``, ``steps``, ``waits``; gaps between tokens; the report; why one request waited.
 
@@ -68,7 +75,7 @@ class ReplayRows:
 
     def __init__(self, engines: Sequence[RowsOfEngine], *, warmup: float = 0.0, leave_out: int = 0) -> None:
         """``leave_out``: of so many engines from the first on requests do not count with which others go on."""
-        self._engines = engines
+        self._engines = [_Seen(each.recorder, each.builder) for each in engines]
         self._warmup = warmup
         self._leave_out = leave_out
         for each in engines:
