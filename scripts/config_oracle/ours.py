@@ -96,11 +96,11 @@ def _settled(setup: ReplaySpec) -> dict[str, Any]:
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
     drafts = None if setup.speculation is None else setup.speculation.config
     return {
-        "max_num_batched_tokens": settled.max_num_batched_tokens,
+        "max_num_batched_tokens": settled.scheduling.max_num_batched_tokens,
         "token_budget": scheduler.max_num_batched_tokens,
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_active_seqs": scheduler.max_num_seqs,
-        "max_model_len": settled.max_model_len,
+        "max_model_len": settled.plan.max_model_len,
         "policy": scheduler.policy,
         "async_scheduling": scheduler.async_scheduling,
         "enable_chunked_prefill": scheduler.enable_chunked_prefill,

@@ -141,12 +141,12 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         **arrivals: Any,
     ) -> None:
         self._workload, self._deployment, self._reward, self._arrivals = workload, deployment, reward, arrivals
-        settled = deployment.resolve().scheduler
-        self._tokens = settled.max_num_batched_tokens
-        seats = settled.max_num_seqs
+        limits = deployment.resolve().scheduler
+        self._tokens = limits.max_num_batched_tokens
+        seats = limits.max_num_seqs
         most = np.array((seats, seats, _MOST, 1.0, _MOST, _MOST), np.float32)
         self.observation_space = spaces.Box(np.zeros_like(most), most)
-        self._choices = [settled.max_num_seqs, len(_SHARES), 2]
+        self._choices = [seats, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
         self._seen: SimpleQueue[AgentView | RunResult | BaseException] = SimpleQueue()
         self._decisions: SimpleQueue[_Decision | None] = SimpleQueue()

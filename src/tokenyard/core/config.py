@@ -63,6 +63,11 @@ def require_int(field: str, value: object, low: int, high: int = MAX_COUNT) -> N
         raise ConfigError(field, value, f"give a whole number from {low} to {high}")
 
 
+def require_limit(field: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` may be a ``max_num_seqs``, ``max_num_batched_tokens`` or ``max_model_len``."""
+    require_int(field, value, 1, MAX_SEQS if field == "max_num_seqs" else MAX_COUNT)
+
+
 def require_fraction(field: str, value: object) -> None:
     """Raise ConfigError unless ``0 <= value <= 1``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -315,9 +320,8 @@ class SchedulerConfig:
         _require_bools(self)
         if not isinstance(self.profile, DecisionProfile):
             raise ConfigError("profile", self.profile, f"give a DecisionProfile, for example {NEWEST!r}")
-        require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
-        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
-        require_int("max_model_len", self.max_model_len, 1)
+        for limit in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+            require_limit(limit, getattr(self, limit))
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         require_int("pipeline_parallel_size", self.pipeline_parallel_size, 1, 1 << 10)
         require_int("max_loras", self.max_loras, 0)

@@ -68,9 +68,9 @@ def describe_deployment(
         pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
         data_parallel_size=settled.parallel.data_parallel_size,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
-        max_num_batched_tokens=settled.max_num_batched_tokens,
-        max_num_seqs=settled.max_num_seqs,
-        max_model_len=settled.max_model_len,
+        max_num_batched_tokens=settled.scheduling.max_num_batched_tokens,
+        max_num_seqs=settled.scheduling.max_num_seqs,
+        max_model_len=plan.max_model_len,
         async_scheduling=scheduler.async_scheduling,
         vllm_version=settled.version,
         step_time=hardware.latency,
@@ -337,16 +337,16 @@ def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[As
 
 
 def _limits_by_gpu(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
-    by_gpu = f"{default} on {settled.gpu.name}"
+    by_gpu, limits = f"{default} on {settled.gpu.name}", settled.scheduling
     if "max_num_seqs" not in asked.named:
-        yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)
+        yield Assumption(name="max-num-seqs", value=limits.max_num_seqs, why=by_gpu)
     if "max_num_batched_tokens" not in asked.named:
-        yield Assumption(name="max-num-batched-tokens", value=settled.max_num_batched_tokens, why=by_gpu)
+        yield Assumption(name="max-num-batched-tokens", value=limits.max_num_batched_tokens, why=by_gpu)
     if "max_model_len" not in asked.named:
-        is_own = settled.max_model_len == settled.model.max_model_len
+        length = settled.plan.max_model_len
         fitted = f"the longest that {settled.plan.num_blocks:,} blocks hold, as auto would choose"
-        why = "the model's own" if is_own else fitted
-        yield Assumption(name="max-model-len", value=settled.max_model_len, why=why)
+        why = "the model's own" if length == settled.model.max_model_len else fitted
+        yield Assumption(name="max-model-len", value=length, why=why)
 
 
 def _memory(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:

@@ -34,8 +34,8 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
         problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
         raise WorkloadError(workload.name, 0, f"{problem}: give a model with a vision encoder, or a log without images")
     if first is not None:
-        _check_items(settled, workload, largest_of_kinds(model, line, settled.max_model_len) | {usual: largest})
-    planned = largest_item(model, line, settled.max_model_len)
+        _check_items(settled, workload, largest_of_kinds(model, line, settled.plan.max_model_len) | {usual: largest})
+    planned = largest_item(model, line, settled.plan.max_model_len)
     budget = max(scheduler.max_num_batched_tokens, planned)
     if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
         raise NoStartError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from tokenyard.core.config import MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
+from tokenyard.core.config import MambaCacheMode, SpeculativeConfig, require_int, require_limit
 from tokenyard.core.facts import release_facts
 from tokenyard.deploy.kv_memory import (
     adapter_bytes_of,
@@ -164,6 +164,18 @@ AUTO = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettledScheduling(SchedulerSettings):
+    """The settings of the scheduler as vLLM has them once it has started: no limit is left to a default."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    """Tokens above which a request is refused; the model's own, and not what the pool holds, where blocks alone were
+    typed (:func:`_leaves_length_open`).
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSettings:
     """What is served, on what, within which limits; nothing is left to a default."""
 
@@ -175,10 +187,12 @@ class ResolvedSettings:
     """The model, with the head that drafts if there is one: what takes memory."""
     hardware: HardwareSettings
     """The hardware settings, with the block size of the memory plan."""
-    scheduler: SchedulerSettings
+    scheduling: SettledScheduling
+    """The settings of the scheduler: the one place that has the limits of a step and of a request."""
     parallel: ParallelSettings
     adapters: AdapterSettings
     plan: KVCachePlan
+    """Its ``max_model_len`` is the longest request that memory was planned for."""
     fewest_blocks: int | None
     """Blocks if a step takes as much memory as it may, 0 if vLLM would not start then; None if nothing is estimated."""
     cudagraph_capture_sizes: tuple[int, ...]
@@ -186,12 +200,8 @@ class ResolvedSettings:
     async_scheduling: bool
     pools: bool
     """Requests end with their prompts."""
-    max_num_seqs: int
-    max_num_batched_tokens: int
     encoded: EncodedAtOnce | None
     """What memory is kept free for an encoder to compute at once."""
-    max_model_len: int
-    """Tokens of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 
     @property
     def steps_together(self) -> bool:
@@ -226,7 +236,7 @@ class ResolvedSettings:
             self.parallel,
             self.loaded,
             self.gpu,
-            BatchLimits(self.max_num_seqs, self.max_num_batched_tokens),
+            BatchLimits(self.scheduling.max_num_seqs, self.scheduling.max_num_batched_tokens),
             self.cudagraph_capture_sizes,
             self.encoded,
         )
@@ -257,7 +267,7 @@ def resolve_settings(
     model, flags, is_pooled = _served(flags, version)
     loaded = _loaded(model, speculative, predicts_itself=predicts_itself)
     num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
-    _require_numbers(flags.scheduler)
+    _require_limits(flags.scheduler)
     parallel = _parallel(flags, model, num_drafts)
     hardware = _with_graphs_where_they_run(flags, parallel, model)
     flags = replace(flags, hardware=hardware)
@@ -288,7 +298,7 @@ def resolve_settings(
     memory = kv_memory(flags, parallel, loaded, gpu, limits, graphs, encoded)
     pool = pool_of(hardware.num_gpu_blocks_override, memory)
     if is_fitted:
-        length = settings["max_model_len"] = longest_in(loaded, **pool, **settings)
+        settings["max_model_len"] = longest_in(loaded, **pool, **settings)
     with said_to_be_estimated(memory, model, limits), no_start():
         plan = plan_kv_cache(loaded, **pool, **settings)
     return ResolvedSettings(
@@ -297,8 +307,7 @@ def resolve_settings(
         model=model,
         loaded=loaded,
         hardware=replace(hardware, block_size=plan.block_size),
-        # Answers were not to be cut: what the pool cannot hold is refused, with the blocks that it takes.
-        scheduler=_scheduler(flags, model, version, limits, plan, length, model.max_model_len if is_free else length),
+        scheduling=_scheduling(flags, model, version, limits, plan, is_free=is_free),
         parallel=parallel,
         adapters=flags.adapters,
         plan=plan,
@@ -306,10 +315,7 @@ def resolve_settings(
         cudagraph_capture_sizes=graphs,
         async_scheduling=async_scheduling,
         pools=is_pooled,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
         encoded=encoded,
-        max_model_len=length,
     )
 
 
@@ -337,52 +343,47 @@ def _schedules_ahead(
     )
 
 
-def _scheduler(
-    flags: DeploymentSettings,
-    model: ModelSpec,
-    version: str,
-    limits: BatchLimits,
-    plan: KVCachePlan,
-    planned_length: int,
-    max_model_len: int,
-) -> SchedulerSettings:
-    """The scheduler's settings as vLLM would have them once it has started; NoStartError where it would not."""
-    scheduler = flags.scheduler
+def _scheduling(
+    flags: DeploymentSettings, model: ModelSpec, version: str, limits: BatchLimits, plan: KVCachePlan, *, is_free: bool
+) -> SettledScheduling:
+    """The settings of the scheduler, settled; NoStartError where vLLM would not start with them."""
+    given = flags.scheduler
     # An encoder's output is read as a whole.
     reads_whole = bool(model.max_encoder_tokens)
-    threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
+    threshold = 0 if reads_whole else given.long_prefill_token_threshold
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         # vLLM checks before it knows how long a request the pool holds.
-        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else planned_length,
-        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        max_model_len=model.max_model_len if given.max_model_len == AUTO else plan.max_model_len,
+        enable_chunked_prefill=given.enable_chunked_prefill,
         long_prefill_token_threshold=threshold if release_facts(version).encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
-    return replace(
-        scheduler,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=max_model_len,
-        enable_prefix_caching=plan.enable_prefix_caching,
-        enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
-        long_prefill_token_threshold=threshold,
-        disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
-    )
+    settled = {
+        "max_num_seqs": limits.max_num_seqs,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        # Answers were not to be cut: what the pool cannot hold is refused, with the blocks that it takes.
+        "max_model_len": model.max_model_len if is_free else plan.max_model_len,
+        "enable_prefix_caching": plan.enable_prefix_caching,
+        "enable_chunked_prefill": given.enable_chunked_prefill and not reads_whole,
+        "long_prefill_token_threshold": threshold,
+        "disable_chunked_mm_input": given.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
+    }
+    return SettledScheduling(**{**asdict(given), **settled})
 
 
 def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, DeploymentSettings, bool]:
     """The model as it is loaded, the flags with what vLLM turns off unless asked for it, and whether it pools."""
-    asked, scheduler = flags.launch.asked, flags.scheduler
+    asked, given = flags.launch.asked, flags.scheduler
     model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
     if not pools(model, flags.hardware.runner, str(asked.value("convert"))):
         return model, flags, False
     model = pooled(model)
-    off: dict[str, Any] = {} if scheduler.async_scheduling else {"no_async_scheduling": True}
+    off: dict[str, Any] = {} if given.async_scheduling else {"no_async_scheduling": True}
     if not cuts_prompts(model, asked.value("pooler-config")):
         off |= {each: False for each in ("enable_chunked_prefill", "enable_prefix_caching") if not asked.says((each,))}
-    return model, replace(flags, scheduler=replace(scheduler, **off)), True
+    return model, replace(flags, scheduler=replace(given, **off)), True
 
 
 def _loaded(model: ModelSpec, speculative: SpeculativeConfig | None, *, predicts_itself: bool) -> ModelSpec:
@@ -470,15 +471,15 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
 
 
 def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
-    scheduler, parallel = flags.scheduler, flags.parallel
+    given, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,
         version=version,
         max_model_len=max_model_len,
-        max_num_seqs=scheduler.max_num_seqs,
-        max_num_batched_tokens=scheduler.max_num_batched_tokens,
-        enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        for_throughput=scheduler.performance_mode == "throughput",
+        max_num_seqs=given.max_num_seqs,
+        max_num_batched_tokens=given.max_num_batched_tokens,
+        enable_chunked_prefill=given.enable_chunked_prefill,
+        for_throughput=given.performance_mode == "throughput",
         batches_experts=batches_experts(
             str(flags.launch.asked.value("all2all-backend")),
             data_parallel_size=parallel.data_parallel_size,
@@ -526,15 +527,13 @@ def _asked_ahead(flags: SchedulerSettings) -> bool | None:
     return True if flags.async_scheduling else False if flags.no_async_scheduling else None
 
 
-def _require_numbers(flags: SchedulerSettings) -> None:
+def _require_limits(flags: SchedulerSettings) -> None:
     """Raise ConfigError for a limit that is given and is none."""
-    for field, value, most in (
-        ("max_num_seqs", flags.max_num_seqs, MAX_SEQS),
-        ("max_num_batched_tokens", flags.max_num_batched_tokens, MAX_COUNT),
-        ("max_model_len", flags.max_model_len, MAX_COUNT),
-    ):
-        if value is not None and not (field == "max_model_len" and value == AUTO):
-            require_int(field, value, 1, most)
+    length = None if flags.max_model_len == AUTO else flags.max_model_len
+    limits = {"max_num_seqs": flags.max_num_seqs, "max_num_batched_tokens": flags.max_num_batched_tokens}
+    for field, value in (limits | {"max_model_len": length}).items():
+        if value is not None:
+            require_limit(field, value)
 
 
 def _leaves_length_open(flags: DeploymentSettings) -> bool:

@@ -436,15 +436,15 @@ def _check_transfer(
 def _scheduler(
     settled: ResolvedSettings, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
-    flags, profile = settled.scheduler, decision_profile(settled.version)
-    given = asdict(flags) | {
-        "policy": flags.scheduling_policy,
+    scheduling, profile = settled.scheduling, decision_profile(settled.version)
+    given = asdict(scheduling) | {
+        "policy": scheduling.scheduling_policy,
         "async_scheduling": settled.async_scheduling,
         "max_num_batched_tokens": token_budget(
-            speculative, profile, settled.max_num_batched_tokens, settled.max_num_seqs
+            speculative, profile, scheduling.max_num_batched_tokens, scheduling.max_num_seqs
         ),
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
-        "profile": replace(profile, **_switches(flags)),
+        "profile": replace(profile, **_switches(scheduling)),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
         "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
     }
@@ -453,9 +453,9 @@ def _scheduler(
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
 
 
-def _switches(flags: SchedulerSettings) -> dict[str, Any]:
+def _switches(scheduling: SchedulerSettings) -> dict[str, Any]:
     """Switches of the profile that are settings as well, and that the user has set: None and True leave them alone."""
-    given = settings_for(DecisionProfile, asdict(flags))
+    given = settings_for(DecisionProfile, asdict(scheduling))
     return {name: value for name, value in given.items() if value is not None and value is not True}
 
 
@@ -464,7 +464,7 @@ _UNBOUND = 1 << 16
 
 
 def _cache(settled: ResolvedSettings) -> CacheConfig:
-    given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
+    given = asdict(settled.scheduling) | asdict(settled.hardware) | asdict(settled.parallel)
     if not settled.plan.groups:
         return _no_cache(settled)
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
@@ -473,8 +473,8 @@ def _cache(settled: ResolvedSettings) -> CacheConfig:
 def _no_cache(settled: ResolvedSettings) -> CacheConfig:
     """What stands in where a model keeps nothing: a block for each request that runs, and never too few of them."""
     return CacheConfig(
-        num_gpu_blocks=max(_UNBOUND, 2 * settled.max_num_seqs),
-        block_size=settled.max_model_len,
+        num_gpu_blocks=max(_UNBOUND, 2 * settled.scheduling.max_num_seqs),
+        block_size=settled.plan.max_model_len,
         enable_prefix_caching=False,
     )
 

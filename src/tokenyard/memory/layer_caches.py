@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd, lcm
 
-from tokenyard.core.config import GroupKind, MambaCacheMode, require_int
+from tokenyard.core.config import GroupKind, MambaCacheMode, require_int, require_limit
 from tokenyard.core.facts import ReleaseFacts, release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
@@ -96,8 +96,8 @@ class CacheSettings:
             require_int("block_size", self.block_size, 1, 1 << 20)
         require_int("tensor_parallel_size", self.tensor_parallel_size, 1)
         require_int("decode_context_parallel_size", self.decode_context_parallel_size, 1, 1 << 10)
-        require_int("max_model_len", self.max_model_len, 1)
-        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        require_limit("max_model_len", self.max_model_len)
+        require_limit("max_num_batched_tokens", self.max_num_batched_tokens)
         require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
         require_int("num_speculative_tokens", self.num_speculative_tokens, 0)
         if self.kv_cache_dtype != "auto" and self.kv_cache_dtype not in KV_CACHE_DTYPES:

@@ -174,7 +174,7 @@ def _safe_utilization(deployment: Deployment, outside: float) -> float | None:
 def _risky_steps(settled: ResolvedSettings, measured: int, left_likely: int, left_least: int) -> list[RiskyStep]:
     """Steps that vLLM did not measure, the largest first; ``measured`` bytes are there for a step in any case."""
     vocabulary = settled.model.vocab_size
-    tokens, sequences = settled.max_num_batched_tokens, settled.max_num_seqs
+    tokens, sequences = settled.scheduling.max_num_batched_tokens, settled.scheduling.max_num_seqs
     few, many = (
         max(rows * vocabulary * _PROMPT_LOGPROB_BYTES - measured, 0) for rows in (min(_ROWS_AT_ONCE, tokens), tokens)
     )
@@ -212,15 +212,15 @@ def _risky_steps(settled: ResolvedSettings, measured: int, left_likely: int, lef
 
 
 def _seqs(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | None:
-    most = min(_MOST_SEQS, settled.max_num_batched_tokens)
+    most = min(_MOST_SEQS, settled.scheduling.max_num_batched_tokens)
     likely, safe = _largest(deployment, "max_num_seqs", 1, most)
-    return SettingLimit(setting="max_num_seqs", now=settled.max_num_seqs, likely=likely, safe=safe)
+    return SettingLimit(setting="max_num_seqs", now=settled.scheduling.max_num_seqs, likely=likely, safe=safe)
 
 
 def _length(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | None:
     most = max(settled.model.max_model_len, settled.model.longest_model_len)
     likely, safe = _largest(deployment, "max_model_len", min(_FEWEST_TOKENS, most), most)
-    return SettingLimit(setting="max_model_len", now=settled.max_model_len, likely=likely, safe=safe)
+    return SettingLimit(setting="max_model_len", now=settled.plan.max_model_len, likely=likely, safe=safe)
 
 
 def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple[int | None, int | None]:

@@ -112,7 +112,7 @@ def with_trials(
 def _settings(flags: Scenario, setup: ReplaySpec) -> dict[str, Any]:
     """What proposals look at."""
     settled, deployment = setup.settled, setup.deployment
-    given = asdict(settled.hardware) | asdict(settled.scheduler) | asdict(flags.transfer)
+    given = asdict(settled.hardware) | asdict(settled.scheduling) | asdict(flags.transfer)
     return given | {name: getattr(deployment, name) for name in ("kv_dtype", "kv_gib", "memory_num_gpu_blocks")}
 
 

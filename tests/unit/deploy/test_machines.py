@@ -50,7 +50,7 @@ def test_memory_and_steps_of_each(row: Any) -> None:
     whole = settled.model.weight_bytes()
     held = settled.weight_bytes * row.num_gpus
     assert held >= 0.99 * whole  # no part of the model is lost between GPUs
-    assert header.kv_tokens >= settled.max_model_len
+    assert header.kv_tokens >= settled.plan.max_model_len
     decode, prompt = machines.decodes(), machines.prompt()
     read = settled.model.num_active_parameters * settled.model.weight_format.bits / 8 / row.num_gpus
     assert row.seconds(decode) > read / settled.gpu.memory_bandwidth  # weights of a token are read once at least

@@ -62,7 +62,7 @@ def test_a_pooler_that_needs_every_token_gets_prompts_whole(config: str | None, 
     if config is not None:
         line += f" --pooler-config '{json.dumps({'pooling_type': config})}'"
     settled = Deployment.from_serve(line, gpu="h100").resolve().settled
-    assert (settled.scheduler.enable_chunked_prefill, settled.plan.enable_prefix_caching) == (cut, cut)
+    assert (settled.scheduling.enable_chunked_prefill, settled.plan.enable_prefix_caching) == (cut, cut)
     assert not settled.async_scheduling
 
 
@@ -83,7 +83,7 @@ def test_a_decoder_that_pools_is_loaded_without_its_output_head(words: str) -> N
 def test_what_only_pools_does_so_by_itself_and_generates_nothing(tmp_path: Path) -> None:
     folder = _folder(tmp_path, BERT)
     settled = Deployment.from_serve(f"vllm serve {folder}", gpu="a10g").resolve().settled
-    assert (settled.pools, settled.plan.groups, settled.scheduler.enable_chunked_prefill) == (True, (), False)
+    assert (settled.pools, settled.plan.groups, settled.scheduling.enable_chunked_prefill) == (True, (), False)
     with pytest.raises(NoStartError, match="only pools"):
         Deployment.from_serve(f"vllm serve {folder} --runner generate", gpu="a10g").resolve()
 

@@ -91,7 +91,7 @@ def test_steps_of_decodes_are_captured_whatever_their_size() -> None:
 def test_a_draft_model_takes_of_the_budget_of_0_22(version: str, budget: int) -> None:
     made = setup(f"vllm serve llama-3.1-8b {DRAFT}", version=version)
     assert made.scheduler.max_num_batched_tokens == budget
-    assert made.settled.max_num_batched_tokens == 8192
+    assert made.settled.scheduling.max_num_batched_tokens == 8192
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_groups_of_experts_are_not_cut(stored: dict[str, Any], refusing: set[str
 def test_batched_experts_lower_the_limits() -> None:
     line = "vllm serve qwen3-30b-a3b -dp 4 --enable-expert-parallel --all2all-backend deepep_low_latency"
     made = setup(line, "--ignore-unmodelled")
-    assert (made.settled.max_num_batched_tokens, made.settled.max_num_seqs) == (256, 256)
+    assert (made.settled.scheduling.max_num_batched_tokens, made.settled.scheduling.max_num_seqs) == (256, 256)
     given = setup(f"{line} --max-num-batched-tokens 4096", "--ignore-unmodelled").settled
     assert (given.max_num_batched_tokens, given.max_num_seqs) == (4096, 1024)
 
@@ -191,8 +191,8 @@ def test_nemotron_h_counts_experts_that_it_has_not() -> None:
 
 def test_drafts_of_all_requests_need_room_beside_adapters_alone() -> None:
     line = f"vllm serve llama-3.1-8b --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}"
-    assert setup(line).settled.max_num_seqs == 1024
-    assert setup(f"{line.replace('3071', '3072')} --enable-lora").settled.max_num_seqs == 1024
+    assert setup(line).settled.scheduling.max_num_seqs == 1024
+    assert setup(f"{line.replace('3071', '3072')} --enable-lora").settled.scheduling.max_num_seqs == 1024
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_drafts_of_all_requests_need_room_beside_adapters_alone() -> None:
     ],
 )
 def test_a_limit_of_shared_memory_goes_with_it_and_with_text_models(line: str) -> None:
-    assert setup(line).settled.max_num_seqs == 1024
+    assert setup(line).settled.scheduling.max_num_seqs == 1024
 
 
 def test_0_33_makes_smaller_blocks_of_experts() -> None:
@@ -284,7 +284,7 @@ def test_kv_dtypes_of_vllms_are_not_said_to_keep_it_from_starting(dtype: str) ->
 
 def test_variables_that_are_obeyed_are_named_as_used() -> None:
     made = setup("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_MLA_DISABLE=1 vllm serve llama-3-8b --max-model-len 10000")
-    assert made.settled.max_model_len == 10_000
+    assert made.settled.plan.max_model_len == 10_000
     assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in made.deployment.used
     assert [each.partition("=")[0] for each in made.deployment.ignored] == ["VLLM_MLA_DISABLE"]
 
@@ -324,7 +324,7 @@ def test_no_images_no_encoder(model: str, limits: str, loaded: bool, noted: bool
 def test_overrides_of_positions_are_read(version: str, overrides: dict[str, Any], length: int) -> None:
     text = str(overrides).replace("'", '"')
     made = setup(f"vllm serve qwen3-8b --hf-overrides '{text}'", version=version)
-    assert made.settled.max_model_len == length
+    assert made.settled.plan.max_model_len == length
 
 
 POSITIONS: list[dict[str, Any]] = [
@@ -340,13 +340,13 @@ def test_positions_outside_of_a_decoder_that_is_read_apart_change_nothing(
     overrides: dict[str, Any], version: str
 ) -> None:
     made = setup(f"vllm serve qwen2.5-vl-7b --hf-overrides '{json.dumps(overrides)}'", version=version)
-    assert made.settled.max_model_len == 128_000
+    assert made.settled.plan.max_model_len == 128_000
     assert not made.deployment.ignored
 
 
 def test_overrides_that_are_passed_over_are_named_before_a_length_is_refused() -> None:
     line = """vllm serve qwen3-8b --hf-overrides '{"max_seq_len": 99999}' --max-model-len"""
-    assert setup(f"{line} 40960", "--ignore-unmodelled").settled.max_model_len == 40_960
+    assert setup(f"{line} 40960", "--ignore-unmodelled").settled.plan.max_model_len == 40_960
     named = '40960 tokens that qwen3-8b was made for, and what is passed over may say otherwise .*"max_seq_len": 99999'
     with pytest.raises(ConfigError, match=named):
         setup(f"{line} 99999", "--ignore-unmodelled")
@@ -476,7 +476,7 @@ def test_graphs_are_off_where_experts_are_reached_by_kernels_that_no_graph_takes
 def test_prefixes_of_an_encoder_decoder_cannot_be_cached() -> None:
     with pytest.raises(ConfigError, match="every request fails"):
         setup("vllm serve whisper-large-v3 --enable-prefix-caching")
-    assert not setup("vllm serve whisper-large-v3").settled.scheduler.enable_prefix_caching
+    assert not setup("vllm serve whisper-large-v3").settled.scheduling.enable_prefix_caching
 
 
 SHARED = "vllm serve qwen2.5-vl-7b --mm-tensor-ipc torch_shm"

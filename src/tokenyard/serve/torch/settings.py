@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.connectors.config import KVTransferConfig
-from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_bool, require_fraction, require_int
+from tokenyard.core.config import (
+    SpeculativeConfig,
+    SpeculativeMethod,
+    require_bool,
+    require_fraction,
+    require_int,
+    require_limit,
+)
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.torch.adapters import LoRAConfig
@@ -100,11 +107,12 @@ class EngineSettings:
     adapters: LoRAConfig = field(default_factory=LoRAConfig)
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "block_size"):
-            if getattr(self, name) is not None:
-                require_int(name, getattr(self, name), 1)
-        require_int("max_num_seqs", self.max_num_seqs, 1)
-        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        if self.max_model_len is not None:
+            require_limit("max_model_len", self.max_model_len)
+        require_limit("max_num_seqs", self.max_num_seqs)
+        require_limit("max_num_batched_tokens", self.max_num_batched_tokens)
+        if self.block_size is not None:
+            require_int("block_size", self.block_size, 1)
         if self.num_gpu_blocks_override is not None:
             require_int("num_gpu_blocks_override", self.num_gpu_blocks_override, 2)
         if self.gpu_memory_utilization is not None:
