@@ -10,7 +10,12 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 from tokenyard.core.releases import version_that_brought
-from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
+from tokenyard.deploy.vllm_serve.defaults import (
+    BUDGETS_BY_GPU,
+    DEFAULT_VERSION,
+    GPU_MEMORY_UTILIZATION,
+    SEQS_BY_GPU,
+)
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.quick_dataclass import dataclass
 
@@ -213,14 +218,9 @@ class ParallelSettings(Settings):
 class SchedulerSettings(Settings):
     """Limits and order of the scheduler."""
 
-    max_num_seqs: Annotated[
-        int | None, Help(metavar="N", otherwise="as vllm serve: 1024 on GPUs of 70 GiB, except A100; else 256")
-    ] = None
+    max_num_seqs: Annotated[int | None, Help(metavar="N", otherwise=SEQS_BY_GPU)] = None
     """Largest number of requests that run at the same time."""
-    max_num_batched_tokens: Annotated[
-        int | None,
-        Help(metavar="N", otherwise="as vllm serve: 8192 on GPUs of 70 GiB, except A100, 16384 of 160 GiB; else 2048"),
-    ] = None
+    max_num_batched_tokens: Annotated[int | None, Help(metavar="N", otherwise=BUDGETS_BY_GPU)] = None
     """Largest number of tokens per step, prefill and decode together."""
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
     """throughput doubles these two defaults, as in vLLM."""

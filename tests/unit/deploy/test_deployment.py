@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard import ConfigError, Deployment
+from tokenyard import ConfigError, Deployment, SchedulerConfig
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
@@ -245,3 +245,25 @@ def test_blocks_that_were_typed_are_an_experiment_and_those_of_a_line_are_not() 
     )
     with pytest.raises(NoStartError):
         Deployment("vllm serve meta-llama/Llama-3.2-1B --num-gpu-blocks-override 50", gpu="l4").resolve()
+
+
+def test_typed_blocks_bound_what_is_planned_and_not_what_a_request_may_ask_for() -> None:
+    """A request that the pool cannot hold is refused with the blocks that it takes, not cut to what they hold."""
+    alone = Deployment(model="llama-3.1-8b", num_gpu_blocks_override=1000).resolve()
+    assert alone.settled.plan.max_model_len == alone.header.max_model_len == 999 * 16
+    assert alone.settled.scheduling.max_model_len == alone.scheduler.max_model_len == 131_072
+    fitted = Deployment(model="llama-3.1-8b", num_gpu_blocks_override=1000, max_model_len=-1).resolve()
+    assert fitted.settled.plan.max_model_len == fitted.settled.scheduling.max_model_len == 999 * 16
+    again = pickle.loads(pickle.dumps(alone.settled))
+    assert again.scheduling == alone.settled.scheduling
+
+
+@pytest.mark.parametrize("limit", ["max_num_seqs", "max_num_batched_tokens", "max_model_len"])
+@pytest.mark.parametrize("value", [0, -7, 2**31])
+def test_a_limit_of_a_deployment_has_the_bounds_of_the_scheduler(limit: str, value: int) -> None:
+    given: dict[str, Any] = {limit: value}
+    with pytest.raises(ConfigError) as made_by_hand:
+        SchedulerConfig(**given)
+    with pytest.raises(ConfigError) as deployed:
+        Deployment(model="llama-3.1-8b", **given).resolve()
+    assert (deployed.value.field, deployed.value.fix) == (made_by_hand.value.field, made_by_hand.value.fix)

@@ -124,7 +124,7 @@ def test_batched_experts_lower_the_limits() -> None:
     line = "vllm serve qwen3-30b-a3b -dp 4 --enable-expert-parallel --all2all-backend deepep_low_latency"
     made = setup(line, "--ignore-unmodelled")
     assert (made.settled.scheduling.max_num_batched_tokens, made.settled.scheduling.max_num_seqs) == (256, 256)
-    given = setup(f"{line} --max-num-batched-tokens 4096", "--ignore-unmodelled").settled
+    given = setup(f"{line} --max-num-batched-tokens 4096", "--ignore-unmodelled").settled.scheduling
     assert (given.max_num_batched_tokens, given.max_num_seqs) == (4096, 1024)
 
 

@@ -63,7 +63,7 @@ def test_a_budget_that_a_class_builds_a_picture_for_is_smaller_too() -> None:
     small = _settled("mistral-small-3.1-24b", '{"image": {"width": 560, "height": 560}}')
     assert not knows_its_budget(small.model.architecture)
     assert small.encoded is not None
-    assert small.encoded.items == small.max_num_batched_tokens // 400
+    assert small.encoded.items == small.scheduling.max_num_batched_tokens // 400
     assert small.encoded.embeddings == small.encoded.items * 400
 
 

@@ -57,11 +57,6 @@ GPU_MEMORY_UTILIZATION = 0.92
 BLOCK_SIZE = 16
 """Tokens per block, in all versions, where no kernel asks for another."""
 
-_LARGE = 70 * GIB
-_LARGEST = 160 * GIB
-_SMALL_BUDGET, _SMALL_SEQS = 2048, 256
-_LARGE_BUDGET, _LARGE_SEQS = 8192, 1024
-_LARGEST_BUDGET = 16_384
 _BATCHED_EXPERTS_BUDGET = 256
 _BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 """Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
@@ -75,6 +70,20 @@ class BatchLimits:
 
     max_num_seqs: int
     max_num_batched_tokens: int
+
+
+_SMALL = BatchLimits(256, 2048)
+_LARGE, _LARGE_GIB = BatchLimits(1024, 8192), 70
+_LARGEST, _LARGEST_GIB = BatchLimits(1024, 16_384), 160
+_NEVER_LARGE = "A100"
+_ON_LARGE = f"on GPUs of {_LARGE_GIB} GiB, except {_NEVER_LARGE}"
+SEQS_BY_GPU = f"as vllm serve: {_LARGE.max_num_seqs} {_ON_LARGE}; else {_SMALL.max_num_seqs}"
+"""The defaults of ``--max-num-seqs``, in words."""
+BUDGETS_BY_GPU = (
+    f"as vllm serve: {_LARGE.max_num_batched_tokens} {_ON_LARGE}, {_LARGEST.max_num_batched_tokens} of "
+    f"{_LARGEST_GIB} GiB; else {_SMALL.max_num_batched_tokens}"
+)
+"""The defaults of ``--max-num-batched-tokens``, in words."""
 
 
 def known_version(version: str) -> str:
@@ -103,10 +112,10 @@ def batch_limits(
     sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default number of
     sequences is no larger than the budget.
     """
-    seqs, budget = _by_gpu(gpu, version)
-    budget = _BATCHED_EXPERTS_BUDGET if batches_experts else budget
+    default = _by_gpu(gpu, version)
+    budget = _BATCHED_EXPERTS_BUDGET if batches_experts else default.max_num_batched_tokens
     times = 2 if for_throughput else 1
-    most = seqs * times if max_num_seqs is None else max_num_seqs
+    most = default.max_num_seqs * times if max_num_seqs is None else max_num_seqs
     tokens = max_num_batched_tokens
     if tokens is None:
         tokens = budget * times if enable_chunked_prefill else max(budget * times, max_model_len)
@@ -126,12 +135,12 @@ def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, 
     return all2all_backend in _NOT_IN_GRAPHS and data_parallel_size > 1 and has_experts
 
 
-def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
-    if release_facts(version).largest_budget_on_160_gib and gpu.memory_bytes >= _LARGEST:
-        return _LARGE_SEQS, _LARGEST_BUDGET
-    if gpu.memory_bytes >= _LARGE and not gpu.name.startswith("a100"):
-        return _LARGE_SEQS, _LARGE_BUDGET
-    return _SMALL_SEQS, _SMALL_BUDGET
+def _by_gpu(gpu: GPU, version: str) -> BatchLimits:
+    if release_facts(version).largest_budget_on_160_gib and gpu.memory_bytes >= _LARGEST_GIB * GIB:
+        return _LARGEST
+    if gpu.memory_bytes >= _LARGE_GIB * GIB and not gpu.name.startswith(_NEVER_LARGE.lower()):
+        return _LARGE
+    return _SMALL
 
 
 # ---------------------------------------------------------------------------------------------------------------------
