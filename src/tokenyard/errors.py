@@ -16,7 +16,7 @@
     ├── QueueFullError   an engine has as many requests as it may have: retry later
     ├── NestedCallError  a hook calls back into the engine that has called it: nothing is done
     ├── EngineDeadError  an engine has ended by an error, or was shut down: nothing is generated any more
-    ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
+    ├── NoStartError     vLLM would not start with these settings: says what keeps it from it, by field, value and fix
     ├── CannotDescribeError  vLLM cannot build a model, or a description has no piece for it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
@@ -344,12 +344,30 @@ class NoStartError(TokenyardError):
     """With these settings vLLM ends before it serves a request."""
 
     code = "no_start"
+    field: str
+    fix: str
 
-    def __init__(self, reason: str) -> None:
+    def __init__(
+        self,
+        reason: str,
+        field: str,
+        value: object,
+        fix: str | None = None,
+        *,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        """``reason`` is a whole sentence. What stands behind its last colon is the ``fix``, unless it is told apart,
+        where that would not be clear alone (``raise the one or lower the other``).
+        """
         super().__init__(f"vLLM would not start: {reason}")
         self.reason = worded(reason)
         self.marked_reason = reason
         """``reason`` with its settings marked."""
+        self.marked_fix = reason.rpartition(": ")[2] if fix is None else fix
+        """``fix`` with its settings marked."""
+        self.field, self.value, self.fix = field, value, worded(self.marked_fix)
+        if details is not None:
+            self.details = details
 
 
 class QueueFullError(TokenyardError):

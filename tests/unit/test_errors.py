@@ -17,7 +17,7 @@ MADE = (
     ConfigError("gpu", "h1", "use h100", code="unknown", details={"nearest": "h100"}),
     RequestError("r", "max_tokens", 0, "give 1", code=errors.TOO_LONG),
     NotModelledError([("--enable-dbo", "time")]),
-    errors.NoStartError("no room"),
+    errors.NoStartError("no room: raise §max_model_len", "max_model_len", 3, details={"least": 4}),
     errors.MissingExtraError("ray", "ray"),
     errors.StuckError("r", "kv_blocks", 3, 2),
     errors.WorkloadError("a.jsonl", 3, "no time"),

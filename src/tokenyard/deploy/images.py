@@ -41,7 +41,11 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
         raise NoStartError(
             f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {planned} tokens of the "
             f"largest image or video of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one "
-            "or leave the other out"
+            "or leave the other out",
+            "max_num_batched_tokens",
+            scheduler.max_num_batched_tokens,
+            f"give {planned} or more, or leave §disable_chunked_mm_input out",
+            details={"least": planned},
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
 

@@ -25,7 +25,7 @@ from tokenyard.units import GIB
 
 _NOTABLE_GIB = 0.1
 """Less of it would not be worth lowering a limit for."""
-_OF_MEMORY = (None, "max_model_len", "kv_cache_memory_bytes")
+_OF_MEMORY = ("tensor_parallel_size", "max_model_len", "kv_cache_memory_bytes")
 """Fields of errors for a lack of memory; those of other fields hold whatever the memory is."""
 
 
@@ -204,7 +204,13 @@ def said_to_be_estimated(memory: KVMemory, model: ModelSpec, limits: BatchLimits
         problem = error.marked_reason
         takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
         mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
-        raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
+        raise NoStartError(
+            f"{problem}. That memory is an estimate{mend}",
+            error.field,
+            error.value,
+            f"{error.marked_fix}; that memory is an estimate{mend}",
+            details=error.details,
+        ) from None
 
 
 def fewest_blocks(model: ModelSpec, memory: KVMemory, settings: dict[str, Any]) -> int | None:

@@ -136,7 +136,8 @@ def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], processors: Processors
         try:
             limited = with_largest(model, raw, processors, left[kind])
         except ConfigError as error:
-            raise NoStartError(f"the {kind} it measures memory with is refused by its processor: {error}") from None
+            problem = f"the {kind} it measures memory with is refused by its processor: {error}"
+            raise NoStartError(problem, error.field, error.value, error.marked_fix) from None
         if limited is not None:
             model = limited
             del left[kind]

@@ -91,7 +91,10 @@ def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     if most is not None and most != sizes[-1]:
         raise NoStartError(
             f"§max_cudagraph_capture_size = {most} is not the largest of §cudagraph_capture_sizes, which is "
-            f"{sizes[-1]}: give one of the two"
+            f"{sizes[-1]}: give one of the two",
+            "max_cudagraph_capture_size",
+            most,
+            details={"largest": sizes[-1]},
         )
     return sizes
 

@@ -84,7 +84,7 @@ def test_a_mark_is_seen_by_nobody() -> None:
     assert in_words_of(RunCommand, error.marked) == "--latency = '§max_num_seqs': lower --max-model-len"
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.marked, again.marked_fix) == (str(error), error.marked, error.marked_fix)
-    assert NoStartError("§max_num_seqs = 3").reason == "max_num_seqs = 3"
+    assert NoStartError("§max_num_seqs = 3", "max_num_seqs", 3).reason == "max_num_seqs = 3"
 
 
 DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"

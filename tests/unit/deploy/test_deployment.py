@@ -267,3 +267,59 @@ def test_a_limit_of_a_deployment_has_the_bounds_of_the_scheduler(limit: str, val
     with pytest.raises(ConfigError) as deployed:
         Deployment(model="llama-3.1-8b", **given).resolve()
     assert (deployed.value.field, deployed.value.fix) == (made_by_hand.value.field, made_by_hand.value.fix)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, object, str, dict[str, int]]] = {
+    "length": ({"max_model_len": 200_000}, "max_model_len", 200_000, "give at most 131072", {"longest": 131_072}),
+    "seats": (
+        {"max_num_seqs": 4096, "max_num_batched_tokens": 1024},
+        *("max_num_batched_tokens", 1024, "give 4096 or more, or lower max_num_seqs", {"least": 4096}),
+    ),
+    "prefill": (
+        {"enable_chunked_prefill": False, "max_model_len": 8192, "max_num_batched_tokens": 2048},
+        *("max_num_batched_tokens", 2048, "give 8192 or more, or lower max_model_len", {"least": 8192}),
+    ),
+    "threshold": (
+        {"long_prefill_token_threshold": 10**6},
+        *("long_prefill_token_threshold", 10**6, "give at most 131072", {"most": 131_072}),
+    ),
+    "heads": ({"tensor_parallel_size": 3}, "tensor_parallel_size", 3, "must divide the 32 heads", {}),
+    "weights": ({"quantization": "awq"}, "quantization", "awq", "leave it out", {}),
+    "experts": ({"enable_expert_parallel": True}, "enable_expert_parallel", True, "leave it out", {}),
+    "graphs": (
+        {"cudagraph_capture_sizes": (1, 2), "max_cudagraph_capture_size": 4},
+        *("max_cudagraph_capture_size", 4, "give one of the two", {"largest": 2}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_keeps_it_from_starting_is_data(case: str) -> None:
+    settings, field, value, fix, details = REFUSED[case]
+    with pytest.raises(NoStartError) as caught:
+        Deployment(**{"model": "llama-3.1-8b", "gpu": "h200", **settings}).resolve()
+    error = caught.value
+    assert (error.code, error.field, error.value, dict(error.details)) == ("no_start", field, value, details)
+    assert error.fix.startswith(fix)
+    assert str(error) == f"vLLM would not start: {error.reason}"
+
+
+def test_a_lack_of_memory_is_data() -> None:
+    with pytest.raises(NoStartError) as caught:
+        Deployment(model="llama-3.1-70b", gpu="h100").resolve()
+    error = caught.value
+    assert (error.field, error.value) == ("tensor_parallel_size", 1)
+    assert error.fix.startswith("raise tensor_parallel_size (1), or take a larger GPU; that memory is an estimate")
+    assert "§" not in error.fix
+    sizes = error.details
+    assert set(sizes) == {"weight_bytes", "bytes_to_run", "usable_bytes"}
+    assert int(str(sizes["usable_bytes"])) < int(str(sizes["weight_bytes"])) == pytest.approx(141.1e9, rel=0.01)
+
+    tight: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100", "tensor_parallel_size": 2}
+    with pytest.raises(NoStartError) as caught:
+        Deployment(**tight, max_model_len=131_072).resolve()
+    longest = caught.value.details["longest"]
+    assert isinstance(longest, int)
+    assert caught.value.field == "max_model_len"
+    assert f"give at most {longest}" in caught.value.fix
+    Deployment(**tight, max_model_len=longest).resolve()

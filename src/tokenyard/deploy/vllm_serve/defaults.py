@@ -171,7 +171,7 @@ def schedules_ahead(
         draft_models = asked is True or facts.draft_models_schedule_ahead
         problem = _earlier_problem(speculative, backend, draft_models=draft_models, ray_is_ahead=use_ray_v2_executor)
     if asked and problem is not None:
-        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
+        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out", "async_scheduling", True)
     return problem is None
 
 

@@ -282,7 +282,8 @@ class GivenFlags:
         for each in self.given:
             needs = each.flag.needs
             if needs and not each.changes_nothing and not names.intersection(needs):
-                raise NoStartError(f"{each} needs one of: {', '.join(f'--{name}' for name in needs)}")
+                which = f"one of: {', '.join(f'--{name}' for name in needs)}"
+                raise NoStartError(f"{each} needs {which}", each.flag.field, each.value, f"give {which}")
 
     def missing_in(self, version: str) -> list[GivenFlag]:
         """Flags that this version of vLLM does not have."""
@@ -334,7 +335,8 @@ def spelled_out(given: Sequence[GivenFlag]) -> list[GivenFlag]:
     inside = list(_flags(rest))
     for each in inside:
         if any(other.flag.name == each.flag.name for other in others):
-            raise NoStartError(f"{each.flag.flag} and compilation_config.{each.flag.field} exclude each other")
+            problem = f"{each.flag.flag} and compilation_config.{each.flag.field} exclude each other"
+            raise NoStartError(problem, each.flag.field, each.value, "give one of the two")
     left = {key: value for key, value in rest.items() if key.replace("_", "-") not in _FLAGS}
     return [
         *others,

@@ -213,14 +213,16 @@ def check_method(asked: str, model: ModelSpec) -> None:
     """
     found = model.quantization
     if (asked, found, model.model_type) == ("humming", "mxfp4", "gpt_oss"):
-        raise NoStartError(f"quantization = 'humming' is not for {model.name}: give --moe-backend humming")
+        problem = f"quantization = 'humming' is not for {model.name}: give --moe-backend humming"
+        raise NoStartError(problem, "quantization", asked)
     if found in _BY_THE_WEIGHTS or (found is not None and _is_same(asked, found)):
         return
     known = asked in (_ONLINE_TOO if found is None else _ON_ANY) or (asked, found) == ("deepseek_v4_fp8", "fp8")
     if known:
         raise ConfigError("quantization", asked, f"is not modelled with the weights of {model.name}: leave it out")
     has = f"are {found}" if found is not None else "are not quantised"
-    raise NoStartError(f"quantization = {asked!r}, and the weights of {model.name} {has}")
+    problem = f"quantization = {asked!r}, and the weights of {model.name} {has}"
+    raise NoStartError(problem, "quantization", asked, f"leave it out, or use {found}" if found else "leave it out")
 
 
 def check_activations(model: ModelSpec) -> None:
@@ -228,7 +230,8 @@ def check_activations(model: ModelSpec) -> None:
     taken = _ACTIVATIONS.get(model.quantization or "")
     if taken is not None and model.dtype not in taken:
         has = f"the {model.quantization} weights of {model.name}"
-        raise NoStartError(f"dtype = {model.dtype!r} does not go with {has}: use {' or '.join(taken)}")
+        problem = f"dtype = {model.dtype!r} does not go with {has}: use {' or '.join(taken)}"
+        raise NoStartError(problem, "dtype", model.dtype)
 
 
 def _is_same(asked: str, found: str) -> bool:

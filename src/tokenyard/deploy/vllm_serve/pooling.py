@@ -24,7 +24,8 @@ def pools(model: ModelSpec, runner: str, convert: str) -> bool:
     if runner not in RUNNERS:
         raise ConfigError("runner", runner, f"use one of: {', '.join(RUNNERS)}")
     if runner == "generate" and only_pools(model.architecture):
-        raise NoStartError(f"§runner generate: {model.name} ({model.architecture}) only pools: leave it out")
+        problem = f"§runner generate: {model.name} ({model.architecture}) only pools: leave it out"
+        raise NoStartError(problem, "runner", runner)
     asked = runner == "pooling" or (runner == "auto" and convert in _CONVERTED)
     return asked or (runner == "auto" and only_pools(model.architecture))
 

@@ -67,9 +67,11 @@ def read_speculation(
         return None
     fields = _fields(text)
     if method is not None and fields.get("method") is not None:
-        raise NoStartError("§spec_method and speculative_config.method exclude each other")
+        problem = "§spec_method and speculative_config.method exclude each other"
+        raise NoStartError(problem, "spec_method", method, "give one of the two")
     if num_tokens is not None and fields.get("num_speculative_tokens") is not None:
-        raise NoStartError("§spec_tokens and speculative_config.num_speculative_tokens exclude each other")
+        problem = "§spec_tokens and speculative_config.num_speculative_tokens exclude each other"
+        raise NoStartError(problem, "spec_tokens", num_tokens, "give one of the two")
     count = num_tokens if num_tokens is not None else fields.get("num_speculative_tokens")
     if count is None:
         fix = "give §num_speculative_tokens: how many drafts the draft model was made for is not known here"
@@ -125,12 +127,17 @@ def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
     """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there."""
     if asked.predicts_itself and not model.predicting_layers:
         raise NoStartError(
-            f"speculative_config.method = {asked.method!r}, and {model.name} has no layers that predict further"
+            f"speculative_config.method = {asked.method!r}, and {model.name} has no layers that predict further",
+            "speculative_config.method",
+            asked.method,
+            "use another method, or leave §speculative_config out",
         )
     if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:
         raise NoStartError(
             f"{asked.config.num_speculative_tokens} drafts are requested, and no draft model is named:"
-            " give speculative_config.model"
+            " give speculative_config.model",
+            "speculative_config.model",
+            None,
         )
 
 
@@ -148,6 +155,10 @@ def token_budget(
     if budget < 1:
         raise NoStartError(
             f"§max_num_batched_tokens = {max_num_batched_tokens} leaves no token of a step beside the slots of drafts "
-            f"for §max_num_seqs = {max_num_seqs}: raise the one or lower the other"
+            f"for §max_num_seqs = {max_num_seqs}: raise the one or lower the other",
+            "max_num_batched_tokens",
+            max_num_batched_tokens,
+            f"give {max_num_batched_tokens + 1 - budget} or more, or lower §max_num_seqs",
+            details={"least": max_num_batched_tokens + 1 - budget},
         )
     return budget

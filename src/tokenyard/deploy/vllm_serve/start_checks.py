@@ -40,22 +40,37 @@ def check_limits(
     tokens = max_num_batched_tokens
     if keeps_states and not enable_chunked_prefill:
         raise NoStartError(
-            "prefix caching of a model with states needs chunked prefill: turn off the one or leave both on"
+            "prefix caching of a model with states needs chunked prefill: turn off the one or leave both on",
+            "enable_chunked_prefill",
+            False,
+            "turn off §enable_prefix_caching, or leave both on",
         )
     if not enable_chunked_prefill and tokens < max_model_len:
         raise NoStartError(
             f"§max_num_batched_tokens = {tokens} is less than §max_model_len = {max_model_len}, and without chunked "
-            "prefill a step has to hold a whole prompt: raise the one or lower the other"
+            "prefill a step has to hold a whole prompt: raise the one or lower the other",
+            "max_num_batched_tokens",
+            tokens,
+            f"give {max_model_len} or more, or lower §max_model_len",
+            details={"least": max_model_len},
         )
     if tokens < max_num_seqs:
         raise NoStartError(
             f"§max_num_batched_tokens = {tokens} is less than §max_num_seqs = {max_num_seqs}: every running "
-            "request needs a token of each step; raise the one or lower the other"
+            "request needs a token of each step; raise the one or lower the other",
+            "max_num_batched_tokens",
+            tokens,
+            f"give {max_num_seqs} or more, or lower §max_num_seqs",
+            details={"least": max_num_seqs},
         )
     if long_prefill_token_threshold > max_model_len:
         raise NoStartError(
             f"§long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
-            f"§max_model_len = {max_model_len}"
+            f"§max_model_len = {max_model_len}",
+            "long_prefill_token_threshold",
+            long_prefill_token_threshold,
+            f"give at most {max_model_len}",
+            details={"most": max_model_len},
         )
 
 
@@ -73,14 +88,19 @@ def check_length(max_model_len: int, known: int, model: str, passed_over: Sequen
         raise ConfigError("max_model_len", max_model_len, fix)
     raise NoStartError(
         f"§max_model_len = {max_model_len} {beyond} "
-        "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
+        "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)",
+        "max_model_len",
+        max_model_len,
+        f"give at most {known}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+        details={"longest": known},
     )
 
 
 def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
     """Raise NoStartError if experts are to be shared out and there are none."""
     if enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
-        raise NoStartError(f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out")
+        problem = f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out"
+        raise NoStartError(problem, "enable_expert_parallel", True)
 
 
 _NO_ADAPTERS = frozenset(
@@ -121,9 +141,12 @@ def check_adapters(model: ModelSpec, max_loras: int, max_cpu_loras: int | None, 
     """
     fact = _ADAPTERS_SINCE.get(model.architecture)
     if model.architecture in _NO_ADAPTERS or (fact is not None and not getattr(release_facts(version), fact)):
-        raise NoStartError(f"§enable_lora is set, and vLLM {version} takes no adapters for {model.name}: leave it out")
+        problem = f"§enable_lora is set, and vLLM {version} takes no adapters for {model.name}: leave it out"
+        raise NoStartError(problem, "enable_lora", True)
     if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
-        raise NoStartError(f"§max_cpu_loras = {max_cpu_loras} is less than §max_loras = {max_loras}")
+        problem = f"§max_cpu_loras = {max_cpu_loras} is less than §max_loras = {max_loras}"
+        fix = f"give {max_loras} or more, or lower §max_loras"
+        raise NoStartError(problem, "max_cpu_loras", max_cpu_loras, fix, details={"least": max_loras})
 
 
 def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
@@ -131,7 +154,11 @@ def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int
     if release_facts(version).drafts_need_room and max_num_batched_tokens <= speculative.num_lookahead_tokens:
         raise NoStartError(
             f"§max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
-            f" §num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+            f" §num_speculative_tokens = {speculative.num_speculative_tokens} drafts",
+            "max_num_batched_tokens",
+            max_num_batched_tokens,
+            f"give more than {speculative.num_lookahead_tokens}, or lower §num_speculative_tokens",
+            details={"least": speculative.num_lookahead_tokens + 1},
         )
 
 
@@ -142,7 +169,11 @@ def check_adapter_drafts(speculative: SpeculativeConfig, max_num_batched_tokens:
         raise NoStartError(
             f"§max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that §max_num_seqs ="
             f" {max_num_seqs} requests may verify, and adapters (§enable_lora) need room for all:"
-            " raise the one or lower the other"
+            " raise the one or lower the other",
+            "max_num_batched_tokens",
+            max_num_batched_tokens,
+            f"give {needed} or more, or lower §max_num_seqs",
+            details={"least": needed},
         )
 
 
@@ -152,7 +183,9 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
     if model.supports_multimodal and is_given and cache_type != "shm":
         raise NoStartError(
             f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
-            "--mm-processor-cache-type shm, or leave it out"
+            "--mm-processor-cache-type shm, or leave it out",
+            "mm_shm_cache_max_object_size_mb",
+            max_object_size_mb,
         )
 
 
@@ -164,7 +197,9 @@ def check_media_device(model: ModelSpec, device: object, *, options: object, ver
     if is_checked and str(where).partition(":")[0] == "cuda":
         raise NoStartError(
             f"mm_processor_device = {where!r} is for engines that encode alone, this one also runs {model.name}: use"
-            " cpu, or leave it out"
+            " cpu, or leave it out",
+            "mm_processor_device",
+            where,
         )
 
 
@@ -178,11 +213,15 @@ def check_media_transport(
     if not model.supports_multimodal or transport != "torch_shm":
         return
     if num_gpus > 1:
-        raise NoStartError(f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc")
+        problem = f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc"
+        raise NoStartError(problem, "mm_tensor_ipc", transport)
     if release_facts(version).shared_images_need_spawn and starts_workers != "spawn":
         raise NoStartError(
             "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
-            "--serve line: set it, or use direct_rpc"
+            "--serve line: set it, or use direct_rpc",
+            "mm_tensor_ipc",
+            transport,
+            "set VLLM_WORKER_MULTIPROC_METHOD=spawn, or use direct_rpc",
         )
 
 
@@ -197,9 +236,10 @@ def check_model(model: ModelSpec, version: str) -> None:
         raise ConfigError("vllm_version", version, f"{lacks} modelled: choose {_choice(have)}")
     if not facts.has_bitsandbytes and model.quantization == "bitsandbytes":
         last = versions_with("has_bitsandbytes")[-1]
-        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8")
+        problem = f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8"
+        raise NoStartError(problem, "quantization", model.quantization)
     if model.dtype == "float16" and model.model_type in NO_FLOAT16:
-        raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
+        raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16", "dtype", model.dtype)
 
 
 def _choice(versions: Sequence[str]) -> str:
@@ -212,16 +252,20 @@ def _choice(versions: Sequence[str]) -> str:
 
 def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a dtype of keys and values that does not go with the model."""
+    field = "kv_cache_dtype"
     follows = release_facts(version).kv_dtype_follows_model and kv_cache_dtype in ("bfloat16", "float16")
     if follows and kv_cache_dtype != model.dtype:
         fix = f"use auto or {model.dtype}"
-        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
+        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}"
+        raise NoStartError(problem, field, kv_cache_dtype)
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     if kv_cache_dtype == "fp8_e5m2" and _brings_kv_scales(model, version):
         weights = f"{model.quantization} ({model.name})"
-        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8")
+        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8"
+        raise NoStartError(problem, field, kv_cache_dtype)
     if kv_cache_dtype.startswith("nvfp4") and any(isinstance(mixer, LatentAttention) for mixer in mixers):
-        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8")
+        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8"
+        raise NoStartError(problem, field, kv_cache_dtype)
 
 
 def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
@@ -255,7 +299,10 @@ def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
         if width % block and not shrinks and not unseen:
             raise NoStartError(
                 f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
-                f" {model.name} is quantised: §enable_expert_parallel keeps experts whole"
+                f" {model.name} is quantised: §enable_expert_parallel keeps experts whole",
+                "enable_expert_parallel",
+                False,
+                "turn it on: it keeps experts whole",
             )
 
 
@@ -264,7 +311,10 @@ def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpu
     if usable <= weights + to_run:
         raise NoStartError(
             f"{model} needs {_gib(weights)} for weights and {_gib(to_run)} to run, and {_gib(usable)} of {gpu} are "
-            f"usable: raise §tensor_parallel_size ({gpus}), or take a larger GPU"
+            f"usable: raise §tensor_parallel_size ({gpus}), or take a larger GPU",
+            "tensor_parallel_size",
+            gpus,
+            details={"weight_bytes": weights, "bytes_to_run": to_run, "usable_bytes": usable},
         )
 
 
@@ -278,9 +328,8 @@ def no_start() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        problem = NoStartError(error.marked.replace("vLLM would not start: ", ""))
-        problem.field, problem.value = error.field, error.value
-        raise problem from None
+        reason = error.marked.replace("vLLM would not start: ", "")
+        raise NoStartError(reason, error.field, error.value, error.marked_fix, details=error.details) from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -314,15 +363,17 @@ def check_parallelism(
     if backend not in (None, *BACKENDS):
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
-        raise NoStartError(f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+        problem = f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray"
+        raise NoStartError(problem, "distributed_executor_backend", backend)
     if stages > 1 and not runs_in_stages:
-        raise NoStartError(f"§pipeline_parallel_size = {stages}: the model runs in no pipeline of vLLM: use 1")
-    problem = None
+        problem = f"§pipeline_parallel_size = {stages}: the model runs in no pipeline of vLLM: use 1"
+        raise NoStartError(problem, "pipeline_parallel_size", stages)
+    problem = ""
     if stages > 1 and engines_share_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
     elif stages > 1 and has_drafts:
         problem = "drafts in a pipeline are not modelled: leave one of the two out"
-    if problem is not None:
+    if problem:
         raise ConfigError("pipeline_parallel_size", stages, problem)
     with no_start():
         if num_gpus % nnodes:
@@ -336,7 +387,9 @@ def check_local_engines(local: int | None, engines: int) -> None:
         return
     require_int("data_parallel_size_local", local, 0, MOST_NODES)
     if local > engines:
-        raise NoStartError(f"§data_parallel_size_local = {local} is more than §data_parallel_size = {engines}")
+        problem = f"§data_parallel_size_local = {local} is more than §data_parallel_size = {engines}"
+        fix = f"give at most {engines}"
+        raise NoStartError(problem, "data_parallel_size_local", local, fix, details={"most": engines})
 
 
 def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: int, *, has_drafts: bool) -> None:

@@ -89,7 +89,10 @@ def _changed(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
     for edge, other in _EDGES.items():
         if edge not in size and other not in new:
             raise NoStartError(
-                f"{_FIELD}.size = {json.dumps(size)} has no {edge}, which its processor needs: give it as well"
+                f"{_FIELD}.size = {json.dumps(size)} has no {edge}, which its processor needs: give it as well",
+                f"{_FIELD}.size",
+                size,
+                f"give {edge} as well",
             )
     return changed
 

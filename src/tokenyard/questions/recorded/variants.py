@@ -371,7 +371,11 @@ def _blocks(run: RecordedRun, before: PlannedDeployment, after: PlannedDeploymen
     if blocks < 2:
         raise NoStartError(
             f"{after.name}: {planned:,} KV blocks are planned, and the recorded engine had {-surplus / GIB:.2f} GiB"
-            " less on each GPU than is planned for it: nothing is left"
+            " less on each GPU than is planned for it: nothing is left",
+            "num_gpu_blocks_override",
+            None,
+            "give a number of blocks, or settings that leave the engine more memory",
+            details={"planned_blocks": planned, "lacking_bytes": -surplus},
         )
     if blocks == recorded and not surplus:
         return blocks, None
