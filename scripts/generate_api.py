@@ -17,7 +17,7 @@ from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ForwardRef, is_typeddict
+from typing import Annotated, Any, ForwardRef, get_origin, get_type_hints, is_typeddict
 
 if __name__ == "__main__":
     os.environ["TOKENYARD_INTERPRETED"] = "1"  # compiled classes do not tell their signatures
@@ -25,6 +25,7 @@ if __name__ == "__main__":
 import tokenyard
 from tokenyard.cli.support.field_docs import attribute_docs, field_docs
 from tokenyard.core.basics import cached_attribute
+from tokenyard.deploy.settings import Help, SameAs, Settings
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = ["main", "page", "public_names"]
@@ -175,7 +176,22 @@ def _fields(kind: type) -> list[tuple[str, str]]:
     if not names:
         return []
     called_with = _plain_signature(kind).parameters
+    if issubclass(kind, Settings):
+        return [_setting(kind, called_with[name], docs.get(name, "")) for name in names]
     return [(str(called_with[name]) if name in called_with else name, docs.get(name, "")) for name in names]
+
+
+def _setting(kind: type, declared: inspect.Parameter, text: str) -> tuple[str, str]:
+    """A setting without the marks that a command line reads: they are its meaning, and what counts without it."""
+    hint = get_type_hints(kind, include_extras=True)[declared.name]
+    if get_origin(hint) is not Annotated:
+        return str(declared), text
+    for mark in hint.__metadata__:
+        if isinstance(mark, SameAs):
+            text = field_docs(mark.config)[declared.name]
+        elif isinstance(mark, Help) and mark.otherwise is not None:
+            text = f"{text} Not given: {mark.otherwise}."
+    return str(declared.replace(annotation=_Verbatim(_text(hint.__origin__)))), text
 
 
 def _attributes(kind: type) -> Iterator[str]:
