@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokenyard.cli.main import main as tokenyard
-from tokenyard.explain.held_back import BUCKETS, Disagreements
+from tokenyard.explain.classifier import BUCKETS, Disagreements
 from tokenyard.explain.report.summary import summarize
 
 __all__ = ["Workload", "main", "tables"]

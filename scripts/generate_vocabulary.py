@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tokenyard import vocabulary
-from tokenyard.explain import held_back
+from tokenyard.explain import classifier
 from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.report import classes
 from tokenyard.trace.schema import STEP_EVENTS
@@ -51,17 +51,17 @@ def _vocabulary() -> dict[str, Any]:
                 "blocked": entry.blocked,
                 "says": sorted(entry.says),
             }
-            for name, entry in held_back.BUCKETS.items()
+            for name, entry in classifier.BUCKETS.items()
         },
         "STEP_REASONS": {
             name: {"meaning": entry.meaning, "bucket": entry.bucket, "proves": entry.proves}
-            for name, entry in held_back.STEP_REASONS.items()
+            for name, entry in classifier.STEP_REASONS.items()
         },
         "LIMITS": {
-            "budgetShare": held_back.BUDGET_SHARE,
-            "freeLow": held_back.FREE_LOW,
-            "freeTight": held_back.FREE_TIGHT,
-            "freePlenty": held_back.FREE_PLENTY,
+            "budgetShare": classifier.BUDGET_SHARE,
+            "freeLow": classifier.FREE_LOW,
+            "freeTight": classifier.FREE_TIGHT,
+            "freePlenty": classifier.FREE_PLENTY,
         },
         "PHASES": vocabulary.PHASES,
         "WAIT_STATES": vocabulary.WAIT_STATES,
@@ -71,7 +71,7 @@ def _vocabulary() -> dict[str, Any]:
             name: {"needsStep": any(field.name == "step" and field.required for field in msgspec.structs.fields(event))}
             for name, event in STEP_EVENTS.items()
         },
-        "GUESS": held_back.GUESS,
+        "GUESS": classifier.GUESS,
         "CLASSES": {"mostValues": classes.MOST_VALUES, "bounds": classes.BOUNDS},
         "UNKNOWN_REASON": vocabulary.UNKNOWN_REASON,
     }

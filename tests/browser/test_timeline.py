@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import SMALL_LAST, until
 
-from tokenyard.explain.held_back import classify
+from tokenyard.explain.classifier import classify
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import facts_of
 

@@ -12,16 +12,17 @@ from typing import Any
 import msgspec
 from tests.support.headless import HeadlessViewer, TraceLines
 
+from tokenyard.explain.classifier import classify, meaning_of
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
 from tokenyard.explain.figures import LatencyFigures, StepFigures
-from tokenyard.explain.held_back import classify, meaning_of
 from tokenyard.explain.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.explain.why.why import why
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, main_reason, micros
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, micros
+from tokenyard.trace.held_back import main_reason
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import facts_of
 

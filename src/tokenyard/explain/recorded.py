@@ -15,7 +15,6 @@ import numpy as np
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
-from tokenyard.explain.held_back import Cause, HeldBack
 from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, bounded_classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import advised, summarize, summarized
@@ -32,6 +31,7 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait
+from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import RankTrace, find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, RequestArrived
 from tokenyard.trace.steps import Step, facts_of

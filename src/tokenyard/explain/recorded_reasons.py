@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, held_by_word
+from tokenyard.trace.facts import RepeatedFacts, StepFacts
+from tokenyard.trace.held_back import held_by_reason, held_by_word
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Reason
 

@@ -22,7 +22,7 @@ from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.errors import MissingExtraError
 from tokenyard.record.facts import outcome_record
 from tokenyard.serve.recorded_surface import MetricFamily, surface_of
-from tokenyard.trace.facts import held_by_reason
+from tokenyard.trace.held_back import held_by_reason
 
 _LONGEST = 131_072
 """Tokens of the longest request, where that is not given."""

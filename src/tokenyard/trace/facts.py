@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import floor
 from typing import NamedTuple, Protocol
 
@@ -19,72 +19,7 @@ from tokenyard.trace.schema import (
     RequestRecord,
     TraceStart,
 )
-from tokenyard.vocabulary import REASONS, Place, Reason, WaitState, holds
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which requests a step held back, and for what: the one place that reads an ``admission_outcome``.
-#
-# The report, its live twin, Prometheus, the exporters, the comparison of guess and truth and the split of one
-# request's waiting time all ask here, so their figures add up to each other. The viewer reads traces in a browser and
-# has this rule once more; a test with random traces keeps the two together.
-
-
-def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
-    """Requests that the step held back, per reason: waiting ones, and running ones that wanted tokens and got none.
-
-    Every request counts once: a running request that preempted itself is among those that wait when the step is over,
-    and only its own reason counts it.
-    """
-    skipped = outcome.skipped_counts
-    if not (skipped or outcome.not_scheduled_counts):  # as in nearly every step
-        waiting = outcome.num_requests
-        return {outcome.reason: max(waiting, 0)} if outcome.reason is not None and waiting else {}
-    stalled = {name: count for name, count in (outcome.not_scheduled_counts or {}).items() if holds(name)}
-    held: dict[str, int] = {}
-    if outcome.reason is not None and outcome.num_requests:
-        held[outcome.reason] = max(outcome.num_requests - _counted_twice(stalled, outcome.reason), 0)
-    for counts in (skipped, stalled):
-        for reason, count in (counts or {}).items():
-            held[reason] = held.get(reason, 0) + count
-    return {reason: count for reason, count in held.items() if count > 0} if skipped or stalled else held
-
-
-def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:
-    """Requests that got no tokens and are counted by ``reason``, of the whole pass, as well."""
-    return sum(
-        count
-        for name, count in (stalled or {}).items()
-        if name in REASONS and REASONS[Reason(name)].counted_in == reason
-    )
-
-
-def held_by_word(outcome: AdmissionOutcome) -> dict[str, int]:
-    """Requests that a policy refused and that are listed with a word of its own, counted per word."""
-    held: dict[str, int] = {}
-    if outcome.reason == Reason.POLICY_REFUSED and outcome.detail and outcome.num_requests:
-        held[outcome.detail] = outcome.num_requests
-    for counts, listed in (
-        (outcome.skipped_counts, outcome.skipped),
-        (outcome.not_scheduled_counts, outcome.not_scheduled),
-    ):
-        words = [each.detail for each in listed or () if each.reason == Reason.POLICY_REFUSED and each.detail]
-        for word in words[: (counts or {}).get(Reason.POLICY_REFUSED, 0)]:
-            held[word] = held.get(word, 0) + 1
-    return held
-
-
-def main_reason(outcome: AdmissionOutcome) -> str | None:
-    """The reason that stands for the step: why its admission pass held requests back.
-
-    A pass that held back no request itself has the reason of most of those it skipped; None if there are none.
-    """
-    if outcome.num_requests:
-        return outcome.reason
-    skipped = outcome.skipped_counts
-    if skipped:
-        return max(skipped, key=lambda reason: (skipped[reason], reason))
-    return outcome.reason if outcome.num_requests is None else None
-
+from tokenyard.vocabulary import Place, WaitState
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.

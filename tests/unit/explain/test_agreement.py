@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from generate_agreement import WORKLOADS, main, tables
-from tokenyard.explain.held_back import Agreement, Bucket, Classification, StepReason
-from tokenyard.trace.facts import main_reason
+from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason
+from tokenyard.trace.held_back import main_reason
 from tokenyard.trace.schema import AdmissionOutcome
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.held_back import STEP_REASONS, Bucket, StepReason, classify
+from tokenyard.explain.classifier import STEP_REASONS, Bucket, StepReason, classify
 from tokenyard.trace.schema import RequestRecord, StepDecision, StepSnapshot
 from tokenyard.trace.steps import Step, facts_of
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, lines_of
 
-from tokenyard.explain.held_back import classify
+from tokenyard.explain.classifier import classify
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.reader import TraceReader

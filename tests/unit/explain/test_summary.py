@@ -11,8 +11,8 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
+from tokenyard.explain.classifier import Bucket, StepReason
 from tokenyard.explain.figures import LatencyFigures
-from tokenyard.explain.held_back import Bucket, StepReason
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import HitRate, Report

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.held_back import Bucket, StepReason, classify
+from tokenyard.explain.classifier import Bucket, StepReason, classify
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step, facts_of

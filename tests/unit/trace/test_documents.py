@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason
-from tokenyard.explain.held_back import Bucket, StepReason
+from tokenyard.explain.classifier import Bucket, StepReason
 from tokenyard.explain.report.report import Report
 from tokenyard.trace.schema import STEP_EVENTS, KVNumbers, MultiModalSpan, PreemptionNumbers, Refusal, RequestRecord
 

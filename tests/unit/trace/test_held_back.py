@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.record.facts import outcome_record
-from tokenyard.trace.facts import held_by_reason, main_reason
+from tokenyard.trace.held_back import held_by_reason, main_reason
 from tokenyard.trace.schema import AdmissionOutcome
 
 SHORTAGE = KVShortage(KVLimit.BLOCKS, 1, 0, 0)

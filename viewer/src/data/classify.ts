@@ -1,6 +1,6 @@
 /**
  * The classifier of document 000, on columns: which check most likely blocked admission in a step, judged from counts
- * alone. The same rules as src/tokenyard/explain/held_back.py, by the same limits; a test with random traces
+ * alone. The same rules as src/tokenyard/explain/classifier.py, by the same limits; a test with random traces
  * keeps the two together.
  */
 

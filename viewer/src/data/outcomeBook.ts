@@ -135,7 +135,7 @@ export class OutcomeBook {
   }
 
   /**
-   * Requests held back per reason, each counted once: as in src/tokenyard/trace/facts.py.
+   * Requests held back per reason, each counted once: as in src/tokenyard/trace/held_back.py.
    */
   private addByReason(reason: string | null, numRequests: number | null, rest: OutcomeRest): void {
     const held = new Map<string, number>();
@@ -220,7 +220,7 @@ function byWord(counts: [string, number][] | null, listed: readonly Refusal[]): 
   ];
 }
 
-/** The reason that stands for the step: as in src/tokenyard/trace/facts.py. */
+/** The reason that stands for the step: as in src/tokenyard/trace/held_back.py. */
 function mainReason(reason: string | null, numRequests: number | null, skipped: [string, number][] | null) {
   if (numRequests) return reason;
   if (!skipped || skipped.length === 0) return numRequests === null ? reason : null;

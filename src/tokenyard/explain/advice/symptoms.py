@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.explain.advice.rules import rule_book
-from tokenyard.explain.held_back import STEP_REASONS, Classification
+from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
-from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, held_by_reason, micros
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
+from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason
 

@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tokenyard.explain.held_back import NOT_RECORDED, HeldBack, classify
+from tokenyard.explain.classifier import classify
 from tokenyard.explain.report.report import Header
 from tokenyard.explain.why.timeline import timeline_readers
-from tokenyard.trace.facts import StepFacts, main_reason
+from tokenyard.trace.facts import StepFacts
+from tokenyard.trace.held_back import NOT_RECORDED, HeldBack, main_reason
 from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, StepDecision, StepSnapshot
 from tokenyard.trace.steps import Step, facts_of

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.classifier import meaning_of
 from tokenyard.explain.compare.comparison import Figure, SettingDifference, TraceComparison
 from tokenyard.explain.compare.first_difference import (
     DecidedStep,
@@ -25,11 +26,10 @@ from tokenyard.explain.compare.first_difference import (
     PartedRequest,
     StateDifference,
 )
-from tokenyard.explain.held_back import meaning_of
 from tokenyard.explain.render.parts import goodput_rows, print_section, table_of, table_that_fits
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
-from tokenyard.trace.facts import held_by_reason
+from tokenyard.trace.held_back import held_by_reason
 from tokenyard.units import (
     CLIENT_FIGURES,
     changes_for_clients,

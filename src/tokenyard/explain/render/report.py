@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.held_back import BUCKETS, Bucket
+from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.parts import (
     advice_of,

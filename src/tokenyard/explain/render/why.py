@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.held_back import meaning_of
+from tokenyard.explain.classifier import meaning_of
 from tokenyard.explain.render.parts import print_section, table_of, table_that_fits
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace

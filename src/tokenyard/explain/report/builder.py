@@ -11,8 +11,8 @@ import msgspec
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
+from tokenyard.explain.classifier import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
-from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,

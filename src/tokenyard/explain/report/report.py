@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
-from tokenyard.explain.held_back import Disagreements
 from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.recorded_reasons import RecordedReason

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from tokenyard.explain.held_back import Cause, HeldBack
+from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place
 

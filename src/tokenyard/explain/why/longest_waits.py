@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.held_back import Cause
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.files import Partial
+from tokenyard.trace.held_back import Cause
 from tokenyard.units import duration
 from tokenyard.vocabulary import Place, WaitState
 

@@ -6,16 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from tokenyard.explain.held_back import (
-    BETWEEN_STEPS,
-    FRONT_END,
-    NOT_RECORDED,
-    STEP_IN_PROGRESS,
-    Cause,
-    HeldBack,
-    classify,
-)
+from tokenyard.explain.classifier import classify
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, PreemptionMoment, RequestTimeline, Wait, WaitPart, micros
+from tokenyard.trace.held_back import BETWEEN_STEPS, FRONT_END, NOT_RECORDED, STEP_IN_PROGRESS, Cause, HeldBack
 from tokenyard.trace.reader import Ingress, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -140,7 +133,7 @@ class OpenWait:
 # The waits of every request of a trace, each divided among the reasons that held it back.
 #
 # The time from one step's snapshot to the next belongs, for every waiting request that the step did not schedule, to
-# one cause (``explain/held_back.py``). Nearly all who wait share it, so it is added once to a common
+# one cause (``trace/held_back.py``). Nearly all who wait share it, so it is added once to a common
 # account:
 #
 #     account[cause]      time so far that belongs to a cause, for those that are not named

@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from tokenyard.errors import TraceError, near_names
-from tokenyard.explain.held_back import Cause
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
@@ -23,6 +22,7 @@ from tokenyard.trace.export.perfetto import PerfettoWriter
 from tokenyard.trace.export.timeline import emit_timeline
 from tokenyard.trace.facts import PreemptionMoment, RequestMoments, RequestTimeline, Wait
 from tokenyard.trace.files import Partial
+from tokenyard.trace.held_back import Cause
 from tokenyard.trace.reader import RankTrace
 from tokenyard.trace.schema import KVNumbers
 from tokenyard.trace.steps import Step

@@ -14,11 +14,11 @@ from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState,
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.explain.held_back import Cause, HeldBack
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import outcome_record
 from tokenyard.trace.facts import PreemptionMoment, micros
+from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import Ingress, ingress_of
 from tokenyard.vocabulary import WaitState
 

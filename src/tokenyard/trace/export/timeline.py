@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from tokenyard.trace.facts import RequestTimeline, Wait, held_by_reason, main_reason, micros
+from tokenyard.trace.facts import RequestTimeline, Wait, micros
+from tokenyard.trace.held_back import held_by_reason, main_reason
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import WaitState
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.trace.facts import held_by_reason
+from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome
 
 _LABELS = ("model_name", "engine", "reason")
