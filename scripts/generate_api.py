@@ -17,7 +17,7 @@ from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, ForwardRef, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, ForwardRef, get_args, get_origin, get_type_hints, is_typeddict
 
 if __name__ == "__main__":
     os.environ["TOKENYARD_INTERPRETED"] = "1"  # compiled classes do not tell their signatures
@@ -208,19 +208,28 @@ def _members(kind: type) -> Iterator[str]:
     if issubclass(kind, Exception):
         return
     found: dict[str, Any] = {}
+    elsewhere = [each for each in kind.__mro__[1:] if PUBLIC.get(each.__name__) is each]
     for each in kind.__mro__:
-        is_elsewhere = each is not kind and PUBLIC.get(each.__name__) is each
-        if each.__module__.startswith("tokenyard.") and not is_elsewhere:
+        if each.__module__.startswith("tokenyard.") and not any(each in other.__mro__ for other in elsewhere):
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}
     for name, value in found.items():
         if isinstance(value, property | cached_attribute):
             compute = value.func if isinstance(value, cached_attribute) else value.fget
             assert compute is not None
-            yield _bullet(f"{name}: {_text(inspect.signature(compute).return_annotation)}", compute)
+            returned = _text(inspect.signature(compute).return_annotation)
+            yield _bullet(f"{name}: {_filled_in(kind, returned)}", compute)
         elif isinstance(value, FunctionType | classmethod | staticmethod):
             signature = _plain_signature(getattr(kind, name), bound=isinstance(value, FunctionType))
-            yield _bullet(f"{name}{signature}", value)
+            yield _bullet(f"{name}{_filled_in(kind, str(signature))}", value)
+
+
+def _filled_in(kind: type, declared: str) -> str:
+    """The declaration with the types that the class gives to the variables of its generic bases."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        for variable, given in zip(getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False):
+            declared = re.sub(rf"\b{variable.__name__}\b", _text(given), declared)
+    return declared
 
 
 def _bullet(declared: str, value: object) -> str:

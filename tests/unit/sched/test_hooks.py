@@ -243,7 +243,7 @@ def closes(yard: Yard, error: type[Exception], named: str = "BoomError|") -> Non
 
 
 @pytest.mark.parametrize("after", [0, 1])
-@pytest.mark.parametrize("hook", hooks_of(Policy, without=["bind", "next_moment", "new_queue"]))
+@pytest.mark.parametrize("hook", hooks_of(Policy, without=["next_moment", "new_queue"]))
 def test_a_policy_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
     fuse, policy = Fuse(after), Busy()
     fuse.arm(policy, hook)
@@ -253,7 +253,7 @@ def test_a_policy_that_raises_closes_the_scheduler(hook: str, after: int) -> Non
 
 def test_every_hook_of_a_policy_is_known_here() -> None:
     assert hooks_of(Policy) == [
-        *("bind", "new_queue", "next_queue", "victim", "request_arrived", "step_begins", "admits", "request_admitted"),
+        *("new_queue", "next_queue", "victim", "request_arrived", "step_begins", "admits", "request_admitted"),
         *("keeps_blocks", "free_for_waiting", "free_for_running", "next_moment", "passes_over"),
         *("keeps_tokens", "evicts_first"),
     ], "a new hook needs a line in docs/hooks.md"

@@ -18,7 +18,8 @@ from tokenyard.core.kv.events import KVEvent
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, ConnectorError, shown
+from tokenyard.core.sched.serving_one import ServesOne
+from tokenyard.errors import ConnectorError, shown
 
 
 class Match(NamedTuple):
@@ -61,38 +62,10 @@ def checked_end(connector: KVConnector, answer: object) -> tuple[bool, Mapping[s
     raise ConnectorError(connector, "request_finished", f"returned {shown(answer)}: {fix}")
 
 
-class KVConnector:
+class KVConnector(ServesOne[ConnectorContext]):
     """A connector that brings and keeps nothing: override what yours does."""
 
-    _context: ConnectorContext | None = None
-
-    def bind(self, context: ConnectorContext) -> None:
-        """Once, before anything else: the scheduler that it serves. ConfigError the second time.
-
-        One that overrides this calls ``super().bind(context)`` first.
-        """
-        if self.is_bound:
-            fix = "it serves another scheduler already: make one for each"
-            raise ConfigError("kv_connector", type(self).__name__, fix)
-        self._context = context
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it serves a scheduler, so that :attr:`context` can be read."""
-        return self._context is not None
-
-    @property
-    def context(self) -> ConnectorContext:
-        """What it knows of its scheduler, from :meth:`bind` on; ConnectorError before."""
-        if self._context is None:
-            raise ConnectorError(
-                self, "context", "is there once a scheduler is made: use it in the methods that it calls"
-            )
-        return self._context
-
-    @context.setter
-    def context(self, context: ConnectorContext | None) -> None:
-        self._context = context
+    _field, _error = "kv_connector", ConnectorError
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``.

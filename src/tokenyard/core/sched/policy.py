@@ -18,6 +18,7 @@ from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
 
@@ -68,14 +69,14 @@ class AdmissionView(NamedTuple):
     """The scheduler's clock, in seconds."""
 
 
-class Policy:
+class Policy(ServesOne[PolicyContext]):
     """First come, first served, keeping nothing: override what your policy does otherwise.
 
     It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``. A class with a
     method that is called almost as one of these is refused when it is made (ConfigError).
     """
 
-    _context: PolicyContext | None = None
+    _field, _error = "policy", PolicyError
     reorders = False
     """The order of those who wait may change although no request came, went or was passed over."""
 
@@ -96,28 +97,6 @@ class Policy:
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         check_hook_names(cls, "policy")
-
-    def bind(self, context: PolicyContext) -> None:
-        """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
-        if self.is_bound:
-            raise ConfigError("policy", type(self).__name__, "it serves another scheduler already: make one for each")
-        self._context = context
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it serves a scheduler, so that :attr:`context` can be read."""
-        return self._context is not None
-
-    @property
-    def context(self) -> PolicyContext:
-        """What it knows of its scheduler, from :meth:`bind` on; PolicyError before."""
-        if self._context is None:
-            raise PolicyError(self, "context", "is there once a scheduler is made: use it in the methods that it calls")
-        return self._context
-
-    @context.setter
-    def context(self, context: PolicyContext | None) -> None:
-        self._context = context
 
     @property
     def pins(self) -> PinBoard:
