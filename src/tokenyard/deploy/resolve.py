@@ -90,41 +90,42 @@ from tokenyard.steptime.encoders import timed_encoders
 # The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.
 
 
-def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bool) -> ModelSpec:
+def served_model(hardware: HardwareSettings, version: str, *, ignore_unmodelled: bool) -> ModelSpec:
     """The model, its weights in the dtype and by the method that were requested.
 
     Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
     weights are not of.
     """
-    found = config_called(flags.model)
-    raw, passed_over = overridden(found.raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
-    online = None if flags.quantization is None else online_quantization(flags.quantization)
+    found = config_called(hardware.model)
+    raw, passed_over = overridden(found.raw, hardware.hf_overrides, ignore_unmodelled=ignore_unmodelled)
+    online = None if hardware.quantization is None else online_quantization(hardware.quantization)
     if online is not None and not raw.get("quantization_config"):
         raw = {**raw, "quantization_config": online}
     model = model_from_config(
         raw,
         name=found.name,
         where=found.where,
-        dtype=flags.dtype,
+        dtype=hardware.dtype,
         ignore_unmodelled=ignore_unmodelled,
         vllm_version=version,
     )
-    if flags.quantization is not None:
-        check_method(flags.quantization, model)
+    if hardware.quantization is not None:
+        check_method(hardware.quantization, model)
     check_activations(model)
-    if found.max_model_len is not None and flags.hf_overrides is None:
+    if found.max_model_len is not None and hardware.hf_overrides is None:
         model = replace(model, max_model_len=found.max_model_len)
     elsewhere = described_elsewhere(model, version)
     notes = (*model.notes, *found.notes, *(() if elsewhere is None else (elsewhere,)))
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=notes)
-    if flags.language_model_only:
+    if hardware.language_model_only:
         return model.with_encoders(())
-    per_prompt, beside = flags.limit_mm_per_prompt, processors_beside(found.where)
-    model, told = with_processor_kwargs(model, raw, beside, flags.mm_processor_kwargs, version)
+    per_prompt, beside = hardware.limit_mm_per_prompt, processors_beside(found.where)
+    model, told = with_processor_kwargs(model, raw, beside, hardware.mm_processor_kwargs, version)
     model = model.with_encoders(encoders_in_use(model, per_prompt))
     if per_prompt is not None and model.encoders:
         model = _with_sizes(model, raw, told, per_prompt)
-    return _sharing_images(model) if flags.mm_encoder_tp_mode == "data" and flags.tensor_parallel_size > 1 else model
+    shares = hardware.mm_encoder_tp_mode == "data" and hardware.tensor_parallel_size > 1
+    return _sharing_images(model) if shares else model
 
 
 def _with_sizes(model: ModelSpec, raw: Mapping[str, Any], processors: Processors, per_prompt: str) -> ModelSpec:
@@ -521,17 +522,17 @@ def _graphs(
     )
 
 
-def _asked_ahead(flags: SchedulerSettings) -> bool | None:
+def _asked_ahead(given: SchedulerSettings) -> bool | None:
     """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
-    if flags.async_scheduling and flags.no_async_scheduling:
+    if given.async_scheduling and given.no_async_scheduling:
         raise ConfigError("async_scheduling", True, "§no_async_scheduling says the opposite: give one of them")
-    return True if flags.async_scheduling else False if flags.no_async_scheduling else None
+    return True if given.async_scheduling else False if given.no_async_scheduling else None
 
 
-def _require_limits(flags: SchedulerSettings) -> None:
+def _require_limits(given: SchedulerSettings) -> None:
     """Raise ConfigError for a limit that is given and is none."""
-    length = None if flags.max_model_len == AUTO else flags.max_model_len
-    limits = {"max_num_seqs": flags.max_num_seqs, "max_num_batched_tokens": flags.max_num_batched_tokens}
+    length = None if given.max_model_len == AUTO else given.max_model_len
+    limits = {"max_num_seqs": given.max_num_seqs, "max_num_batched_tokens": given.max_num_batched_tokens}
     for field, value in (limits | {"max_model_len": length}).items():
         if value is not None:
             require_limit(field, value)

@@ -84,22 +84,22 @@ def seconds_of(field: str, text: str) -> float:
 _FORM = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
 
 
-def read_autoscaling(flags: ParallelSettings) -> Autoscaling | None:
+def read_autoscaling(parallel: ParallelSettings) -> Autoscaling | None:
     """How many replicas there are; None: the deployment is one. Raises ConfigError."""
-    if flags.replicas is None:
+    if parallel.replicas is None:
         return None
-    found = _FORM.fullmatch(flags.replicas.strip())
+    found = _FORM.fullmatch(parallel.replicas.strip())
     if found is None:
-        raise ConfigError("replicas", flags.replicas, "give a number, or the fewest and the most: 4, or 1..8")
-    if flags.data_parallel_size > 1:
+        raise ConfigError("replicas", parallel.replicas, "give a number, or the fewest and the most: 4, or 1..8")
+    if parallel.data_parallel_size > 1:
         fix = "replicas are of one engine each here: give one of the two"
-        raise ConfigError("data_parallel_size", flags.data_parallel_size, fix)
+        raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
     least = int(found[1])
     return Autoscaling(
         least=least,
         most=int(found[2]) if found[2] is not None else least,
-        startup=seconds_of("startup", flags.startup),
-        target=flags.scale_target,
+        startup=seconds_of("startup", parallel.startup),
+        target=parallel.scale_target,
     )
 
 
@@ -373,44 +373,44 @@ def _is_spread(parallel: ParallelSettings) -> bool:
 
 
 def _speculation(
-    command: DeploymentSettings, passed_over: list[str], seed: int
+    settings: DeploymentSettings, passed_over: list[str], seed: int
 ) -> tuple[SimulatedSpeculation | None, AskedSpeculation | None]:
     """Drafts, and vLLM's speculative configuration, if there is one."""
-    flags = command.speculation
+    given = settings.speculation
     try:
-        rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
+        rates = tuple(float(rate) for rate in given.acceptance_rates.split(","))
     except ValueError:
         fix = "give probabilities with commas between them, for example 0.8,0.6"
-        raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
-    named = command.launch.asked.value("spec-model")
+        raise ConfigError("acceptance_rates", given.acceptance_rates, fix) from None
+    named = settings.launch.asked.value("spec-model")
     asked = read_speculation(
-        flags.speculative_config,
-        method=flags.spec_method,
-        num_tokens=flags.spec_tokens,
+        given.speculative_config,
+        method=given.spec_method,
+        num_tokens=given.spec_tokens,
         draft_model=None if named is None else str(named),
-        ignore_unmodelled=command.launch.ignore_unmodelled,
+        ignore_unmodelled=settings.launch.ignore_unmodelled,
     )
     if asked is not None:
         passed_over += asked.ignored
         config = asked.config
-    elif flags.num_speculative_tokens is not None:
-        config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
+    elif given.num_speculative_tokens is not None:
+        config = SpeculativeConfig(num_speculative_tokens=given.num_speculative_tokens, method=given.speculative_method)
     else:
         return None, None
     return SimulatedSpeculation(config=config, acceptance=rates, seed=seed), asked
 
 
-def _kv_transfer(flags: TransferSettings, settled: ResolvedSettings) -> KVTransfer | None:
-    if flags.kv_offloading_backend != "native":
-        raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
-    config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
-    if flags.kv_offloading_size is not None:
-        if not 0 < flags.kv_offloading_size < inf:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, "give a number of GiB above 0")
+def _kv_transfer(transfer: TransferSettings, settled: ResolvedSettings) -> KVTransfer | None:
+    if transfer.kv_offloading_backend != "native":
+        raise ConfigError("kv_offloading_backend", transfer.kv_offloading_backend, "use native")
+    config = None if transfer.kv_transfer_config is None else KVTransferConfig.from_json(transfer.kv_transfer_config)
+    if transfer.kv_offloading_size is not None:
+        if not 0 < transfer.kv_offloading_size < inf:
+            raise ConfigError("kv_offloading_size", transfer.kv_offloading_size, "give a number of GiB above 0")
         config = config or KVTransferConfig(kv_connector=OFFLOADING)
         if config.kv_connector != OFFLOADING:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, f"it needs kv_connector {OFFLOADING}")
-        extra = {**config.kv_connector_extra_config, "cpu_bytes_to_use": flags.kv_offloading_size * GIB}
+            raise ConfigError("kv_offloading_size", transfer.kv_offloading_size, f"it needs kv_connector {OFFLOADING}")
+        extra = {**config.kv_connector_extra_config, "cpu_bytes_to_use": transfer.kv_offloading_size * GIB}
         config = replace(config, kv_connector_extra_config=extra)
     if config is None:
         return None
@@ -422,14 +422,14 @@ def _kv_transfer(flags: TransferSettings, settled: ResolvedSettings) -> KVTransf
 
 
 def _check_transfer(
-    kv_transfer: KVTransfer, flags: TransferSettings, cache: CacheConfig, latency: LatencyModel
+    kv_transfer: KVTransfer, transfer: TransferSettings, cache: CacheConfig, latency: LatencyModel
 ) -> None:
     """Raise ConfigError for a transfer that cannot be made, before the workload is read."""
     try:
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:
-        if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.marked_fix) from None
+        if error.field == "cpu_bytes_to_use" and transfer.kv_offloading_size is not None:
+            raise ConfigError("kv_offloading_size", transfer.kv_offloading_size, error.marked_fix) from None
         raise
 
 
@@ -509,10 +509,10 @@ def _latency(
     )
 
 
-def _trace(flags: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConfig:
-    """The environment's settings, overridden by flags. ConfigError for a trace of replicas."""
+def _trace(given: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConfig:
+    """The environment's settings, overridden by those that are given. ConfigError for a trace of replicas."""
     environment = TraceConfig.from_env()
-    wanted = environment.path if flags.trace is None else flags.trace
+    wanted = environment.path if given.trace is None else given.trace
     if of_replicas and wanted is not None:
         raise ConfigError("trace", str(wanted), "a replay with replicas writes no trace: leave out trace, or replicas")
     named = environment.policy != TraceConfig().policy
@@ -520,8 +520,8 @@ def _trace(flags: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConf
         environment,
         path=wanted,
         policy=environment.policy if named else policy,
-        request_records=flags.record_requests,
-        max_ids_per_step=flags.max_ids_per_step or None,
+        request_records=given.record_requests,
+        max_ids_per_step=given.max_ids_per_step or None,
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,20 +18,10 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.advice.rules import Advice, Cost, Trial
+from tokenyard.errors import ConfigError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.trials import (
-    Change,
-    changes_for,
-    cost_of,
-    gain_of,
-    price_in_words,
-    trial_of,
-    worth_their_cost,
-)
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
@@ -50,8 +39,8 @@ from tokenyard.questions.scenario import (
     nothing,
     replay_spec,
     traffic_by_name,
-    without_trace,
 )
+from tokenyard.questions.trials import with_trials
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
@@ -69,135 +58,8 @@ from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
-from tokenyard.units import duration
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import busiest_part
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Replays what a report proposes, on the same workload, and keeps what helps.
-
-Replayer = Callable[[ReplaySpec, Scenario, str], Report]
-"""Replays a setup and makes its report; the text says what for."""
-
-
-def with_trials(
-    flags: Scenario, setup: ReplaySpec, report: Report, replay: Replayer, *, most_steps: int | None = None
-) -> Report:
-    """The report, each advice with the trials that are worth their cost, the cheapest first.
-
-    Advice that nothing came of is left out.
-
-    ``most_steps`` bounds the steps of all trials: beyond it they are replays of the busiest part of the workload, and
-    of as few trials as have room where it cannot be parted; advice whose changes were not reached stays as it is.
-    """
-    settings = _settings(flags, setup)
-    changes = [changes_for(each, settings, report) for each in report.advice]
-    wanted = list(dict.fromkeys(_in_turns(changes)))
-    ground = _ground(flags, setup, report, replay, len(wanted), most_steps)
-    known = {change: _tried(flags, ground, change, replay) for change in wanted[: ground.most]}
-    advice: list[Advice] = []
-    for each, wanted in zip(report.advice, changes, strict=True):
-        trials = [known[change] for change in wanted if change in known]
-        shown = [other.trial for other in advice]
-        advice += [_with_trial(each, trial) for trial in worth_their_cost(each.rule, trials) if trial not in shown]
-        if wanted and not trials:
-            advice.append(each)
-    kept = [each.trial for each in advice]
-    tried = [trial for trial in known.values() if trial not in kept and not _is_beaten(trial, advice)]
-    words = ground.words if known else None
-    return msgspec.structs.replace(report, advice=sorted(advice, key=_by_cost), tried=tried, tried_on=words)
-
-
-def _settings(flags: Scenario, setup: ReplaySpec) -> dict[str, Any]:
-    """What proposals look at."""
-    settled, deployment = setup.settled, setup.deployment
-    given = asdict(settled.hardware) | asdict(settled.scheduling) | asdict(flags.transfer)
-    return given | {name: getattr(deployment, name) for name in ("kv_dtype", "kv_gib", "memory_num_gpu_blocks")}
-
-
-def _with_trial(advice: Advice, trial: Trial) -> Advice:
-    is_the_rules = trial.setting == advice.setting and trial.cost is Cost.SETTING
-    price = advice.price if is_the_rules else price_in_words(trial.setting) or advice.price
-    return msgspec.structs.replace(advice, setting=trial.setting, now=trial.now, price=price, trial=trial)
-
-
-def _by_cost(advice: Advice) -> tuple[int, float]:
-    """What costs nothing first, then memory, then GPUs, last a scheduler of ours; of the same cost what helps most."""
-    if advice.trial is None:
-        return cost_of(advice.setting).rank, 0.0
-    return advice.trial.cost.rank, -gain_of(advice.rule, advice.trial)
-
-
-def _is_beaten(trial: Trial, advice: Sequence[Advice]) -> bool:
-    """Whether another value of its setting, or another setting of its cost, is shown."""
-    return any(each.trial is not None and each.trial.cost is trial.cost for each in advice)
-
-
-class _Ground(NamedTuple):
-    """What trials are compared on."""
-
-    setup: ReplaySpec
-    report: Report
-    """The report of the run as it is, on the same requests as the trials."""
-    words: str | None
-    """Which requests those are; None: all."""
-    most: int | None
-    """Trials at most; None: all."""
-
-
-def _ground(
-    flags: Scenario, setup: ReplaySpec, report: Report, replay: Replayer, num_trials: int, most_steps: int | None
-) -> _Ground:
-    """The whole workload if all trials on it have room, else a part, on which the run is replayed as it is as well."""
-    steps = max(report.steps, 1)
-    if most_steps is None or num_trials * steps <= most_steps:
-        return _Ground(setup, report, None, None)
-    share = most_steps / ((num_trials + 1) * steps)
-    count = max(1, int(share * len(setup.workload)))
-    part = busiest_part(setup.workload, count) if count < len(setup.workload) else None
-    if part is None:
-        return _Ground(setup, report, None, most_steps // steps)
-    smaller = replace(setup, workload=part.workload)
-    words = (
-        f"{len(part.workload):,} of {len(setup.workload):,} requests, the busiest stretch "
-        f"({duration(part.first)} to {duration(part.last)})"
-    )
-    return _Ground(smaller, replay(smaller, flags, f"the run on {words}"), words, None)
-
-
-def _in_turns(changes: Sequence[Sequence[Change]]) -> Iterator[Change]:
-    """The first change of each advice, then the second of each ..."""
-    for round_of_changes in zip_longest(*changes):
-        yield from (change for change in round_of_changes if change is not None)
-
-
-def _tried(flags: Scenario, ground: _Ground, change: Change, replay: Replayer) -> Trial:
-    setup, report = ground.setup, ground.report
-    try:
-        after_change = replay_spec(_with(flags, change), setup.workload)
-        if change.also and _kv_bytes(after_change) > _kv_bytes(setup):
-            return trial_of(change, report, None, "its blocks take more memory than those of the run")
-        after = replay(after_change, flags, f"{change.setting} {change.then}")
-    except TokenyardError as error:
-        return trial_of(change, report, None, str(error))
-    if after.requests_finished != report.requests_finished:
-        return trial_of(change, report, None, "another number of requests is served")
-    return trial_of(change, report, after)
-
-
-def _kv_bytes(setup: ReplaySpec) -> int:
-    return setup.cache.num_gpu_blocks * (setup.start.bytes_per_block or 0)
-
-
-def _with(flags: Scenario, change: Change) -> Scenario:
-    """The same run with one setting changed, and what changes with it, and without a trace."""
-    scenario: Scenario = changed(without_trace(flags), dict([(change.setting, change.then), *change.also]))
-    return scenario
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A workload on a deployment: replayed on a virtual clock, reported, with what would have helped.
 
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""

@@ -35,81 +35,85 @@ _OF_RANDOM: Mapping[str, str] = MappingProxyType(
 """Flag -> option of the workload ``random``."""
 
 
-def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = ()) -> Workload:
+def workload_from(workload: str, arrivals: TrafficSettings, more: Sequence[str] = ()) -> Workload:
     """The workload, ``more`` being further logs; ConfigError or WorkloadError if a flag or a file cannot be used."""
     spec = (workload, *more) if more else workload
-    given = {option: value for flag, option in _OF_RANDOM.items() if (value := getattr(flags, flag)) is not None}
+    given = {option: value for flag, option in _OF_RANDOM.items() if (value := getattr(arrivals, flag)) is not None}
     if given and spec != "random":
         flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
-        raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
-    if flags.burstiness != 1 and flags.request_rate is None:
-        raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
+        raise ConfigError(flag, getattr(arrivals, flag), "it needs the workload `random`: give that, or leave this out")
+    if arrivals.burstiness != 1 and arrivals.request_rate is None:
+        raise ConfigError(
+            "burstiness", arrivals.burstiness, "needs §request_rate: give that as well, or leave this out"
+        )
     random_options = None
     if given:
         from tokenyard.workload.generators import RandomOptions  # noqa: PLC0415 - few workloads are made up
 
         random_options = RandomOptions(**given)
-    _clients_of(flags)  # a mistake is reported before a file is read
+    _clients_of(arrivals)  # a mistake is reported before a file is read
     read = read_workload(
         spec,
-        format=flags.format,
-        limit=flags.limit,
-        rate_scale=flags.rate_scale,
-        seed=flags.seed,
-        session_rate=flags.session_rate,
+        format=arrivals.format,
+        limit=arrivals.limit,
+        rate_scale=arrivals.rate_scale,
+        seed=arrivals.seed,
+        session_rate=arrivals.session_rate,
         random_options=random_options,
         log=LogOptions(
-            columns=columns_from(flags.columns or ""),
-            time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,
-            stamped=Stamp(flags.stamped),
-            prefixes=Prefixes(flags.prefixes),
-            turns_follow=flags.turns_follow,
-            max_bad_lines=flags.max_bad_lines,
-            model_name=flags.model_name,
+            columns=columns_from(arrivals.columns or ""),
+            time_unit=TimeUnit(arrivals.time_unit) if arrivals.time_unit else None,
+            stamped=Stamp(arrivals.stamped),
+            prefixes=Prefixes(arrivals.prefixes),
+            turns_follow=arrivals.turns_follow,
+            max_bad_lines=arrivals.max_bad_lines,
+            model_name=arrivals.model_name,
         ),
         load=LoadShape(
-            request_rate=flags.request_rate, burstiness=flags.burstiness, max_concurrency=flags.max_concurrency
+            request_rate=arrivals.request_rate, burstiness=arrivals.burstiness, max_concurrency=arrivals.max_concurrency
         ),
     )
-    return _in_service(read, flags)
+    return _in_service(read, arrivals)
 
 
 _OF_ANY = ("seed", "rate_scale", "max_concurrency", "skip_refused", "client_timeout", "retries", "retry_wait")
 """Settings that mean something for a workload that is there; the others say how one is read."""
 
 
-def applied(workload: Workload, flags: TrafficSettings) -> Workload:
+def applied(workload: Workload, arrivals: TrafficSettings) -> Workload:
     """A workload that was made, as the settings have it. Raises ConfigError for one that says how files are read."""
     usual = TrafficSettings()
-    for each in fields(flags):
-        value = getattr(flags, each.name)
+    for each in fields(arrivals):
+        value = getattr(arrivals, each.name)
         if value != getattr(usual, each.name) and each.name not in (*_OF_ANY, "front_end_delay"):
             raise ConfigError(each.name, value, "says how a workload is read, and this one is there: leave it out")
-    if flags.rate_scale != 1:
-        workload = workload.with_rate(flags.rate_scale)
-    if flags.max_concurrency is not None:
-        workload = workload.with_max_concurrency(flags.max_concurrency)
-    return _in_service(workload, flags)
+    if arrivals.rate_scale != 1:
+        workload = workload.with_rate(arrivals.rate_scale)
+    if arrivals.max_concurrency is not None:
+        workload = workload.with_max_concurrency(arrivals.max_concurrency)
+    return _in_service(workload, arrivals)
 
 
-def _clients_of(flags: TrafficSettings) -> Clients | None:
+def _clients_of(arrivals: TrafficSettings) -> Clients | None:
     """Clients as the flags say; None if they wait. Raises ConfigError."""
-    if flags.client_timeout is None:
-        if flags.retries:
-            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give §client_timeout as well")
+    if arrivals.client_timeout is None:
+        if arrivals.retries:
+            raise ConfigError(
+                "retries", arrivals.retries, "retries happen after a timeout: give §client_timeout as well"
+            )
         return None
     return Clients(
-        timeout=seconds_of("client_timeout", flags.client_timeout),
-        retries=flags.retries,
-        wait=seconds_of("retry_wait", flags.retry_wait),
+        timeout=seconds_of("client_timeout", arrivals.client_timeout),
+        retries=arrivals.retries,
+        wait=seconds_of("retry_wait", arrivals.retry_wait),
     )
 
 
-def _in_service(workload: Workload, flags: TrafficSettings) -> Workload:
+def _in_service(workload: Workload, arrivals: TrafficSettings) -> Workload:
     """The workload with its clients, and the time that its requests are on their way. Raises TokenyardError."""
-    clients = _clients_of(flags)
-    if flags.front_end_delay is not None:
-        workload = _delayed(workload, flags.front_end_delay, flags.seed)
+    clients = _clients_of(arrivals)
+    if arrivals.front_end_delay is not None:
+        workload = _delayed(workload, arrivals.front_end_delay, arrivals.seed)
     return workload if clients is None else workload.with_clients(clients)
 
 
