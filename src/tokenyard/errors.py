@@ -2,6 +2,7 @@
 
     TokenyardError
     ├── ConfigError      a setting is wrong: names the field, the value and the fix
+    │   └── UnknownArgumentError  a function takes no argument of that name (a TypeError as well)
     ├── RequestError     a request cannot be accepted: names the request, the field and the fix
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
@@ -172,6 +173,20 @@ class ConfigError(TokenyardError):
         self.fix = worded(fix)
         self.marked_fix = fix
         """``fix`` with its settings marked."""
+
+
+class UnknownArgumentError(ConfigError, TypeError):
+    """A function was called with a keyword argument that it does not take: a misspelt one, or one of something else.
+
+    It is a ``TypeError`` as well, as Python's own is.
+    """
+
+    code = "unknown_argument"
+
+    def __init__(self, called: str, field: str, value: object, fix: str) -> None:
+        super().__init__(field, value, f"{called}() takes no such argument: {fix}")
+        self.called = called
+        """The function, by its name."""
 
 
 class RequestError(TokenyardError):

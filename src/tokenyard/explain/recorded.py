@@ -30,6 +30,7 @@ from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import RankTrace, find_ranks
@@ -38,6 +39,7 @@ from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import WaitState
 
 
+@suggests_keywords()
 def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     """How a recorded run went: a file of its trace, the directory that holds it, or that of the engines of one run.
 
@@ -60,6 +62,7 @@ def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None) -> t
     return advised(found, builders, bounded_classes(classes, slos)), classes
 
 
+@suggests_keywords()
 def compare_recordings(
     a: str | PathLike[str], b: str | PathLike[str], *, align: Alignment = "step", slo: SLOs = None
 ) -> TraceComparison:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.core.config import require_int
+from tokenyard.keywords import suggests_keywords
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.processor_kwargs import processors_told
 from tokenyard.models.images.processors import processors_beside
@@ -16,6 +17,7 @@ from tokenyard.models.images.videos import video_rule
 MAX_FRAMES = 1 << 20
 
 
+@suggests_keywords()
 def image_tokens(model: str, width: int, height: int, *, mm_processor_kwargs: Mapping[str, Any] | None = None) -> int:
     """Embeddings that an image of ``width`` by ``height`` pixels becomes when ``model`` reads it.
 
@@ -31,6 +33,7 @@ def image_tokens(model: str, width: int, height: int, *, mm_processor_kwargs: Ma
     return image_rule(found.raw, beside.image, beside.image_from).num_tokens(width, height)
 
 
+@suggests_keywords()
 def video_tokens(
     model: str, width: int, height: int, frames: int, *, mm_processor_kwargs: Mapping[str, Any] | None = None
 ) -> int:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tokenyard.core.sched.policy import Policy, make_policy
 from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.plugins import run_file
 from tokenyard.vocabulary import file_and_class, is_known_policy, policy_hint
 
@@ -63,6 +64,7 @@ PolicyMaker = Callable[[], Policy]
 """Makes a policy that has seen nothing yet: every replay needs one of its own."""
 
 
+@suggests_keywords()
 def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
     """Makes the policy that ``spec`` names; a file is run now, and one policy made to see that it can be.
 

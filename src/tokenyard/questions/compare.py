@@ -31,7 +31,14 @@ from tokenyard.explain.table import RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
-from tokenyard.questions.scenario import Scenario, WorkloadChoice, deployment_settings, replay_spec, traffic_by_name
+from tokenyard.questions.scenario import (
+    Scenario,
+    WorkloadChoice,
+    deployment_settings,
+    replay_spec,
+    takes_arrivals,
+    traffic_by_name,
+)
 from tokenyard.questions.space import Space, grid_of
 from tokenyard.questions.sweeping.rows import settings_in_words, word_of
 from tokenyard.questions.variant_sources import WorkloadVariants
@@ -300,6 +307,7 @@ def require_several(loads: Sequence[float], seeds: Sequence[int]) -> None:
     require_int("seeds", len(seeds), 1, MOST_SEEDS)
 
 
+@takes_arrivals
 def compare(
     workload: WorkloadChoice | Callable[[int], Workload],
     deployment: Deployment | ReplaySettings,

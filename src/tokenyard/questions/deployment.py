@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokenyard.deploy import deployment
+from tokenyard.keywords import check_keywords
 
 if TYPE_CHECKING:
     from tokenyard.questions.planning.answer import Plan
@@ -32,16 +33,19 @@ class Deployment(deployment.Deployment):
         """:func:`tokenyard.run` of a workload on this deployment."""
         from tokenyard.questions.run import run  # noqa: PLC0415 - what only describes a deployment loads no replay
 
+        check_keywords("Deployment.replay", run, how)
         return run(workload, self, **how)
 
     def plan(self, workload: str | Workload, **how: Any) -> Plan:
         """:func:`tokenyard.plan` of a workload, with this deployment as it is where the space says nothing else."""
         from tokenyard.questions.plan import plan  # noqa: PLC0415 - as above
 
+        check_keywords("Deployment.plan", plan, how)
         return plan(workload, self, **how)
 
     def sweep(self, workload: str | Workload, space: Any = None, **how: Any) -> SweepResult:
         """:func:`tokenyard.sweep` of a workload over variants of this deployment."""
         from tokenyard.questions.sweep import sweep  # noqa: PLC0415 - as above
 
+        check_keywords("Deployment.sweep", sweep, how)
         return sweep(workload, self, space, **how)

@@ -13,6 +13,7 @@ from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
+from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.scenario import deployment_settings
 from tokenyard.units import gigabytes
 
@@ -117,6 +118,7 @@ class HeadRoom(Printable, msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+@suggests_keywords()
 def headroom(deployment: Deployment) -> HeadRoom:
     """How much memory a deployment leaves on its GPU, by cause, and what may still be too much for it.
 

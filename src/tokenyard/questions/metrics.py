@@ -22,6 +22,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.files import read_input
+from tokenyard.keywords import suggests_keywords
 from tokenyard.redaction import hidden_users
 from tokenyard.vocabulary import Reason
 from tokenyard.workload.logs.logged import LoggedRequest
@@ -94,6 +95,7 @@ _UNKNOWN = (
 )
 
 
+@suggests_keywords()
 def read_metrics(
     source: str | PathLike[str], *, model_name: str | None = None, seed: int = 0
 ) -> tuple[Workload, ServedHour]:

@@ -51,6 +51,7 @@ from tokenyard.questions.scenario import (
     counting_of,
     deployment_settings,
     nothing,
+    takes_arrivals,
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, space_of
@@ -119,6 +120,7 @@ class PlanQuestion:
     say: Say = nothing
 
 
+@takes_arrivals
 def plan(
     workload: WorkloadChoice,
     deployment: Deployment | None = None,

@@ -17,6 +17,7 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.longest_waits import Waiting, waiting
 from tokenyard.explain.why.stuck import Standstills, standstills
 from tokenyard.explain.why.why import Why, why
+from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif
@@ -29,6 +30,7 @@ class Recording:
     ``Recording("traces/monday").whatif({"kv": {"num_gpu_blocks_override": 20_000}})``. ``print`` shows its report.
     """
 
+    @suggests_keywords()
     def __init__(self, trace: str | PathLike[str], *, recorded: Deployment | None = None) -> None:
         """``trace``: a directory, or a file of a trace. ``recorded``: what it was recorded on, if it does not say.
 
@@ -75,14 +77,17 @@ class Recording:
         """One row per stretch of waiting, with its reason: see :attr:`RunResult.waits`."""
         return self._rows.waits
 
+    @suggests_keywords()
     def report(self, *, slo: SLOs = None) -> Report:
         """How it went: see :func:`tokenyard.report`."""
         return self._report if slo is None else report(self.path, slo=slo)
 
+    @suggests_keywords()
     def why(self, request_id: str) -> Why:
         """Why one request waited: see :func:`tokenyard.why`."""
         return why(self.path, request_id)
 
+    @suggests_keywords()
     def waiting(self, job_id: str | None = None) -> Waiting:
         """The requests that waited longest, and for what, of all or of one job: see :func:`tokenyard.waiting`."""
         return waiting(self.path, job_id)
@@ -91,10 +96,12 @@ class Recording:
         """Where it did not move although requests waited."""
         return standstills(self.path)
 
+    @suggests_keywords()
     def compare(self, other: str | PathLike[str], *, align: Alignment = "step", slo: SLOs = None) -> TraceComparison:
         """This run beside another one: see :func:`tokenyard.compare_recordings`."""
         return compare_recordings(self.path, other, align=align, slo=slo)
 
+    @suggests_keywords()
     def whatif(self, changes: Changes | Sequence[Changes] = (), *, progress: OnProgress | bool | None = None) -> WhatIf:
         """What other settings would have done to it: see :func:`tokenyard.whatif`."""
         return whatif(self.path, changes, recorded=self.recorded, progress=progress)

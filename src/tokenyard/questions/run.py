@@ -38,6 +38,7 @@ from tokenyard.questions.scenario import (
     deployment_settings,
     nothing,
     replay_spec,
+    takes_arrivals,
     traffic_by_name,
 )
 from tokenyard.questions.trials import with_trials
@@ -152,6 +153,7 @@ class RunResult(Printable):
         return self.report._repr_html_()
 
 
+@takes_arrivals
 def run(
     workload: WorkloadChoice,
     deployment: Deployment,

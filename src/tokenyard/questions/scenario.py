@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, field, fields, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, TypeAlias
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.setting_values import did_you_mean, names_of, with_values
+from tokenyard.deploy.setting_values import group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from
@@ -145,6 +147,26 @@ class Scenario(DeploymentSettings):
         return cls(workload=first, more=tuple(more), **own, **around)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
+
+
+def _of_a_deployment(name: str) -> str | None:
+    """Where a setting is said that a question does not take."""
+    if group_of(DeploymentSettings, name) is None:
+        return None
+    return f"it is a setting of the deployment, Deployment(..., {name}=...) or with_({name}=...)"
+
+
+takes_arrivals = suggests_keywords(others=partial(names_of, _Traffic), elsewhere=_of_a_deployment)
+"""A decorator of questions whose ``**arrivals`` are settings of what arrives, by name.
+
+UnknownArgumentError for a name that there is not, with the nearest.
+"""
+
+
+@takes_arrivals
 def load_workload(workload: str | PathLike[str] | Sequence[str | PathLike[str]], **arrivals: Any) -> Workload:
     """A built-in workload by name, or one read from a file (plain or gzipped).
 
@@ -180,19 +202,8 @@ def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplayS
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Traffic:
-    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
-
-
-def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
-    """Settings of what arrives, by name. Raises ConfigError for a name that there is not, with the nearest."""
-    known = names_of(_Traffic)
-    for name, value in given.items():
-        if name not in known:
-            meant = did_you_mean(name, known)
-            fix = f"nothing that arrives has such a setting{': ' + meant if meant else ''}"
-            raise ConfigError(name, value, fix, code="unknown_setting")
+def traffic_by_name(given: Mapping[str, Any]) -> TrafficSettings:
+    """Settings of what arrives, by name: of a function that :func:`takes_arrivals`."""
     return with_values(_Traffic(), {name: value for name, value in given.items() if value is not None}).arrivals
 
 

@@ -24,6 +24,7 @@ from tokenyard.questions.scenario import (
     WorkloadChoice,
     bars_of,
     deployment_settings,
+    takes_arrivals,
     traffic_by_name,
 )
 from tokenyard.questions.variants import sides_of
@@ -78,6 +79,7 @@ class SplitRun:
     """Why they are not whole."""
 
 
+@takes_arrivals
 def split(
     workload: WorkloadChoice,
     deployment: Deployment,

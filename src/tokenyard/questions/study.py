@@ -35,6 +35,7 @@ from tokenyard.questions.scenario import (
     WorkloadChoice,
     counting_of,
     deployment_settings,
+    takes_arrivals,
     traffic_by_name,
 )
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
@@ -189,6 +190,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("metric", metric, f"use one of: {', '.join(near)}")
 
 
+@takes_arrivals
 def study(
     workload: WorkloadChoice | Callable[[int], Workload],
     deployments: Deployment | Mapping[str, Deployment],

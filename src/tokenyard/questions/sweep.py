@@ -30,6 +30,7 @@ from tokenyard.questions.scenario import (
     counting_of,
     deployment_settings,
     nothing,
+    takes_arrivals,
     traffic_by_name,
 )
 from tokenyard.questions.space import Space, grid_of
@@ -95,6 +96,7 @@ class SweepQuestion:
     say: Say = nothing
 
 
+@takes_arrivals
 def sweep(
     workload: WorkloadChoice,
     deployment: Deployment | None = None,

@@ -43,6 +43,7 @@ from tokenyard.questions.scenario import (
     bars_of,
     deployment_settings,
     replay_spec,
+    takes_arrivals,
     traffic_by_name,
     without_trace,
 )
@@ -357,6 +358,7 @@ def ask(scenario: Scenario, older: str, newer: str, *, bars: Bars | None = None)
     )
 
 
+@takes_arrivals
 def upgrade(
     workload: WorkloadChoice,
     deployment: Deployment,

@@ -12,6 +12,7 @@ from typing import Any
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
@@ -37,6 +38,7 @@ def read_recorded(
     return modelled(read_run(Path(trace)), given or GivenDeployment())
 
 
+@suggests_keywords()
 def whatif(
     trace: str | PathLike[str],
     changes: Changes | Sequence[Changes] = (),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tokenyard.errors import ConfigError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.policies.named import class_from_file
 from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity
 from tokenyard.sim.routers import Fleet, LeastLoaded, PrefixAffinity, RoundRobin, Router, VLLMBalancing
@@ -48,6 +49,7 @@ def _installed() -> Sequence[EntryPoint]:
     return list(entry_points(group=ENTRY_POINTS))
 
 
+@suggests_keywords()
 def router_maker(spec: str) -> RouterMaker:
     """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TypedDict, TypeVar
 
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import near_names
+from tokenyard.keywords import suggests_keywords
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import ObserverChoice, PolicyChoice
 from tokenyard.sim.traffic import OnProgress
@@ -56,20 +56,11 @@ class ReplayOptions:
     progress: bool = False
 
 
-def options_of(function: Callable[..., object], given: ReplayKeywords) -> ReplayOptions:
-    """The options that ``function`` was given. Raises TypeError in its name for one that it does not take."""
-    known = [each.name for each in fields(ReplayOptions)]
-    for name in given:
-        if name not in known:
-            taken = [*(each for each in inspect.signature(function).parameters if each != "options")]
-            close = near_names(name, taken, 1)
-            hint = f": did you mean {close[0]}?" if close else f": it takes {', '.join(taken)}"
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
-    return ReplayOptions(**given)
+def takes_options(function: _Function) -> _Function:
+    """``function``, whose ``**options`` are shown one by one where its signature is (``help``, docs/api.md).
 
-
-def lists_options(function: _Function) -> _Function:
-    """``function``, whose ``**options`` are shown one by one where its signature is (``help``, docs/api.md)."""
+    It raises UnknownArgumentError for one that there is not.
+    """
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
     options = [
@@ -77,4 +68,8 @@ def lists_options(function: _Function) -> _Function:
         for each in fields(ReplayOptions)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    return function
+    return suggests_keywords(others=_names)(function)
+
+
+def _names() -> list[str]:
+    return [each.name for each in fields(ReplayOptions)]

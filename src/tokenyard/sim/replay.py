@@ -35,7 +35,7 @@ from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
 from tokenyard.sim.numbering import SymbolicHasher
-from tokenyard.sim.options import ReplayKeywords, ReplayOptions, lists_options, options_of
+from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
@@ -139,7 +139,7 @@ def _use_of(ranks: Sequence[RankUse]) -> EngineUse:
 # The ways to ask for a replay.
 
 
-@lists_options
+@takes_options
 def replay(
     workload: Workload,
     config: SchedulerConfig,
@@ -187,11 +187,11 @@ def replay(
     if pace is not None:
         latency = paced(latency, pace, clock)
     engine = ReplaySettings(config, cache_config, latency, kv_transfer=kv_transfer, speculation=speculation)
-    run = _Replay(workload, options_of(replay, options), clock, 1)
+    run = _Replay(workload, ReplayOptions(**options), clock, 1)
     return run.result([run.group(engine, alone=True, leaps=leaps)])
 
 
-@lists_options
+@takes_options
 def replay_parallel(
     workload: Workload,
     config: SchedulerConfig,
@@ -233,7 +233,7 @@ def replay_parallel(
         router=router,
         autoscaling=autoscaling,
     )
-    run = _Replay(workload, options_of(replay_parallel, options), VirtualClock(), data_parallel_size)
+    run = _Replay(workload, ReplayOptions(**options), VirtualClock(), data_parallel_size)
     return run.result([run.group(engines, observers=observers, policies=policies)])
 
 
@@ -265,7 +265,7 @@ def replay_engines(
     return run.result([run.group(settings, observers=observers, alone=alone, leaps=alone)])
 
 
-@lists_options
+@takes_options
 def replay_split(
     workload: Workload,
     config: SchedulerConfig,
@@ -296,7 +296,7 @@ def replay_split(
     check_arguments(workload, config, cache_config, latency)
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
     decoding, watching = DecodeSide(decode or prefill, link), observers or (None, None)
-    return _replayed_disaggregated(workload, options_of(replay_split, options), prefill, decoding, watching)
+    return _replayed_disaggregated(workload, ReplayOptions(**options), prefill, decoding, watching)
 
 
 def _replayed_disaggregated(

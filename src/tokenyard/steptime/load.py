@@ -10,6 +10,7 @@ from typing import Any
 from tokenyard.core.config import SpeculativeConfig
 from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import ModelSpec
@@ -27,6 +28,7 @@ _OURS = ("calibrated", "roofline", "constant", "table", "fitted")
 _KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER, fitted:TRACE or FILE.py:NAME"
 
 
+@suggests_keywords()
 def load_latency(
     spec: str,
     *,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaults
+from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
 
@@ -112,6 +113,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 # The first record of a trace: what ran, under which configuration.
 
 
+@suggests_keywords()
 def describe_run(
     scheduler: SchedulerConfig,
     cache: CacheConfig,

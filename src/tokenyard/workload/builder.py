@@ -25,6 +25,7 @@ import numpy as np
 
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.workload.generators import poisson_arrivals
 from tokenyard.workload.record import MAX_SECONDS, Workload, WorkloadRequest, is_seconds
 from tokenyard.workload.tokens import JoinedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
@@ -99,6 +100,7 @@ class WorkloadBuilder:
     make texts that share nothing. Raises ConfigError for numbers that cannot work.
     """
 
+    @suggests_keywords()
     def __init__(self, name: str, *, seed: int = 0) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise ConfigError("seed", seed, "give a whole number, not negative")
@@ -121,6 +123,7 @@ class WorkloadBuilder:
 
     # ---- texts
 
+    @suggests_keywords()
     def text(self, tokens: float | Sequence[int]) -> Text:
         """A new text of so many tokens (rounded, at least 1), or of these token ids.
 
@@ -134,6 +137,7 @@ class WorkloadBuilder:
 
     # ---- random numbers
 
+    @suggests_keywords()
     def poisson(self, *, rate: float, n: int) -> list[float]:
         """``n`` moments in seconds, ``rate`` a second on average at random (a Poisson process); the first is 0."""
         if not _is_number(rate) or not 0 < rate < inf:
@@ -143,6 +147,7 @@ class WorkloadBuilder:
         moments: list[float] = poisson_arrivals(self.rng, int(n), rate).tolist()
         return moments
 
+    @suggests_keywords()
     def lognormal(self, mu: float, sigma: float) -> float:
         """A number whose logarithm is normal: median ``exp(mu)``; as ``numpy.random.Generator.lognormal``."""
         if not _is_number(mu) or not -inf < mu < inf:
@@ -151,6 +156,7 @@ class WorkloadBuilder:
             raise ConfigError("sigma", sigma, "give a finite number, not negative")
         return float(self.rng.lognormal(mu, sigma))
 
+    @suggests_keywords()
     def exponential(self, mean: float) -> float:
         """An exponential number of this mean."""
         if not _is_number(mean) or not 0 <= mean < inf:
@@ -159,6 +165,7 @@ class WorkloadBuilder:
 
     # ---- requests
 
+    @suggests_keywords()
     def request(
         self,
         *,
@@ -203,6 +210,7 @@ class WorkloadBuilder:
         )
         return request_id
 
+    @suggests_keywords()
     def session(
         self,
         *,
@@ -235,6 +243,7 @@ class WorkloadBuilder:
 
     # ---- the workload
 
+    @suggests_keywords()
     def build(self, *, max_concurrency: int | None = None) -> Workload:
         """The workload so far; more may be added afterwards, to another one.
 
@@ -275,6 +284,7 @@ class Session:
         """All tokens so far, the last answer included: the prefix of a session that goes on from here."""
         return self._text
 
+    @suggests_keywords()
     def turn(
         self,
         *,

@@ -322,5 +322,5 @@ def test_an_option_that_a_replay_does_not_take_is_refused_in_its_name(way: Any) 
         given["data_parallel_size"] = 2
     if way is replay_split:
         arguments.append(KVLink(1000, 10.0))
-    with pytest.raises(TypeError, match=rf"^{way.__name__}\(\) got an unexpected .*'untl': did you mean until\?"):
+    with pytest.raises(TypeError, match=rf"^untl = 3\.0: {way.__name__}\(\) takes no .*: did you mean until\?"):
         way(*arguments, **given)

@@ -29,6 +29,7 @@ from tokenyard.explain.render.parts import (
 )
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
+from tokenyard.keywords import suggests_keywords
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
 
@@ -52,6 +53,7 @@ _ALL_STATISTICS = 74
 """Columns from which there is room for all statistics of a latency."""
 
 
+@suggests_keywords()
 def print_report(
     report: Report, console: Console, *, buckets: bool = False, header: bool = False, classes: Classes | None = None
 ) -> None:

@@ -12,6 +12,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
+from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.files import Partial
 from tokenyard.trace.held_back import Cause
@@ -116,6 +117,7 @@ class _Tally:
         ]
 
 
+@suggests_keywords()
 def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
     """Add up the waits of a trace, or of those of several engines; of one job's requests if ``job_id`` is given.
 

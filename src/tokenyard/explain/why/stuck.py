@@ -15,6 +15,7 @@ import msgspec
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
+from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal
@@ -90,6 +91,7 @@ class _Run(NamedTuple):
     num_steps: int
 
 
+@suggests_keywords()
 def standstills(path: Path | str) -> Standstills:
     """Look through the trace, or those of several engines. Raises TraceError if there is none at ``path``."""
     places: list[StuckPlace] = []

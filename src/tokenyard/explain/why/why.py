@@ -17,6 +17,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
 from tokenyard.explain.why.waits import OpenWait
+from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.perfetto import PerfettoWriter
 from tokenyard.trace.export.timeline import emit_timeline
@@ -130,6 +131,7 @@ class JobNamedError(TraceError):
     """What should name one request names a job of several."""
 
 
+@suggests_keywords()
 def why(path: Path | str, request_id: str) -> Why:
     """Explain one request of a trace, or of those of several engines. Reading stops at its end.
 

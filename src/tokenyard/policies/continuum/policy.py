@@ -10,6 +10,7 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.keywords import suggests_keywords
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
@@ -268,6 +269,7 @@ class Continuum(KeyedPolicy):
             requeue(self._waiting_queues, program.waiting)
 
 
+@suggests_keywords()
 def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:
     """Keeps an agent's KV while its tool runs, for a fixed time (CONTINUUM as released).
 
@@ -276,11 +278,13 @@ def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> 
     return Continuum(FixedThreshold(threshold), tools)
 
 
+@suggests_keywords()
 def continuum_ttl(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
     """Keeps an agent's KV while its tool runs, for as long as that should save time (CONTINUUM's paper)."""
     return Continuum(CostBenefit(), tools, reload)
 
 
+@suggests_keywords()
 def continuum_share(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
     """Keeps an agent's KV while its tool runs, where that costs little memory; no request is preempted for it (ours).
 

@@ -11,6 +11,7 @@ import msgspec
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.keywords import suggests_keywords
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
@@ -28,6 +29,7 @@ from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.formula import Parallelism
 
 
+@suggests_keywords()
 def accuracy(
     files: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
     *,

@@ -28,6 +28,7 @@ from tokenyard.explain.slo import CUT_SHORT
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, why_of
+from tokenyard.keywords import suggests_keywords
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
@@ -165,6 +166,7 @@ class ReplayRows:
             for wait in row.waits
         )
 
+    @suggests_keywords()
     def token_gaps(self, request_id: str | None = None) -> npt.NDArray[np.float64]:
         """Milliseconds between two tokens of an answer, of all answers one after the other, or of one.
 
@@ -196,6 +198,7 @@ class ReplayRows:
 
     # ---- one request
 
+    @suggests_keywords()
     def why(self, request_id: str) -> Why:
         """Why one request waited, as ``tokenyard.why`` tells it of a trace; one of the warm-up, too.
 

@@ -1,0 +1,68 @@
+"""Keyword arguments: one that a function does not take is refused with the name that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from tokenyard.errors import UnknownArgumentError, near_names
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+Elsewhere = Callable[[str], str | None]
+"""What to do with a name that is meant for something else, if it is."""
+
+
+class _Keywords:
+    """Which keyword arguments a function takes."""
+
+    def __init__(
+        self, function: Callable[..., object], others: Callable[[], Collection[str]] | None, elsewhere: Elsewhere | None
+    ) -> None:
+        code = function.__code__
+        stop = code.co_argcount + code.co_kwonlyargcount
+        self.own = frozenset(code.co_varnames[code.co_posonlyargcount : stop])
+        self._in_order = [each for each in code.co_varnames[:stop] if each not in ("self", "cls")]
+        self._others, self._elsewhere = others, elsewhere
+
+    def check(self, called: str, given: Mapping[str, Any]) -> None:
+        """Raise UnknownArgumentError, in the name of what was ``called``, for an argument that there is not."""
+        others = () if self._others is None else self._others()
+        for name, value in given.items():
+            if name in self.own or name in others:
+                continue
+            fix = None if self._elsewhere is None else self._elsewhere(name)
+            if fix is None:
+                known = [*self._in_order, *others]
+                close = near_names(name, known, 1)
+                fix = f"did you mean {close[0]}?" if close else f"it takes {', '.join(known) or 'none'}"
+            raise UnknownArgumentError(called, name, value, fix)
+
+
+def suggests_keywords(
+    *, others: Callable[[], Collection[str]] | None = None, elsewhere: Elsewhere | None = None
+) -> Callable[[_Function], _Function]:
+    """A decorator: the function raises UnknownArgumentError for a keyword argument that it does not take.
+
+    ``others``: names that it takes as ``**`` besides its own; ``elsewhere`` says where a name belongs that it does not.
+    """
+
+    def decorated(function: _Function) -> _Function:
+        keywords = _Keywords(function, others, elsewhere)
+        own, called = keywords.own, function.__qualname__.removesuffix(".__init__")
+
+        @wraps(function)
+        def checked(*args: Any, **given: Any) -> object:
+            if not own.issuperset(given):
+                keywords.check(called, given)
+            return function(*args, **given)
+
+        checked.keywords = keywords  # type: ignore[attr-defined]
+        return cast(_Function, checked)
+
+    return decorated
+
+
+def check_keywords(called: str, function: Callable[..., object], given: Mapping[str, Any]) -> None:
+    """The same for what passes its arguments on to such a ``function`` and is ``called`` otherwise."""
+    function.keywords.check(called, given)  # type: ignore[attr-defined]
