@@ -22,6 +22,8 @@ from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.redaction import hidden
 
+FORMAT = 1
+"""Raised when a field of what is written comes, goes or changes its meaning."""
 _FIRST = ("model", "gpu")
 _READ_FIRST = ("serve", "config")
 """What others are read from."""
@@ -149,7 +151,7 @@ class Deployment:
         if is_ordered:
             given = sorted((each for each in given if each[0] not in _READ_FIRST), key=lambda each: str(each[0]))
         return {
-            "deployment": 1,
+            "deployment": FORMAT,
             "settings": _unusual(self._settings),
             "given": given,
             "named": sorted(asked.named.difference(_READ_FIRST) if is_ordered else asked.named),
@@ -162,7 +164,13 @@ class Deployment:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The deployment that :meth:`to_json` wrote. Raises ConfigError for anything else."""
+        if not isinstance(text, str | bytes | bytearray | memoryview):
+            raise ConfigError("text", text, "give what Deployment.to_json() wrote, as str or bytes")
         try:
+            written = msgspec.json.decode(text, type=_Numbered).deployment
+            if written != FORMAT:
+                fix = f"is another format than {FORMAT}, which this version reads: write it anew with to_json()"
+                raise ConfigError("deployment", written, fix)
             said = msgspec.json.decode(text, type=_Written)
             given = tuple(_read_flag(*each) for each in said.given)
             asked = GivenFlags(
@@ -184,6 +192,12 @@ class Deployment:
             off = replace(settings.scheduler, no_async_scheduling=True)
             settings = replace(settings, scheduler=off)
         return cls.from_settings(settings)
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    """Which format something is that JSON has of a deployment."""
+
+    deployment: int
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

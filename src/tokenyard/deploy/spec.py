@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, fields, replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -111,30 +111,40 @@ def read_autoscaling(parallel: ParallelSettings) -> Autoscaling | None:
 class ResolvedDeployment:
     """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take.
 
-    ``repr`` is one line, ``print`` shows all of it as the header of a report does.
+    ``repr`` is one line, ``print`` shows all of it as the header of a report does. Two are equal if they come to the
+    same; they can be hashed, copied and pickled. What the settings name (policy, router) is then made anew.
     """
 
-    settings: DeploymentSettings
+    settings: DeploymentSettings = field(hash=False)
     """What was given."""
     settled: ResolvedSettings
     """Version, GPU, model, limits and the memory plan."""
     scheduler: SchedulerConfig
-    policy: PolicyMaker
+    policy: PolicyMaker = field(compare=False)
     """The one that ``scheduler`` names."""
     cache: CacheConfig
     """The paged KV cache of one engine."""
-    latency: LatencyModel
+    latency: LatencyModel = field(compare=False)
     """How long a step takes."""
-    kv_transfer: KVTransfer | None
+    kv_transfer: KVTransfer | None = field(hash=False)
     """KV kept elsewhere too."""
     speculation: SimulatedSpeculation | None
     """Drafts, and how many of them are right."""
-    router: RouterMaker
+    router: RouterMaker = field(compare=False)
     """The router, if there are several engines."""
     autoscaling: Autoscaling | None
     """How many replicas of the deployment there are; None: it is one."""
-    header: Header
+    header: Header = field(hash=False)
     """What a report says of it: with what was assumed, passed over and used."""
+
+    def __getstate__(self) -> list[object]:
+        return [None if each.name in ("policy", "router") else getattr(self, each.name) for each in fields(self)]
+
+    def __setstate__(self, state: list[object]) -> None:
+        for each, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, each.name, value)
+        object.__setattr__(self, "policy", policy_maker(self.scheduler.policy, "scheduling_policy"))
+        object.__setattr__(self, "router", router_maker(self.settled.parallel.router))
 
     def __repr__(self) -> str:
         settled, limits = self.settled, self.scheduler

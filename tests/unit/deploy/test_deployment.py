@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +325,55 @@ def test_a_lack_of_memory_is_data() -> None:
     assert caught.value.field == "max_model_len"
     assert f"give at most {longest}" in caught.value.fix
     Deployment(**tight, max_model_len=longest).resolve()
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+}
+RESOLVED: dict[str, Deployment] = {
+    "line": Deployment(LINE, gpu="h100"),
+    "drafts": Deployment(
+        "vllm serve Qwen/Qwen3-8B", gpu="h100", speculative_config='{"method": "ngram", "num_speculative_tokens": 2}'
+    ),
+    "engines": Deployment(
+        model="llama-3.2-1b", gpu="l4", data_parallel_size=2, router="least-loaded", kv_offloading_size=4.0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_of_a_resolved_one_is_equal(way: str, name: str) -> None:
+    deployment = RESOLVED[name]
+    resolved = deployment.resolve()
+    for kept in (deployment, resolved):
+        again = COPIES[way](kept)
+        assert type(again) is type(kept)
+        assert again == kept
+        assert hash(again) == hash(kept)
+        assert str(again) == str(kept)
+    assert COPIES[way](resolved) != deployment.with_(max_num_seqs=3).resolve()
+    assert COPIES[way](resolved).policy() is not None
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_json_of_another_format_is_refused(number: int) -> None:
+    text = json.dumps({**json.loads(Deployment(gpu="l4").to_json()), "deployment": number, "news": 3})
+    with pytest.raises(ConfigError) as caught:
+        Deployment.from_json(text)
+    assert (caught.value.field, caught.value.value) == ("deployment", number)
+    assert "another format than 1" in caught.value.fix
+
+
+@pytest.mark.parametrize("text", [None, 3, {"deployment": 1}, Path("deployment.json")])
+def test_json_is_a_text(text: Any) -> None:
+    with pytest.raises(ConfigError, match=r"give what Deployment\.to_json\(\) wrote, as str or bytes") as caught:
+        Deployment.from_json(text)
+    assert (caught.value.field, caught.value.value) == ("text", text)
+
+
+def test_json_may_be_bytes() -> None:
+    deployment = Deployment(model="qwen3-8b", gpu="h100")
+    assert Deployment.from_json(deployment.to_json().encode()) == deployment
