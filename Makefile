@@ -58,7 +58,7 @@ explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with e
 	@$(BIN)/python scripts/explore.py --minutes $(or $(MINUTES),30)
 
 .PHONY: fuzz
-fuzz: $(INSTALLED_DEV)  ## 10,000 hostile files and a million random steps, about an hour; ARGS='--inputs 500 --steps 20000'
+fuzz: $(INSTALLED_DEV)  ## 10,000 hostile files and a million random steps, about an hour; ARGS='--inputs 500 --steps 20000 --walk 100000'
 	@$(BIN)/python scripts/fuzz.py $(ARGS)
 
 .PHONY: lint

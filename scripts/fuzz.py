@@ -1,9 +1,10 @@
-"""Look for inputs and steps that break something (`make fuzz`): 10,000 hostile files, a million random steps.
+"""Look for inputs and steps that break something (`make fuzz`): 10,000 hostile files, a million random steps and more.
 
 Files are sound ones of every kind, changed at random (``fuzzing/mutations.py``) and given to a command that reads such
 files. Nothing may end in a traceback, take longer than 20 s or more than 1 GiB, kill its process or print a terminal
-escape. Steps are those of the state machine of the tests, which checks every invariant. What fails is kept in a folder,
-with the command; the exit status is 1 then.
+escape. Steps are those of the state machine of the tests, which has every feature and checks every invariant, and, with
+``--walk``, those of long walks of a bare scheduler, of which there are far more in the same time. A file that fails is
+kept in a folder, with the command; the exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -22,6 +24,8 @@ from rich.progress import Progress  # noqa: E402
 
 from fuzzing.inputs import Failure, fuzz_inputs  # noqa: E402 - the tests' folder has to be found first
 from fuzzing.steps import fuzz_steps  # noqa: E402
+from fuzzing.walks import walk_steps  # noqa: E402
+from tokenyard.compiled import core_is_compiled  # noqa: E402
 
 __all__ = ["main"]
 
@@ -34,7 +38,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=10_000, help="hostile files (default: 10,000)")
     parser.add_argument("--steps", type=int, default=1_000_000, help="random steps (default: 1,000,000)")
-    parser.add_argument("--seed", type=int, default=None, help="of both; by default the time")
+    parser.add_argument("--walk", type=int, default=0, help="steps of bare schedulers on long walks (default: none)")
+    parser.add_argument("--seed", type=int, default=None, help="of all; by default the time")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"), help="folder for what fails")
     flags = parser.parse_args()
     seed = int(time.time()) if flags.seed is None else flags.seed
@@ -42,7 +47,9 @@ def main() -> int:
     console.print(f"seed {seed}")
     failed = _inputs(flags.inputs, seed, flags.keep, console)
     if flags.steps:
-        _steps(flags.steps, seed, console)
+        _steps("random steps", fuzz_steps(flags.steps, seed), flags.steps, console)
+    if flags.walk:
+        _steps("steps of long walks", walk_steps(flags.walk, seed), flags.walk, console)
     return 1 if failed else 0
 
 
@@ -76,13 +83,14 @@ def _keep(failure: Failure, folder: Path) -> None:
     (folder / "command.txt").write_text(said, errors="backslashreplace")
 
 
-def _steps(count: int, seed: int, console: Console) -> None:
+def _steps(what: str, taken: Iterator[int], count: int, console: Console) -> None:
     began, steps = time.monotonic(), 0
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("random steps", total=count)
-        for steps in fuzz_steps(count, seed):
+        task = progress.add_task(what, total=count)
+        for steps in taken:
             progress.update(task, completed=steps)
-    console.print(f"random steps: {steps:,} in {time.monotonic() - began:,.0f} s, every invariant held")
+    core = "compiled" if core_is_compiled() else "interpreted"
+    console.print(f"{what}: {steps:,} in {time.monotonic() - began:,.0f} s, {core} core, every invariant held")
 
 
 if __name__ == "__main__":

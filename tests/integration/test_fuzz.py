@@ -12,10 +12,13 @@ from random import Random
 
 import pytest
 
+from tokenyard.core.request import Request
+from tokenyard.core.sched.scheduler import Scheduler
+
 REPO = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPO / "scripts"))
 
-from fuzzing import inputs  # noqa: E402 - from the folder of scripts
+from fuzzing import inputs, walks  # noqa: E402 - from the folder of scripts
 from fuzzing.mutations import mutated  # noqa: E402
 
 
@@ -32,6 +35,20 @@ def test_a_few_hostile_files_and_steps_are_borne(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hostile files: 60 in" in done.stdout
     assert "every invariant held" in done.stdout
+
+
+def test_walks_go_to_their_end_and_a_scheduler_that_is_broken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert walks.Walk(Random("walk 4")).run() > walks.STEPS // 4
+
+    class Deaf(Scheduler):
+        """Does not hear that a client has gone."""
+
+        def finish_requests(self, *given: object, **options: object) -> list[Request]:
+            return []
+
+    monkeypatch.setattr(walks, "Scheduler", Deaf)
+    with pytest.raises(AssertionError, match="that has ended"):
+        walks.Walk(Random("walk 4")).run()
 
 
 def test_changes_change_and_repeat() -> None:
