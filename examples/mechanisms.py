@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokenyard import Deployment, Policy, Request, run
-from tokenyard.policies import AdmissionView, Candidate, Refused, StepBudget, StepLimits, WaitingQueues
+from tokenyard.policies import AdmissionView, Candidate, Refused, StepBounds, StepBudget, WaitingQueues
 
 
 class DecodeReserve(Policy):
@@ -44,12 +44,12 @@ class SeatsByLatency(Policy):
         self.seats = 8.0
         self.last: float | None = None
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds:
         if self.last is not None:
             slow = now - self.last > self.wanted_s
             self.seats = max(2.0, self.seats * 0.98) if slow else min(64.0, self.seats + 0.05)
         self.last = now
-        return StepLimits(seats=int(self.seats), detail="seats_by_latency")
+        return StepBounds(seats=int(self.seats), detail="seats_by_latency")
 
 
 class PrefillShare(Policy):
@@ -58,11 +58,11 @@ class PrefillShare(Policy):
     reads_tokens = False
     share = 0.25
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         state = self.context.state
         if not any(each.num_output_tokens for each in state.running):
             return None
-        return StepLimits(prefill_tokens=int(self.share * state.max_num_scheduled_tokens), detail="prefill_share")
+        return StepBounds(prefill_tokens=int(self.share * state.max_num_scheduled_tokens), detail="prefill_share")
 
 
 class ChunkByStep(Policy):
@@ -70,9 +70,9 @@ class ChunkByStep(Policy):
 
     reads_tokens = False
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds:
         decoding = sum(1 for each in self.context.state.running if each.num_output_tokens)
-        return StepLimits(longest_prefill=max(256, 2048 - 56 * decoding), detail="chunk_by_step")
+        return StepBounds(longest_prefill=max(256, 2048 - 56 * decoding), detail="chunk_by_step")
 
 
 class KeepHalf(Policy):

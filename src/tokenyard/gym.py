@@ -4,7 +4,7 @@
     observation, _ = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
-A step of the environment is a step of the scheduler. The action is what a policy may say with ``StepLimits``: how many
+A step of the environment is a step of the scheduler. The action is what a policy may say with ``StepBounds``: how many
 requests run, how many tokens of prompts are computed, and whether those that decode are held. The replay runs in a
 thread of its own and stands still while the agent decides: an episode of the same workload and actions is the same.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import MAX_COUNT
-from tokenyard.core.sched.candidate import StepLimits
+from tokenyard.core.sched.candidate import StepBounds
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import WaitingQueues
@@ -89,7 +89,7 @@ class _Asks(Policy):
         self._seen, self._decisions = seen, decisions
         self._last = 0.0
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         self._seen.put(_seen(self.context.state, now, self._last))
         self._last = now
         decision = self._decisions.get()
@@ -97,7 +97,7 @@ class _Asks(Policy):
             raise _Ended
         running = self.context.state.running
         decoding = frozenset(each.request_id for each in running if decision.holds_decodes and decodes(each))
-        return StepLimits(
+        return StepBounds(
             seats=decision.seats,
             prefill_tokens=decision.prefill_tokens,
             holds=decoding if len(decoding) < len(running) else (),

@@ -367,7 +367,7 @@ class Reason(StrEnum):
         Family.ORDER,
         "What the policy asks for: its `detail` says what it waits for.",
         ends=OutcomeKind.STOPPED,
-        note="Only plug-ins say it: `Policy.admits`, limits of your own, and `StepLimits`; vLLM's policies never do.",
+        note="Only plug-ins say it: `Policy.admits`, limits of your own, and `StepBounds`; vLLM's policies never do.",
     )
     CONNECTOR_UNDECIDED = ReasonEntry(
         "connector_undecided",

@@ -189,13 +189,13 @@ class NeedsMachine(RuleBasedStateMachine):
         self.aside.append(self.inside.pop(request.request_id))
 
     @rule()
-    def pass_over(self) -> None:
+    def take_back(self) -> None:
         queue: RequestQueue = FCFSQueue()
         for request in self.aside:
             queue.prepend(request)
             self.inside[request.request_id] = request
         self.aside.clear()
-        self.queues.pass_over(queue)
+        self.queues.take_back(queue)
 
     def _pick(self, pick: int) -> Request:
         return list(self.inside.values())[pick % len(self.inside)]

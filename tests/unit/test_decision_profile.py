@@ -230,7 +230,7 @@ def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places()
     queues.add(second)
     aside = FCFSQueue()
     queues.take(queues.waiting, into=aside)
-    queues.pass_over(aside)
+    queues.take_back(aside)
     assert [r.request_id for r in queues.waiting] == ["first", "second"]
     assert queues.counts == (1, 1)
     loading.status = RequestStatus.WAITING_FOR_REMOTE_KVS

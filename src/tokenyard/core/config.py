@@ -306,7 +306,7 @@ class SchedulerConfig:
     kv_load_failure_policy: str = "fail"
     """What happens to a request whose external KV failed to load: ``recompute`` or ``fail``."""
     skip_oversized_prefill: bool = False
-    """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
+    """With chunked prefill off: skip a prompt that exceeds the rest of the budget and try the next."""
     # vLLM before 0.22 did, and document 001 proposes it; vLLM 0.22 stops there.
     rolled_back_work_stays_cached: bool = True
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their

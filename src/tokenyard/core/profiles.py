@@ -86,7 +86,7 @@ class DecisionProfile:
     lone_request_prefills_whole: bool = False
     """``long_prefill_token_threshold`` does not hold for a request that is alone in the engine."""
     running_index_drifts: bool = True
-    """Where a preemption makes the running pass lose its place, pass over the next running request (issue 49097)."""
+    """Where a preemption makes the running pass lose its place, leave out the next running request (issue 49097)."""
     # It happens when the victim got no tokens in this step and stands before the request it makes room for: vLLM's
     # index into the running list slips.
     self_preemption_ends_pass: bool = True
@@ -95,8 +95,8 @@ class DecisionProfile:
     """Adapters of requests that run but got no tokens in this step count against ``max_loras`` as well; else more
     adapters than that can be among those that run."""
     requests_with_blocks_first: bool = False
-    """Waiting requests that hold blocks have a queue of their own, which is tried first; any other that was passed over
-    keeps its place. Else all that were passed over, or wait for something other than their turn, have that queue."""
+    """Waiting requests that hold blocks have a queue of their own, which is tried first; any other that was skipped
+    keeps its place. Else all that were skipped, or wait for something other than their turn, have that queue."""
     pauses_spare_blocks: bool = False
     """While new requests are paused, waiting ones that hold blocks are tried, and count as unfinished."""
     paused_sessions_hold_slots: bool = False

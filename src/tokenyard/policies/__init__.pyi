@@ -7,7 +7,7 @@ from tokenyard.core.sched.policy import (
 )
 from tokenyard.core.sched.candidate import (
     Refused as Refused,
-    StepLimits as StepLimits,
+    StepBounds as StepBounds,
     StepBudget as StepBudget,
     Candidate as Candidate,
     AdmissionLimit as AdmissionLimit,

@@ -19,7 +19,7 @@ from random import Random
 
 from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import Refused, StepLimits
+from tokenyard.core.sched.candidate import Refused, StepBounds
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.policy import AdmissionView, Policy
 from tokenyard.core.sched.queues import WaitingQueues
@@ -71,7 +71,7 @@ class PrefillFirst(Policy):
         self._begun: dict[str, int] = {}
         """Prompts computed since a request decoded, and how often each had been preempted when it was begun."""
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         state = self.context.state
         decoding = frozenset(each.request_id for each in state.running if decodes(each))
         if not decoding:
@@ -88,7 +88,7 @@ class PrefillFirst(Policy):
         self._held_for = head
         for each, times in prompts.items():
             self._begun.setdefault(each, times)
-        return StepLimits(holds=decoding, detail="prefill_first")
+        return StepBounds(holds=decoding, detail="prefill_first")
 
     @staticmethod
     def _head(queues: WaitingQueues, state: SchedulerState, num_decoding: int) -> str | None:
@@ -113,11 +113,11 @@ class Sarathi(Policy):
         require_int("chunk", chunk, 1)
         self._chunk = chunk
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds:
         state = self.context.state
         decoding = sum(map(decodes, state.running))
         rest = max(self._chunk - decoding, 0 if decoding else 1)
-        return StepLimits(prefill_tokens=rest, detail="sarathi_chunk")
+        return StepBounds(prefill_tokens=rest, detail="sarathi_chunk")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class FastServe(Policy):
             had, quantum, level = had - quantum, 2 * quantum, level + 1
         return level
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         running = self.context.state.running
         self._served = {each.request_id: self._served.get(each.request_id, (now, 0)) for each in running}
         for each in running:
@@ -163,7 +163,7 @@ class FastServe(Policy):
         for each in order[: self._batch]:
             self._served[each.request_id] = now, self._served[each.request_id][1]
         held = frozenset(each.request_id for each in order[self._batch :])
-        return StepLimits(holds=held, detail="fastserve_level") if held else None
+        return StepBounds(holds=held, detail="fastserve_level") if held else None
 
     def victim(self, running: Sequence[Request]) -> int:
         return max(range(len(running)), key=lambda i: (self.level(running[i]), i))

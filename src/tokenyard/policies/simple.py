@@ -145,7 +145,7 @@ class Bypass(Policy):
         self._admitted += 1
         self.blocked.pop(request.request_id, None)
 
-    def passes_over(self, refusal: Outcome) -> bool:
+    def skips(self, refusal: Outcome) -> bool:
         assert refusal.request_id is not None
         blocked = self.blocked.setdefault(refusal.request_id, _Blocked(self._now, self._admitted))
         self._looked += 1

@@ -15,7 +15,7 @@ from tokenyard.connectors.tiers import LRU, CPUTier
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.outcomes import Reason
 from tokenyard.errors import ConfigError, ConnectorError, PolicyError
-from tokenyard.policies import Candidate, FeatureHook, Refused, StepBudget, StepLimits, WaitingQueues
+from tokenyard.policies import Candidate, FeatureHook, Refused, StepBounds, StepBudget, WaitingQueues
 
 
 class Bounded(ty.Policy):
@@ -24,8 +24,8 @@ class Bounded(ty.Policy):
     def __init__(self, limits: Any = None) -> None:
         self.bounds = limits
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
-        answer: StepLimits | None = self.bounds
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
+        answer: StepBounds | None = self.bounds
         return answer
 
 
@@ -37,7 +37,7 @@ def toy(policy: ty.Policy, prompts: Sequence[int] = (), **settings: Any) -> ToyE
 
 
 def test_a_step_may_have_fewer_tokens() -> None:
-    policy = Bounded(StepLimits(tokens=6))
+    policy = Bounded(StepBounds(tokens=6))
     engine = toy(policy, [4, 4])
     assert engine.step().num_scheduled_tokens == {"r0": 4, "r1": 2}
     policy.bounds = None
@@ -45,16 +45,16 @@ def test_a_step_may_have_fewer_tokens() -> None:
 
 
 def test_a_step_may_have_fewer_seats() -> None:
-    policy = Bounded(StepLimits(seats=1, detail="one_seat"))
+    policy = Bounded(StepBounds(seats=1, detail="one_seat"))
     engine = toy(policy, [4, 4])
     assert engine.step().req_ids == ("r0",)
     assert (engine.admission.reason, engine.admission.detail) == (Reason.POLICY_REFUSED, "one_seat")
-    policy.bounds = StepLimits(seats=2)
+    policy.bounds = StepBounds(seats=2)
     assert engine.step().req_ids == ("r0", "r1")
 
 
 def test_the_chunk_of_a_request_may_be_shorter() -> None:
-    engine = toy(Bounded(StepLimits(longest_prefill=5)), [12, 3])
+    engine = toy(Bounded(StepBounds(longest_prefill=5)), [12, 3])
     assert engine.step().num_scheduled_tokens == {"r0": 5, "r1": 3}
     assert engine.step().num_scheduled_tokens == {"r0": 5, "r1": 1}
 
@@ -65,18 +65,18 @@ def test_prompts_share_what_a_step_leaves_them() -> None:
     engine.step()
     for name in ("long", "next"):
         engine.add(name, 20)
-    policy.bounds = StepLimits(prefill_tokens=8, detail="share")
+    policy.bounds = StepBounds(prefill_tokens=8, detail="share")
     assert engine.step().num_scheduled_tokens == {"r0": 1, "long": 8}
     assert (engine.admission.reason, engine.admission.detail) == (Reason.POLICY_REFUSED, "share")
     assert engine.step().num_scheduled_tokens == {"r0": 1, "long": 8}
     assert engine.step().num_scheduled_tokens == {"r0": 1, "long": 4, "next": 4}
-    policy.bounds = StepLimits(prefill_tokens=0, detail="share")
+    policy.bounds = StepBounds(prefill_tokens=0, detail="share")
     assert engine.step().num_scheduled_tokens == {"r0": 1, "long": 1}
     assert [(each.reason, each.detail) for each in engine.outcomes.not_scheduled] == [(Reason.POLICY_REFUSED, "share")]
 
 
 def test_whole_prompts_are_not_cut_to_a_share() -> None:
-    engine = toy(Bounded(StepLimits(prefill_tokens=6)), [4, 4], enable_chunked_prefill=False)
+    engine = toy(Bounded(StepBounds(prefill_tokens=6)), [4, 4], enable_chunked_prefill=False)
     assert engine.step().num_scheduled_tokens == {"r0": 4}
 
 
@@ -85,7 +85,7 @@ def test_running_requests_may_be_held_and_keep_their_blocks() -> None:
     engine = toy(policy, [6, 6])
     engine.step()
     held = engine.blocks("r0")
-    policy.bounds = StepLimits(holds={"r0"}, detail="held")
+    policy.bounds = StepBounds(holds={"r0"}, detail="held")
     assert engine.step().req_ids == ("r1",)
     assert engine.blocks("r0") == held
     assert [each.detail for each in engine.outcomes.not_scheduled] == ["held"]
@@ -95,7 +95,7 @@ def test_running_requests_may_be_held_and_keep_their_blocks() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [7, StepLimits(tokens=0), StepLimits(seats=0), StepLimits(longest_prefill=True), StepLimits(prefill_tokens=-1)],
+    [7, StepBounds(tokens=0), StepBounds(seats=0), StepBounds(longest_prefill=True), StepBounds(prefill_tokens=-1)],
 )
 def test_limits_that_cannot_be_are_the_policys_mistake(limits: object) -> None:
     with pytest.raises(PolicyError, match="step_begins returned"):

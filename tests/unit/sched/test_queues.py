@@ -287,6 +287,6 @@ def test_the_smallest_need_survives_a_look_while_someone_is_out(queues: WaitingQ
     assert queues.smallest_need() == 10
     aside = FCFSQueue()
     aside.prepend(x)
-    queues.pass_over(aside)
+    queues.take_back(aside)
     assert ids(queues.skipped) == ["x"]
     assert queues.smallest_need() == 1

@@ -64,7 +64,7 @@ def test_a_policy_without_mistakes_gets_through() -> None:
             {"keeps_blocks": lambda self, now, request: "yes"},
             r"Mine\.keeps_blocks returned 'yes': return True or",
         ),
-        ({"passes_over": lambda self, refusal: None}, r"Mine\.passes_over returned None: return True or False"),
+        ({"skips": lambda self, refusal: None}, r"Mine\.skips returned None: return True or False"),
         ({"free_for_running": lambda self, shortage, n: True}, r"free_for_running returned True: .* a pin was dropped"),
         ({"free_for_waiting": lambda self, refusal, n: True}, r"free_for_waiting returned True: .* a pin was dropped"),
         ({"next_moment": lambda self, now: now}, r"Mine\.next_moment returned .*: return a moment after now"),

@@ -57,7 +57,7 @@ class AdmissionPass:
     def _pass(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool) -> list[Candidate]:
         queues = self._waiting_queues
         admitted: list[Candidate] = []
-        passed_over: RequestQueue | None = None
+        skipped: RequestQueue | None = None
         while (ended := self._why_ended(budget)) is None:
             if only_holders and not len(queues.skipped):
                 ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(queues))
@@ -79,13 +79,13 @@ class AdmissionPass:
             if next_one is _Next.NONE:
                 ended = refusal
                 break
-            if passed_over is None:
-                passed_over = queues.holding_queue()
-            queues.take(queue, into=passed_over)
+            if skipped is None:
+                skipped = queues.holding_queue()
+            queues.take(queue, into=skipped)
             outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
         outcomes.admission = ended
-        if passed_over is not None:
-            queues.pass_over(passed_over)
+        if skipped is not None:
+            queues.take_back(skipped)
         return admitted
 
     def _next_after(self, refusal: Outcome, candidate: Candidate) -> _Next:
@@ -102,7 +102,7 @@ class AdmissionPass:
         """Memory refused one request, and those behind it are looked at all the same."""
         if refusal.kv is None:
             return False
-        return self._policy.passes_over(refusal) or self._deadlock.is_possible(candidate.request)
+        return self._policy.skips(refusal) or self._deadlock.is_possible(candidate.request)
 
     def _why_ended(self, budget: StepBudget) -> Outcome | None:
         """Why no further request is looked at, or None."""
@@ -117,10 +117,10 @@ class AdmissionPass:
         paused = 0 if self._sessions is None else self._sessions.num_waiting
         if len(self._running.requests) + paused >= self._max_num_seqs:
             return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
-        limits = budget.limits
-        if limits is not None and limits.seats is not None and len(self._running.requests) >= limits.seats:
+        bounds = budget.bounds
+        if bounds is not None and bounds.seats is not None and len(self._running.requests) >= bounds.seats:
             stopped = Outcome(OutcomeKind.STOPPED, Reason.POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
-            return stopped._replace(detail=limits.detail)
+            return stopped._replace(detail=bounds.detail)
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:

@@ -275,7 +275,7 @@ class MemoryLimit:
         return answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer
 
     def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
-        """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""
+        """Tell the connector; a request that has to wait for its load is skipped with its blocks in hand."""
         assert self._transfers is not None
         request, external = candidate.request, candidate.num_external_computed_tokens
         self._transfers.allocated(request, blocks, external)
@@ -337,8 +337,8 @@ class PrefillShareLimit:
         if left and self._chunked:
             candidate.num_new_tokens = left
             return None
-        assert budget.limits is not None
-        return Refused(budget.limits.detail)
+        assert budget.bounds is not None
+        return Refused(budget.bounds.detail)
 
 
 class PolicyLimit:

@@ -21,7 +21,7 @@ from tokenyard.core.sched.scheduler_output import StepInFlight
 # What is left to spend in one step.
 
 
-class StepLimits(NamedTuple):
+class StepBounds(NamedTuple):
     """Bounds of one step that a policy sets, within those of the configuration; None: it sets none.
 
     What is held back by them has the reason ``policy_refused``, with ``detail`` beside it.
@@ -37,7 +37,7 @@ class StepLimits(NamedTuple):
     """Most tokens of prompts in the step, of running and admitted requests together; from 0 on."""
     holds: Collection[str] = ()
     """Ids of running requests that get no token in this step, and keep their blocks."""
-    detail: str = "step_limits"
+    detail: str = "step_bounds"
     """A word of the policy's own; programs may go by it."""
 
     def problem(self) -> str | None:
@@ -90,10 +90,10 @@ class StepBudget(msgspec.Struct, eq=False):
     """LoRA adapters that take part in this step."""
     overdrawn: int = 0
     """Slots of the last request that exceed the budget: it may be used up to the last token."""
-    limits: StepLimits | None = None
+    bounds: StepBounds | None = None
     """What the policy says of this step."""
     decode_tokens: int = 0
-    """Tokens granted to running requests that decode; counted only where there are ``limits``."""
+    """Tokens granted to running requests that decode; counted only where there are ``bounds``."""
 
     def spend(self, tokens: int, num_requests: int = 1) -> None:
         """Tokens are granted."""
@@ -105,7 +105,7 @@ class StepBudget(msgspec.Struct, eq=False):
 
     def prefill_left(self) -> int | None:
         """Tokens of prompts that this step may still compute; None: as many as fit."""
-        most = None if self.limits is None else self.limits.prefill_tokens
+        most = None if self.bounds is None else self.bounds.prefill_tokens
         return None if most is None else max(most - (self.tokens_used - self.decode_tokens), 0)
 
     def refund(self, tokens: int) -> None:
@@ -248,7 +248,7 @@ class Candidate:
         """The embeddings among them that cross-attention layers keep."""
 
     def skipped(self, reason: Reason, budget: StepBudget) -> Outcome:
-        """It is passed over, for this reason; others are tried."""
+        """It is skipped, for this reason; others are tried."""
         return Outcome(OutcomeKind.SKIPPED, reason, self.request.request_id, 1, budget_left=budget.tokens)
 
     def refused(self, answer: Refused, budget: StepBudget, queues: WaitingQueues) -> Outcome:

@@ -51,7 +51,7 @@ class FastForward:
         self._is_possible = (
             context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
         )
-        asked = ("next_queue", "passes_over", "free_for_waiting", "admits")
+        asked = ("next_queue", "skips", "free_for_waiting", "admits")
         stands = all(_stands_by(policy, name) for name in asked)
         self._leaves_head = stands and not policy.reorders and not context.plugin_limits
         self._counts_lookups = not context.config.profile.lookups_count_at_admission
@@ -159,7 +159,7 @@ class FastForward:
 def _brings_token_each(step: StepInFlight, newest: StepInFlight) -> bool:
     """Whether a step in flight brings a token for each request of the newest one, and none of them has been reset.
 
-    It may have admitted some of them, or passed over others that have ended since.
+    It may have admitted some of them, or skipped others that have ended since.
     """
     if step is newest:
         return step.discarded is None

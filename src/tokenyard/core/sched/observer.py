@@ -113,7 +113,7 @@ class SchedulerState(Protocol):
 
     @property
     def waiting_reorders(self) -> bool:
-        """The order of the waiting queues may change although no request came, went or was passed over."""
+        """The order of the waiting queues may change although no request came, went or was skipped."""
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""

@@ -29,7 +29,7 @@ __all__ = [
 # ---------------------------------------------------------------------------------------------------------------------
 # Why a request was not scheduled: values recorded where the decision is taken.
 #
-# An :class:`Outcome` leaves every loop of the scheduler that ends, stops, or passes a request over.
+# An :class:`Outcome` leaves every loop of the scheduler that ends, stops, or goes past a request.
 
 
 class Outcome(NamedTuple):
@@ -93,7 +93,7 @@ class StepOutcomes(msgspec.Struct, eq=False):
     admission: Outcome | None = None
     """Why the admission pass ended (always set when the step is over)."""
     skipped: list[Outcome] = []
-    """Requests that the admission pass looked at and passed over, in order."""
+    """Requests that the admission pass looked at and skipped, in order."""
     not_scheduled: list[Outcome] = []
     """Running requests that got no tokens."""
     preemptions: list[Preemption] = []

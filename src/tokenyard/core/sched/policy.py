@@ -13,7 +13,7 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import FreeQueue, HashOf
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, StepLimits
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, StepBounds
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
@@ -78,7 +78,7 @@ class Policy(ServesOne[PolicyContext]):
 
     _field, _error = "policy", PolicyError
     reorders = False
-    """The order of those who wait may change although no request came, went or was passed over."""
+    """The order of those who wait may change although no request came, went or was skipped."""
 
     reads_max_tokens = False
     """It goes by ``max_tokens``: on a server a bound that clients set, in a replay the true length of the answer."""
@@ -118,7 +118,7 @@ class Policy(ServesOne[PolicyContext]):
     def request_arrived(self, now: float, request: Request) -> None:
         """A request was added."""
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         """Before anything is decided: time to drop pins, to order the queue anew, or to bound this step.
 
         None: the step has what its configuration says. ``self.context.state`` says who runs and what is free.
@@ -156,10 +156,10 @@ class Policy(ServesOne[PolicyContext]):
         """
         return None
 
-    def passes_over(self, refusal: Outcome) -> bool:
-        """Memory refused the head of the queue, and nothing relieves it: True to try the request behind it.
+    def skips(self, refusal: Outcome) -> bool:
+        """Memory refused the head of the queue, and nothing relieves it: True to skip it and try the request behind it.
 
-        The head is the first to be tried in the next step (under FCFS). Bound what you pass over, or it starves.
+        The head is the first to be tried in the next step (under FCFS). Bound whom you skip, or it starves.
         """
         return False
 
@@ -326,15 +326,15 @@ class PolicyGate:
         """As :meth:`Policy.request_arrived`."""
         self._ask("request_arrived", self.policy.request_arrived, now, request)
 
-    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepBounds | None:
         """As :meth:`Policy.step_begins`."""
-        limits = self._ask("step_begins", self.policy.step_begins, now, queues)
-        if limits is None:
+        bounds = self._ask("step_begins", self.policy.step_begins, now, queues)
+        if bounds is None:
             return None
-        problem = limits.problem() if isinstance(limits, StepLimits) else "None, or StepLimits(...)"
+        problem = bounds.problem() if isinstance(bounds, StepBounds) else "None, or StepBounds(...)"
         if problem is not None:
-            raise self._wrong("step_begins", limits, problem)
-        return limits
+            raise self._wrong("step_begins", bounds, problem)
+        return bounds
 
     def admits(self, request: Request, view: AdmissionView) -> Refused | None:
         """As :meth:`Policy.admits`; None: it does."""
@@ -374,9 +374,9 @@ class PolicyGate:
             raise self._wrong("next_moment", moment, f"a moment after now ({now:g}), in seconds, or None")
         return float(moment)
 
-    def passes_over(self, refusal: Outcome) -> bool:
-        """As :meth:`Policy.passes_over`."""
-        return self._yes_or_no("passes_over", self._ask("passes_over", self.policy.passes_over, refusal))
+    def skips(self, refusal: Outcome) -> bool:
+        """As :meth:`Policy.skips`."""
+        return self._yes_or_no("skips", self._ask("skips", self.policy.skips, refusal))
 
     def keeps_tokens(self, request: Request) -> int:
         """As :meth:`Policy.keeps_tokens`."""

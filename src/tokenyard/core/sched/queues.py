@@ -81,7 +81,7 @@ class RunningList:
 # Waiting queues: first come first served, and by priority.
 #
 # :class:`WaitingQueues` holds the two queues of the scheduler: ``waiting``, and ``skipped`` for requests that were
-# passed over and are tried again in the next step.
+# refused while others were tried, and are tried again in the next step.
 
 
 class RequestQueue(Protocol):
@@ -256,7 +256,7 @@ class QueueOrder(Protocol):
 
 
 class WaitingQueues:
-    """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
+    """Everything that waits: the queue, the requests skipped earlier, and the smallest of their needs."""
 
     __slots__ = ("_block_size", "_needs", "_new_queue", "occupied", "skipped", "waiting")
 
@@ -320,7 +320,7 @@ class WaitingQueues:
         """A queue for those who are taken out to try others."""
         return self._new_queue(self.waiting, self.skipped)
 
-    def pass_over(self, requests: RequestQueue) -> None:
+    def take_back(self, requests: RequestQueue) -> None:
         """Requests that were taken out to try others come back; the next step tries them again."""
         self.occupied = True
         self._return_all(self.skipped, requests)
@@ -354,7 +354,7 @@ class WaitingQueues:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many wait for their turn, and how many were passed over or wait for something else."""
+        """How many wait for their turn, and how many were skipped or wait for something else."""
         if not self.occupied:
             return 0, 0
         return len(self.waiting), len(self.skipped)
@@ -387,7 +387,7 @@ class WaitingQueues:
 class HoldersFirstQueues(WaitingQueues):
     """Since vLLM 0.31: ``skipped`` holds the requests with blocks, which are always tried first, and no others.
 
-    A request that holds none keeps its place in ``waiting`` while it is passed over or waits for its grammar.
+    A request that holds none keeps its place in ``waiting`` while it is skipped or waits for its grammar.
     """
 
     __slots__ = ("_deferred", "_go_on")
@@ -397,7 +397,7 @@ class HoldersFirstQueues(WaitingQueues):
         self._go_on = go_on
         """Whether those with blocks are served while new ones are paused."""
         self._deferred: set[str] = set()
-        """Requests that were passed over in the last pass, or came waiting for something."""
+        """Requests that were skipped in the last pass, or came waiting for something."""
 
     @staticmethod
     def _holds_blocks(request: Request) -> bool:
@@ -417,7 +417,7 @@ class HoldersFirstQueues(WaitingQueues):
             self._deferred.discard(queue.peek().request_id)
         WaitingQueues.take(self, queue, into)
 
-    def pass_over(self, requests: RequestQueue) -> None:
+    def take_back(self, requests: RequestQueue) -> None:
         self.occupied = True
         self._deferred.update([request.request_id for request in requests])
         self._return_all(self.skipped, [request for request in requests if self._holds_blocks(request)])

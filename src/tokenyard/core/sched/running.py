@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenyard.core.columns import all_ones, constant, difference, gather
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import ScheduledRows, StepBudget, StepLimits
+from tokenyard.core.sched.candidate import ScheduledRows, StepBounds, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -67,19 +67,19 @@ class RunningPass:
         self._cuts = [cut for feature, cut in ordered if feature is not None]
         """What ends a run of rows early, in order."""
         self._drift = 0
-        """Running requests to pass over behind the one whose turn it is."""
+        """Running requests to leave out behind the one whose turn it is."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> ScheduledRows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
-        if budget.limits is not None:
-            rows = self._limited(rows, budget.limits, outcomes)
+        if budget.bounds is not None:
+            rows = self._bounded(rows, budget.bounds, outcomes)
         done = self._grant(rows, budget, outcomes)
         self._planned.clear()
         if done < len(rows.requests):
             self._note_left_out(rows, done, budget, outcomes)
             rows.cut(done)
-        if budget.limits is not None:
+        if budget.bounds is not None:
             budget.decode_tokens = int(rows.granted[~self._in_prompt(rows)].sum())
         return rows
 
@@ -87,18 +87,18 @@ class RunningPass:
         """Rows with more than one known token to compute."""
         return self._table.num_tokens[rows.slots] - rows.computed > 1
 
-    def _limited(self, rows: ScheduledRows, limits: StepLimits, outcomes: StepOutcomes) -> ScheduledRows:
+    def _bounded(self, rows: ScheduledRows, bounds: StepBounds, outcomes: StepOutcomes) -> ScheduledRows:
         """The rows that the policy lets run, with the tokens of prompts that it lets them have."""
         want = rows.want.copy()
-        if limits.holds:
-            want[[request.request_id in limits.holds for request in rows.requests]] = 0
-        if limits.prefill_tokens is not None:
+        if bounds.holds:
+            want[[request.request_id in bounds.holds for request in rows.requests]] = 0
+        if bounds.prefill_tokens is not None:
             prompt = self._in_prompt(rows)
             asked = np.where(prompt, want, 0)
-            left = limits.prefill_tokens - (asked.cumsum() - asked)
+            left = bounds.prefill_tokens - (asked.cumsum() - asked)
             want = np.where(prompt, np.minimum(want, np.maximum(left, 0)), want)
         for row in (want == 0).nonzero()[0].tolist():
-            outcomes.left_out(Reason.POLICY_REFUSED, rows.requests[row].request_id, detail=limits.detail)
+            outcomes.left_out(Reason.POLICY_REFUSED, rows.requests[row].request_id, detail=bounds.detail)
         keep = want > 0
         requests = tuple([rows.requests[i] for i in keep.nonzero()[0].tolist()])
         return ScheduledRows(requests, rows.slots[keep], rows.computed[keep], want[keep])
@@ -123,7 +123,7 @@ class RunningPass:
                 if self._planned and self._encoder is not None:
                     self._commit_encoder_input(self._encoder, rows.requests[done - 1], budget)
                 if self._drift:
-                    self._pass_over(rows, done, outcomes)
+                    self._drift_past(rows, done, outcomes)
                 continue
             budget.spend(int(ask[:served].sum()), served)
             # Whatever the victims give back, this request asks for no more than it has asked for.
@@ -254,7 +254,7 @@ class RunningPass:
             rows.drop(at)
         return row - (0 <= at < row), victim is request
 
-    def _pass_over(self, rows: ScheduledRows, done: int, outcomes: StepOutcomes) -> None:
+    def _drift_past(self, rows: ScheduledRows, done: int, outcomes: StepOutcomes) -> None:
         """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
         requests = self._running.requests
         behind = requests.index(rows.requests[done - 1]) + 1

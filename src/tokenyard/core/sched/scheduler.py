@@ -200,11 +200,11 @@ class Scheduler:
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
-        step_limits = None
+        bounds = None
         if self._policy_gate.acts_each_step:
-            step_limits = self._policy_gate.step_begins(now, self._waiting_queues)
+            bounds = self._policy_gate.step_begins(now, self._waiting_queues)
         outcomes = StepOutcomes()
-        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, step_limits)
+        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, bounds)
         for planned in self._hooks.step_planned:
             planned(step)
         self._in_flight.add(step)

@@ -119,9 +119,9 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     admitted_resumed: tuple[int, ...] = ()
     """Rows of requests admitted again after a preemption."""
     not_scheduled_before: tuple[int, ...] = ()
-    """Rows of running requests that the previous step passed over: workers dropped their tokens."""
+    """Rows of running requests that the previous step left out: workers dropped their tokens."""
     known_tokens: Mapping[int, TokenIds] = {}
-    """Row -> all known tokens, of the rows that are resumed or were passed over, int32."""
+    """Row -> all known tokens, of the rows that are resumed or were left out, int32."""
     preempted_req_ids: tuple[str, ...] = ()
     """Requests that lost their blocks in this step."""
     finished_req_ids: frozenset[str] = frozenset()

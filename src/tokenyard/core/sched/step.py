@@ -13,7 +13,7 @@ from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, ScheduledRows, StepBudget, StepLimits
+from tokenyard.core.sched.candidate import Candidate, ScheduledRows, StepBounds, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.grammars import grammar_rows
@@ -53,13 +53,13 @@ class StepPlanner:
         outcomes: StepOutcomes,
         pause_state: PauseState,
         observer: ObserverGate | None,
-        step_limits: StepLimits | None = None,
+        bounds: StepBounds | None = None,
     ) -> StepInFlight:
         """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
         if self._encoder_deadlock is not None:
             self._lifecycle.start_over(self._encoder_deadlock.take_victims(), now, named=True)
             self._encoder_deadlock.step_begins()
-        budget = self._new_budget(pause_state, step_limits)
+        budget = self._new_budget(pause_state, bounds)
         rows = self._running_pass.run(budget, outcomes)
         self._note_run(rows, budget)
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
@@ -72,20 +72,20 @@ class StepPlanner:
             self._encoder_deadlock.step_ends(scheduled=budget.tokens_used > 0)
         return planned
 
-    def _new_budget(self, pause_state: PauseState, step_limits: StepLimits | None) -> StepBudget:
+    def _new_budget(self, pause_state: PauseState, bounds: StepBounds | None) -> StepBudget:
         config = self._config
         tokens = config.max_num_batched_tokens
         longest = config.long_prefill_token_threshold
         if longest and config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
             longest = 0
-        if step_limits is not None:
-            tokens = min(tokens, step_limits.tokens or tokens)
-            longest = min(longest or tokens, step_limits.longest_prefill) if step_limits.longest_prefill else longest
+        if bounds is not None:
+            tokens = min(tokens, bounds.tokens or tokens)
+            longest = min(longest or tokens, bounds.longest_prefill) if bounds.longest_prefill else longest
         if pause_state is PauseState.PAUSED_ALL:
             tokens = 0
         slots = self._features.num_draft_slots
         left = max(tokens - slots, 0)
-        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, limits=step_limits)
+        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, bounds=bounds)
 
     @property
     def _num_unfinished(self) -> int:
@@ -175,7 +175,7 @@ class OutputBuilder:
         self._says_more = features.encoder is not None or self._zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
-        """The last step scheduled every running request: none was passed over."""
+        """The last step scheduled every running request: none was left out."""
         self._marked_chunks = False
         """Some tenant may be marked as being in the middle of its prompt."""
         self._last_requests: tuple[Request, ...] = ()
@@ -199,7 +199,7 @@ class OutputBuilder:
         """
         table, num_running = self._table, len(rows.requests)
         req_ids, num_prompt = self._named(rows)
-        passed_over = self._passed_over(rows.slots, step)
+        left_out_before = self._left_out_before(rows.slots, step)
         resumed: Sequence[int] = ()
         if admitted:
             rows = _with_admitted(rows, admitted)
@@ -229,8 +229,8 @@ class OutputBuilder:
             num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
         )
         # Most steps have nothing more to say, and to make a plan costs by the field.
-        if admitted or passed_over or outcomes.preemptions:
-            plan = plan.replace(**_changes(rows.requests, num_running, passed_over, resumed, outcomes))
+        if admitted or left_out_before or outcomes.preemptions:
+            plan = plan.replace(**_changes(rows.requests, num_running, left_out_before, resumed, outcomes))
         if preempted_before:
             plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
         if self._says_more or table.num_with_grammar:
@@ -245,7 +245,7 @@ class OutputBuilder:
             self._last_num_prompt = frozen(self._table.num_prompt[rows.slots])
         return self._last_ids, self._last_num_prompt
 
-    def _passed_over(self, slots: IntArray, step: int) -> Sequence[int]:
+    def _left_out_before(self, slots: IntArray, step: int) -> Sequence[int]:
         """Running rows that had no part in the last step."""
         return () if self._last_was_complete else (self._table.last_step[slots] != step - 1).nonzero()[0].tolist()
 
@@ -264,7 +264,7 @@ class OutputBuilder:
         marks = False if chunk is None else chunk
         table.advance(rows.slots, ends, marks if chunk is not None or self._marked_chunks or any_admitted else None)
         self._last_was_complete = len(rows.requests) == len(self._running.requests)
-        # Whom a step passes over keeps its mark.
+        # Whom a step leaves out keeps its mark.
         self._marked_chunks = chunk is not None or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.mark_scheduled(rows.slots, step)
@@ -316,7 +316,7 @@ def _with_admitted(rows: ScheduledRows, admitted: Sequence[Candidate]) -> Schedu
 def _changes(
     requests: Sequence[Request],
     num_running: int,
-    passed_over: Sequence[int],
+    left_out_before: Sequence[int],
     resumed: Sequence[int],
     outcomes: StepOutcomes,
 ) -> dict[str, Any]:
@@ -324,8 +324,8 @@ def _changes(
     return {
         "new_requests": _new_requests(requests, num_running, resumed),
         "admitted_resumed": tuple(resumed),
-        "not_scheduled_before": tuple(passed_over),
-        "known_tokens": _known_tokens(requests, (*passed_over, *resumed)),
+        "not_scheduled_before": tuple(left_out_before),
+        "known_tokens": _known_tokens(requests, (*left_out_before, *resumed)),
         "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
     }
 
