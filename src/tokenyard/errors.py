@@ -21,6 +21,8 @@
     ├── CannotDescribeError  vLLM cannot build a model, or a description has no piece for it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
+Beside them stands OverwrittenTraceWarning, which a program sees that replays.
+
 The command line prints the message alone and exits with code 2; a traceback means a bug of ours.
 """
 
@@ -433,6 +435,10 @@ class CannotDescribeError(TokenyardError):
     """There is no vLLM, it cannot build the model, or a description has no piece for what the model is made of."""
 
     code = "cannot_describe"
+
+
+class OverwrittenTraceWarning(UserWarning):
+    """A replay is about to write its trace where another one is. As an error (``warnings``) it keeps that."""
 
 
 class MissingExtraError(TokenyardError):

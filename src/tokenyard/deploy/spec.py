@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -538,20 +539,18 @@ def _trace(given: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConf
 def open_trace(writer: TraceWriter, on_overwritten: Callable[[Path], None] | None = None) -> Path | None:
     """Make sure that the trace can be written, by this run alone, and clear away an earlier one of the same name.
 
-    Returns its directory; None if no trace is wanted. ``on_overwritten`` is called with the directory where there was
-    an earlier one. The emitter itself never fails (it must not harm an engine); a
+    Returns its directory; None if no trace is wanted. ``on_overwritten`` is called with the directory where there is
+    an earlier one, before it goes. The emitter itself never fails (it must not harm an engine); a
     command that was asked for a trace should.
     """
-    config = writer.config
+    config, tell = writer.config, None
+    if on_overwritten is not None and config.path is not None:
+        tell = partial(on_overwritten, config.path)
     try:
-        files = [path for path in (config.steps_path, config.requests_path) if path is not None]
-        is_overwritten = any(path.is_file() and path.stat().st_size for path in files)
-        writer.claim()
+        writer.claim(tell)
     except OSError as error:
         if error.errno == errno.EBUSY:
             fix = f"another run is writing {Path(error.filename).name} there: wait for it, or name another directory"
             raise ConfigError("trace", str(config.path), fix) from None
         raise ConfigError("trace", str(config.path), f"cannot be written: {error.strerror or error}") from None
-    if is_overwritten and on_overwritten is not None and config.path is not None:
-        on_overwritten(config.path)
     return config.path

@@ -40,6 +40,7 @@ from tokenyard.questions.scenario import (
     replay_spec,
     takes_arrivals,
     traffic_by_name,
+    warn_overwritten,
 )
 from tokenyard.questions.trials import with_trials
 from tokenyard.quick_dataclass import dataclass
@@ -178,9 +179,10 @@ def run(
     result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
     so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
     then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
-    the trace. ``advice``: replay what the report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole
-    runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names
-    of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
+    the trace; an OverwrittenTraceWarning says that one is there, which is overwritten. ``advice``: replay what the
+    report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds,
+    ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names of the flags
+    (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
     settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
@@ -198,6 +200,7 @@ def run(
     return ask(
         scenario,
         bars=bars_of(progress),
+        on_overwritten=warn_overwritten,
         chosen=Chosen(
             None if isinstance(policy, str) else policy, None if isinstance(router, str) else router, kv_transfer
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, field, fields, replace
@@ -14,7 +16,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.setting_values import group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, OverwrittenTraceWarning
 from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
@@ -34,6 +36,15 @@ Bars = Callable[[int, str], AbstractContextManager[OnProgress | None]]
 """Number of requests, and what is replayed, if it is not the run itself -> what to call while it lasts."""
 Say = Callable[[str], None]
 """Called with a sentence that the user should read."""
+
+
+def warn_overwritten(directory: object) -> None:
+    """Warn a program of a trace that is about to be written where another one is, in the line that calls us."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("tokenyard."):
+        frame, level = frame.f_back, level + 1
+    text = f"trace = {str(directory)!r}: the trace that is there is overwritten: name another directory to keep both"
+    warnings.warn(text, OverwrittenTraceWarning, stacklevel=level)
 
 
 def nothing(_: str) -> None:

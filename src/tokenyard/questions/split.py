@@ -26,6 +26,7 @@ from tokenyard.questions.scenario import (
     deployment_settings,
     takes_arrivals,
     traffic_by_name,
+    warn_overwritten,
 )
 from tokenyard.questions.variants import sides_of
 from tokenyard.quick_dataclass import dataclass
@@ -105,7 +106,7 @@ def split(
         trace=TraceSettings(trace=None if trace is None else Path(trace)),
         slo=slo_texts(slo),
     )
-    return ask(scenario, bars=bars_of(progress)).report
+    return ask(scenario, bars=bars_of(progress), on_overwritten=warn_overwritten).report
 
 
 def ask(

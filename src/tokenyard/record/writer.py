@@ -122,9 +122,10 @@ def encodable(value: object) -> object:
 _ENCODER = msgspec.json.Encoder(enc_hook=encodable)
 
 
-def claim(path: Path) -> int:
+def claim(path: Path, before_emptied: Callable[[], None] | None = None) -> int:
     """A file that this process alone writes, empty; its directory is made.
 
+    ``before_emptied`` is called when it is locked and still holds what it held; an error of it leaves the file alone.
     The lock belongs to the open file: it ends when that is closed or the process dies. Raises OSError, also if another
     writer has the file, or if it is a pipe or a device, which is not waited for.
     """
@@ -135,6 +136,8 @@ def claim(path: Path) -> int:
             raise OSError(errno.EINVAL, "is no file on a disk", str(path))
         if not try_lock(fd):
             raise OSError(errno.EBUSY, "is being written by another run", str(path))
+        if before_emptied is not None:
+            before_emptied()
         os.ftruncate(fd, 0)
     except BaseException:
         os.close(fd)
@@ -329,15 +332,17 @@ class TraceWriter:
         """Say what runs: written before the first record, with the writer's own settings in it. Opens no file."""
         self._start = start
 
-    def claim(self) -> None:
+    def claim(self, on_overwritten: Callable[[], None] | None = None) -> None:
         """Make the steps file now, empty, and keep other writers out; what an earlier run left beside it is removed.
 
-        With it a command that was asked for a trace learns at once that it cannot be written. Raises OSError.
+        With it a command that was asked for a trace learns at once that it cannot be written. ``on_overwritten`` is
+        called before an earlier trace is removed, if there is one. Raises OSError.
         """
         steps, requests = self.config.steps_path, self.config.requests_path
         if self._closed or steps is None or requests is None:
             return
-        self._claimed = LineFile(steps, claim(steps))
+        is_overwritten = any(path.is_file() and path.stat().st_size for path in (steps, requests))
+        self._claimed = LineFile(steps, claim(steps, on_overwritten if is_overwritten else None))
         requests.unlink(missing_ok=True)
 
     # ---- what is wanted

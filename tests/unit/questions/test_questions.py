@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from tokenyard import (
     load_workload,
 )
 from tokenyard.cli.main import main
-from tokenyard.errors import TraceError
+from tokenyard.errors import OverwrittenTraceWarning, TraceError
 from tokenyard.explain.report.summary import summarize
 from tokenyard.sim.routers import EngineState, Router
 from tokenyard.sim.traffic import Progress
@@ -417,3 +418,24 @@ def test_the_environment_names_a_trace(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SCHED_TRACE_POLICY", "mine")
     tokenyard.run("random", SMALL, policy=Ordered, trace=tmp_path, **FEW)
     assert (tmp_path / "sched_trace.mine.steps.jsonl").is_file()
+
+
+def _ask(way: str, path: Path) -> object:
+    if way == "split":
+        return tokenyard.split("random", SMALL, "1+1", trace=path, **FEW)
+    ask = partial(tokenyard.run, "random", SMALL) if way == "run" else partial(SMALL.replay, "random")
+    return ask(trace=path, **FEW)
+
+
+@pytest.mark.parametrize("way", ["run", "Deployment.replay", "split"])
+def test_a_trace_that_is_there_is_not_overwritten_in_silence(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    _ask(way, path)
+    kept = {each: each.read_bytes() for each in path.rglob("*.jsonl")}
+    assert kept
+    with pytest.raises(OverwrittenTraceWarning, match="is overwritten: name another"):  # an error, as in all our tests
+        _ask(way, path)
+    assert {each: each.read_bytes() for each in path.rglob("*.jsonl")} == kept, "the warning came before it was gone"
+    with pytest.warns(OverwrittenTraceWarning, match=re.escape(f"trace = '{path}")) as caught:
+        _ask(way, path)
+    assert {each.filename for each in caught} == {__file__}, "it names the line that asked"
