@@ -30,8 +30,9 @@ GROUPS = {
     "workload": "tokenyard.workloads",
     "format": "tokenyard.formats",
     "kv_connector": "tokenyard.connectors",
+    "router": "tokenyard.routers",
 }
-"""Setting -> group of entry points; policies and routers have ``tokenyard.policies`` and ``tokenyard.routers``."""
+"""Setting -> group of entry points; that of policies stands in ``vocabulary.py``, beside those that are shipped."""
 
 
 def installed(field: str) -> Sequence[EntryPoint]:
@@ -56,12 +57,37 @@ def foreign(field: str, spec: str) -> Any:
         return made
     for point in installed(field):
         if point.name == spec:
-            try:
-                return point.load()
-            except Exception as error:
-                problem = f"its entry point {point.value} cannot be loaded: {type(error).__name__}: {error}"
-                raise ConfigError(field, spec, problem) from error
+            return _loaded(point, field)
     return None
+
+
+def made_of_package(point: EntryPoint, field: str, kind: type[Any], base: str) -> Any:
+    """What an installed package registers, made anew: whatever is wrong with it is its author's to mend.
+
+    ``base``: the name by which users know ``kind``. Raises ConfigError.
+    """
+    make = _loaded(point, field)
+    try:
+        made = make()
+    except TokenyardError:
+        raise
+    except Exception as error:
+        problem = f"cannot be called without arguments: {type(error).__name__}: {error}"
+        raise _unusable(point, field, problem) from error
+    if not isinstance(made, kind):
+        raise _unusable(point, field, f"makes a {type(made).__name__}: derive it from {base}")
+    return made
+
+
+def _loaded(point: EntryPoint, field: str) -> Any:
+    try:
+        return point.load()
+    except Exception as error:
+        raise _unusable(point, field, f"cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _unusable(point: EntryPoint, field: str, problem: str) -> ConfigError:
+    return ConfigError(field, point.name, f"its entry point {point.value} {problem}")
 
 
 def called(make: Callable[..., Any], field: str, spec: str, **given: Any) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
+from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
+from tokenyard.cli.support.console import print_json, replay_bar, results, warn
 from tokenyard.cli.support.flag_names import in_words_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.errors import WorkloadError
@@ -73,12 +72,10 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 
 def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
-    with ExitStack() as reading:
-        reading.enter_context(busy(f"reading {flags.workload}"))
+    with reading(flags.workload) as say_read:
 
         def read(workload: Workload) -> None:
-            reading.close()
-            say_notes(workload)
+            say_read(workload)
             if flags.by is not None:
                 require_column(flags.by, workload)  # before the replay, not after it
 

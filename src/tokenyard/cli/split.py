@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from tokenyard.cli.run import warn_of_refused, where_it_is
-from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes
+from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
+from tokenyard.cli.support.console import print_json, replay_bar, results
 from tokenyard.cli.support.flags import SplitCommand
 from tokenyard.questions.printing.split import print_split
 from tokenyard.questions.split import ask
-from tokenyard.workload.record import Workload
 
 
 def execute(flags: SplitCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its traces do not hold all of it."""
-    with ExitStack() as reading:
-        reading.enter_context(busy(f"reading {flags.workload}"))
-
-        def read(workload: Workload) -> None:
-            reading.close()
-            say_notes(workload)
-
+    with reading(flags.workload) as read:
         found = ask(scenario_of(flags), bars=replay_bar, on_read=read, on_overwritten=say_overwritten)
     if found.result.refused:
         warn_of_refused(found.workload, found.result.refused, found.result.num_left_out)

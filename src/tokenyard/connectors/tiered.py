@@ -10,7 +10,7 @@ What can be stored is what the GPU's prefix cache can find: full blocks whose co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.connectors.tiers import Tier
@@ -126,14 +126,9 @@ class TieredConnector(KVConnector):
     def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
         if self._store_on != "finish" or self._is_doubtful(request):
             return False, None
-        hash_of = self.context.pool.hash_of
         targets: list[Address] = []
         sources, hashes = [], []
-        for block in blocks[0]:
-            known = hash_of[block]
-            if known is None:
-                break
-            (block_hash,) = digests([known])
+        for block, block_hash in self._hashed(blocks):
             target = self.tier.reserve(block_hash)
             if target is not None:
                 sources.append(block)
@@ -149,13 +144,17 @@ class TieredConnector(KVConnector):
     def request_preempted(self, request: Request, blocks: Blocks) -> None:
         if self._store_on != "preemption":
             return
+        for block, block_hash in self._hashed(blocks):
+            self._save(block_hash, block)
+
+    def _hashed(self, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
+        """The leading blocks that are full, each with the hash of its content."""
         hash_of = self.context.pool.hash_of
         for block in blocks[0]:
             known = hash_of[block]
             if known is None:
-                break
-            (block_hash,) = digests([known])
-            self._save(block_hash, block)
+                return
+            yield block, digests([known])[0]
 
     def _is_doubtful(self, request: Request) -> bool:
         """Its blocks wait for its load; or it left before it was known whether the loads of its step succeeded."""

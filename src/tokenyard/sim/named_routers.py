@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
 from tokenyard.errors import ConfigError
 from tokenyard.keywords import suggests_keywords
+from tokenyard.plugins import installed, made_of_package
 from tokenyard.policies.named import class_from_file
 from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity
 from tokenyard.sim.routers import Fleet, LeastLoaded, PrefixAffinity, RoundRobin, Router, VLLMBalancing
 from tokenyard.vocabulary import file_and_class
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 RouterMaker = Callable[[Fleet], Router]
 """Makes a router that has seen nothing yet: every replay needs one of its own."""
@@ -34,19 +32,11 @@ KV_ROUTERS: dict[str, RouterMaker] = {
     "session-affinity": lambda _: SessionAffinity(),
 }
 """Name -> what makes the router, of those that ask an engine what it has cached."""
-ENTRY_POINTS = "tokenyard.routers"
-"""Group under which other packages register routers: classes, or functions that make one without arguments."""
 
 
 def router_names() -> list[str]:
     """Names of the routers that are shipped and installed."""
-    return [*ROUTERS, *KV_ROUTERS, *(point.name for point in _installed())]
-
-
-def _installed() -> Sequence[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and is rarely needed
-
-    return list(entry_points(group=ENTRY_POINTS))
+    return [*ROUTERS, *KV_ROUTERS, *(point.name for point in installed("router"))]
 
 
 @suggests_keywords()
@@ -61,22 +51,10 @@ def router_maker(spec: str) -> RouterMaker:
         return lambda _: of_file()
     if shipped := ROUTERS.get(spec) or KV_ROUTERS.get(spec):
         return shipped
-    for point in _installed():
+    for point in installed("router"):
         if point.name == spec:
-            return _of_entry_point(point)
+            make = partial(made_of_package, point, "router", Router, "tokenyard.sim.Router")
+            make()
+            return lambda _: make()
     known = ", ".join(router_names())
     raise ConfigError("router", spec, f"use one of: {known}; or FILE.py:CLASS for one of your own")
-
-
-def _of_entry_point(point: EntryPoint) -> RouterMaker:
-    """What another package registered: whatever is wrong with it is its author's to mend."""
-    try:
-        make = point.load()
-        made = make()
-    except Exception as error:
-        problem = f"its entry point {point.value} cannot be used: {type(error).__name__}: {error}"
-        raise ConfigError("router", point.name, problem) from error
-    if not isinstance(made, Router):
-        problem = f"its entry point {point.value} makes a {type(made).__name__}: derive it from tokenyard.sim.Router"
-        raise ConfigError("router", point.name, problem)
-    return lambda _: make()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import cast
 
-from tokenyard.cli.support.console import warn
+from tokenyard.cli.support.console import busy, say_notes, warn
 from tokenyard.cli.support.flags import (
     CompareCommand,
     PlanCommand,
@@ -17,6 +19,7 @@ from tokenyard.cli.support.flags import (
 )
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.questions.scenario import Scenario
+from tokenyard.workload.record import Workload
 
 
 def scenario_of(flags: ReplayFlags) -> Scenario:
@@ -36,6 +39,19 @@ def scenario_of(flags: ReplayFlags) -> Scenario:
     if isinstance(command, PlanCommand):
         return replace(scenario, split_settings=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))
     return replace(scenario, split_settings=command.split_settings) if isinstance(command, SweepCommand) else scenario
+
+
+@contextmanager
+def reading(name: str) -> Iterator[Callable[[Workload], None]]:
+    """A line on a terminal that ``name`` is read, until what this gives is called with the workload; then its notes."""
+    with ExitStack() as shown:
+        shown.enter_context(busy(f"reading {name}"))
+
+        def read(workload: Workload) -> None:
+            shown.close()
+            say_notes(workload)
+
+        yield read
 
 
 def say_overwritten(directory: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import index
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.core.sched.serving_one import ServesOne
-from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown
+from tokenyard.errors import ConfigError, PolicyError, shown
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
@@ -227,31 +224,13 @@ def make_policy(name: str) -> Policy:
         return ours
     for point in registered_policies():
         if point.name == name:
-            return _installed(point)
+            from tokenyard.plugins import made_of_package  # noqa: PLC0415 - vLLM's own policies need it not
+
+            theirs: Policy = made_of_package(point, "policy", Policy, "tokenyard.Policy")
+            return theirs
     if file_and_class(name)[0]:
         raise ConfigError("policy", name, "load it with tokenyard.policy_maker, and give the scheduler what that makes")
     raise ConfigError("policy", name, policy_hint(name))
-
-
-def _installed(point: EntryPoint) -> Policy:
-    """What another package registered: whatever is wrong with it is its author's to mend."""
-    where = f"its entry point {point.value}"
-    try:
-        make = point.load()
-    except Exception as error:
-        problem = f"{where} cannot be loaded: {type(error).__name__}: {error}"
-        raise ConfigError("policy", point.name, problem) from error
-    try:
-        policy = make()
-    except TokenyardError:
-        raise
-    except Exception as error:
-        problem = f"{where} cannot be called without arguments: {type(error).__name__}: {error}"
-        raise ConfigError("policy", point.name, problem) from error
-    if not isinstance(policy, Policy):
-        problem = f"{where} makes a {type(policy).__name__}: derive it from tokenyard.Policy"
-        raise ConfigError("policy", point.name, problem)
-    return policy
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -199,12 +199,16 @@ def _memory(settings: Settings, report: Report) -> Iterator[Change]:
     yield from _gpus_for_kv(settings)
 
 
-def _kept_turns(settings: Settings, report: Report) -> Iterator[Change]:
+def _room_for_kv(settings: Settings) -> Iterator[Change]:
     yield from _spare_memory(settings)
     yield from _smaller_kv(settings)
     yield from _more_memory(settings)
     yield from _cpu_memory(settings)
     yield from _gpus_for_kv(settings)
+
+
+def _kept_turns(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _room_for_kv(settings)
     yield _policy(settings, "continuum-share")
 
 
@@ -218,11 +222,7 @@ def _seats_below(settings: Settings, report: Report) -> Iterator[Change]:
 
 def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
     yield from _seats_below(settings, report)
-    yield from _spare_memory(settings)
-    yield from _smaller_kv(settings)
-    yield from _more_memory(settings)
-    yield from _cpu_memory(settings)
-    yield from _gpus_for_kv(settings)
+    yield from _room_for_kv(settings)
 
 
 def _shorter_prefills(settings: Settings, report: Report) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tokenyard.serve.emulate.forms import ALWAYS_NAMED
 from tokenyard.serve.openai.asking import ServerContext, compiled
 from tokenyard.serve.openai.chat import ChatCompletions, chat_prompt
-from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
+from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
 from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import AnswerWriter, asked_of, output_room, reply, request_id_of
 
@@ -32,7 +32,7 @@ class BatchChatCompletions:
         """Answer, or raise."""
         context = self._context
         http.state.prompt_field = "messages"
-        body = await parse_body(http, _BatchRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient)
+        body = await context.body(http, _BatchRequest)
         request: _BatchRequest = body.request
         if request.n not in (None, 1):
             raise bad_field("n", request.n, "there is one answer to each talk", code=ALWAYS_NAMED)

@@ -18,7 +18,7 @@ from tokenyard.serve.generation import EmbeddingOutput
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.chat import chat_prompt
 from tokenyard.serve.openai.embeddings import Embeddings, pooled_list, written
-from tokenyard.serve.openai.fields import ApiError, EmbeddingRequest, TokenizeRequest, bad_field, parse_body
+from tokenyard.serve.openai.fields import ApiError, EmbeddingRequest, TokenizeRequest, bad_field
 from tokenyard.serve.openai.generating import reply_at_once, request_id_of, tokenized_prompts
 
 _POST = ("POST",)
@@ -157,7 +157,7 @@ class Scoring:
     async def _body(self, http: Request, kind: type[EmbeddingRequest]) -> Any:
         context = self._context
         http.state.prompt_field = "input"
-        body = await parse_body(http, kind, context.limits.max_body_bytes, is_lenient=context.is_lenient)
+        body = await context.body(http, kind)
         context.check_open()
         return body
 

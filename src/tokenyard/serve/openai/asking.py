@@ -28,7 +28,7 @@ from tokenyard.serve.generation import (
 from tokenyard.serve.grammars import Grammar, GrammarCompiler
 from tokenyard.serve.openai.clients import ForClient
 from tokenyard.serve.openai.connection import connection_of
-from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field, going_down
+from tokenyard.serve.openai.fields import ApiError, GenerationRequest, ParsedBody, bad_field, going_down, parse_body
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
 
@@ -93,6 +93,10 @@ class ServerContext:
         if self.llm.tokenizer is None:
             raise ApiError(400, "the model has no tokenizer: only token ids can be prompts, and answers have no text")
         return self.llm.tokenizer
+
+    async def body(self, http: Request, kind: type[msgspec.Struct]) -> ParsedBody:
+        """The body as ``kind``, within the limits of this server. Raises ApiError and RefusedError."""
+        return await parse_body(http, kind, self.limits.max_body_bytes, is_lenient=self.is_lenient)
 
     def check_model(self, name: str | None) -> None:
         """ApiError for a model that is not served."""

@@ -21,7 +21,6 @@ from tokenyard.serve.openai.fields import (
     ChatCompletionRequest,
     TokenizeRequest,
     bad_field,
-    parse_body,
 )
 from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
@@ -129,11 +128,8 @@ class ChatCompletions:
 
     async def serve(self, http: Request) -> Response:
         """Answer, or raise."""
-        context = self._context
         http.state.prompt_field = "messages"
-        body = await parse_body(
-            http, ChatCompletionRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient
-        )
+        body = await self._context.body(http, ChatCompletionRequest)
         return await self.answer(http, body.request, ignored=body.ignored)
 
     async def answer(

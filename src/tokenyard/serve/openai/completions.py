@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, TokenizedPrompt
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
-from tokenyard.serve.openai.fields import CompletionRequest, parse_body
+from tokenyard.serve.openai.fields import CompletionRequest
 from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
     AnswerWriter,
@@ -35,7 +35,7 @@ class Completions:
     async def serve(self, http: Request) -> Response:
         """Answer, or raise."""
         context = self._context
-        body = await parse_body(http, CompletionRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient)
+        body = await context.body(http, CompletionRequest)
         request: CompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from tokenyard.core.params import PoolingParams
 from tokenyard.serve.generation import EmbeddingOutput, TokenizedPrompt, Turn
 from tokenyard.serve.openai.asking import ServerContext
-from tokenyard.serve.openai.fields import EmbeddingRequest, parse_body, timed_out
+from tokenyard.serve.openai.fields import EmbeddingRequest, timed_out
 from tokenyard.serve.openai.generating import reply_at_once, request_id_of, tokenized_prompts
 
 
@@ -30,7 +30,7 @@ class Embeddings:
         """Answer, or raise."""
         context = self._context
         http.state.prompt_field = "input"
-        body = await parse_body(http, EmbeddingRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient)
+        body = await context.body(http, EmbeddingRequest)
         request: EmbeddingRequest = body.request
         context.check_model(request.model)
         context.check_open()
