@@ -35,7 +35,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 __all__ = ["walk_steps"]
 
 STEPS = 2_000
-"""Of a walk, before its clients stop sending."""
+"""Steps of a walk before its clients stop sending."""
 MOST_STEPS = 20_000
 """A walk that takes longer does not come to an end."""
 _BATCH = 64
