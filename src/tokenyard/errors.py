@@ -216,12 +216,23 @@ class WorkloadError(TokenyardError):
 
     code = "workload"
 
-    def __init__(self, path: object, line: int, problem: str) -> None:
+    def __init__(
+        self,
+        path: object,
+        line: int,
+        problem: str,
+        *,
+        field: str | None = None,
+        value: object = None,
+        fix: str | None = None,
+    ) -> None:
         where = f"{path}:{line}" if line else f"{path}"
         super().__init__(f"{_literal(where)}: {problem}")
         self.path = path
         self.line = line
         self.problem = worded(problem)
+        self.field, self.value = field, value
+        self.fix = None if fix is None else worded(fix)
 
 
 class FileError(TokenyardError):

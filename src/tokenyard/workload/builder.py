@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
 from tokenyard.keywords import suggests_keywords
@@ -102,13 +103,14 @@ class WorkloadBuilder:
 
     @suggests_keywords()
     def __init__(self, name: str, *, seed: int = 0) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        _text("name", name)
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ConfigError("seed", seed, "give a whole number, not negative")
         self.name = name
         """Names the workload."""
         self.rng = np.random.default_rng(seed)
         """What everything random is drawn from: for distributions that have no method here."""
-        self._seed = seed
+        self._seed = int(seed)
         self._num_texts = self._num_sessions = self._num_requests = 0
         self._requests: list[WorkloadRequest] = []
         self._last_turns: list[int] = []
@@ -130,8 +132,8 @@ class WorkloadBuilder:
         Requests share it where their prompts begin with the same object: it is the same text wherever it is used.
         """
         if not isinstance(tokens, int | float | np.number):
-            return _listed("text", tokens)
-        count = _count("text", tokens)
+            return _listed("tokens", tokens, "give a number of tokens, or token ids from 0 to 2147483647")
+        count = _count("tokens", tokens)
         self._num_texts += 1
         return Text(Segment(seed_of("builder text", self.name, self._seed, self._num_texts), 0, count))
 
@@ -142,8 +144,8 @@ class WorkloadBuilder:
         """``n`` moments in seconds, ``rate`` a second on average at random (a Poisson process); the first is 0."""
         if not _is_number(rate) or not 0 < rate < inf:
             raise ConfigError("rate", rate, "give a number of arrivals a second above 0")
-        if _count("n", n) != n:
-            raise ConfigError("n", n, "give a whole number")
+        if not _is_number(n) or not 1 <= n <= MAX_COUNT or n != int(n):
+            raise ConfigError("n", n, f"give a whole number from 1 to {MAX_COUNT}")
         moments: list[float] = poisson_arrivals(self.rng, int(n), rate).tolist()
         return moments
 
@@ -188,24 +190,24 @@ class WorkloadBuilder:
         answer. Numbers of tokens are rounded, and at least 1. What else there is means what it does in
         ``WorkloadRequest``.
         """
-        request_id = f"r{self._num_requests}" if request_id is None else request_id
+        request_id = f"r{self._num_requests}" if request_id is None else _text("request_id", request_id)
         self._num_requests += 1
         own = seed_of("builder request", self.name, self._seed, request_id)
         self._requests.append(
             WorkloadRequest(
                 request_id=request_id,
-                prompt=_text_of(prompt, Segment(own, 0, 0)).source(),
+                prompt=_text_of("prompt", prompt, Segment(own, 0, 0)).source(),
                 max_tokens=_count("output", output),
                 arrival_time=_seconds("at", at),
-                job_id=job_id,
-                priority=priority,
-                lora_name=lora_name,
-                cache_salt=cache_salt,
-                images=tuple(images),
-                patience=patience,
+                job_id=_text_or_none("job_id", job_id),
+                priority=_priority(priority),
+                lora_name=_text_or_none("lora_name", lora_name),
+                cache_salt=_text_or_none("cache_salt", cache_salt),
+                images=_images(images),
+                patience=_patience(patience),
                 output_seed=own,
                 predicted_output_tokens=_predicted(predicted_output_tokens),
-                meta=meta or {},
+                meta=_fields(meta),
             )
         )
         return request_id
@@ -227,9 +229,14 @@ class WorkloadBuilder:
         ``name`` (``s0``, ``s1`` ... unless given) is its job; its requests are called ``s0_t0``, ``s0_t1`` ... Turns
         have the ``meta`` of their session and their own.
         """
-        name = f"s{self._num_sessions}" if name is None else name
+        name = f"s{self._num_sessions}" if name is None else _text("name", name)
         self._num_sessions += 1
-        common = {"job_id": name, "priority": priority, "lora_name": lora_name, "cache_salt": cache_salt}
+        common = {
+            "job_id": name,
+            "priority": _priority(priority),
+            "lora_name": _text_or_none("lora_name", lora_name),
+            "cache_salt": _text_or_none("cache_salt", cache_salt),
+        }
         seed = seed_of("builder session", self.name, self._seed, name)
         index, at = len(self._last_turns), _seconds("at", at)
         self._last_turns.append(-1)
@@ -238,7 +245,7 @@ class WorkloadBuilder:
             self._last_turns[index] = len(self._requests)
             self._requests.append(request)
 
-        text = Text() if prefix is None else _text_of(prefix, Segment(seed, 0, 0))
+        text = Text() if prefix is None else _text_of("prefix", prefix, Segment(seed, 0, 0))
         return Session(name, at, text, seed, add, common | {"meta": _fields(meta)})
 
     # ---- the workload
@@ -304,7 +311,7 @@ class Session:
         Numbers of tokens are rounded, and at least 1.
         """
         gap = _seconds("think", think)
-        prompt = Text(self._text, _text_of(user, Segment(self._seed, len(self._text), len(self._text))))
+        prompt = Text(self._text, _text_of("user", user, Segment(self._seed, len(self._text), len(self._text))))
         num_output = _count("output", output)
         request_id = f"{self.name}_t{self.num_turns}"
         common = {**self._common, "meta": {**self._common["meta"], **_fields(meta)}}
@@ -316,8 +323,8 @@ class Session:
                 arrival_time=self._at if self._last is None else 0.0,
                 after=() if self._last is None else (self._last,),
                 gap=0.0 if self._last is None else gap,
-                this_func_call=tool,
-                patience=patience,
+                this_func_call=_text_or_none("tool", tool),
+                patience=_patience(patience),
                 output_seed=self._seed,
                 predicted_output_tokens=_predicted(predicted_output_tokens),
                 **common,
@@ -329,20 +336,21 @@ class Session:
         return request_id
 
 
-def _text_of(words: object, own: Segment) -> Text:
-    """What was given for a text; of a number, so many tokens of the stream of ``own`` from its position on."""
+def _text_of(field: str, words: object, own: Segment) -> Text:
+    """What was given for a text as ``field``; of a number, so many tokens of the stream of ``own`` from its position
+    on.
+    """
     if isinstance(words, Text):
         return words
     if isinstance(words, int | float | np.number):
-        return Text(Segment(own.seed, own.start, own.start + _count("tokens", words)))
+        return Text(Segment(own.seed, own.start, own.start + _count(field, words)))
     if callable(getattr(words, "tokens", None)):
         source: Any = words
         return Text(*source.segments) if isinstance(source, StreamTokens) else Text(source)
-    return _listed("prompt", words)
+    return _listed(field, words, "give a number of tokens, a text of this builder, or token ids from 0 to 2147483647")
 
 
-def _listed(field: str, ids: object) -> Text:
-    fix = "give a number of tokens, a text of this builder, or token ids from 0 to 2147483647"
+def _listed(field: str, ids: object, fix: str) -> Text:
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise ConfigError(field, ids, fix)
     listed = list(ids)
@@ -369,6 +377,35 @@ def _seconds(field: str, value: Any) -> float:
     if not _is_number(value) or not is_seconds(value):
         raise ConfigError(field, value, f"give a number of seconds from 0 to {MAX_SECONDS:g}")
     return float(value)
+
+
+def _patience(value: float | None) -> float | None:
+    return None if value is None else _seconds("patience", value)
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(field, value, "give a text that is not empty")
+    return value
+
+
+def _text_or_none(field: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(field, value, "give a text, or leave it out")
+    return value
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ConfigError("priority", value, "give a whole number; lower is served first")
+    return int(value)
+
+
+def _images(items: object) -> tuple[MultiModalItem, ...]:
+    given = tuple(items) if isinstance(items, Iterable) else (items,)
+    if not all(isinstance(each, MultiModalItem) for each in given):
+        raise ConfigError("images", items, "give a list of tokenyard.core.MultiModalItem")
+    return given
 
 
 def _is_number(value: object) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -266,12 +266,14 @@ class Workload:
         """What was left out or assumed when it was read, and what looks wrong in it."""
         self.requests = tuple(_checked_requests(name, requests))
         if not self.requests:
-            raise WorkloadError(name, 0, "holds no request")
+            fix = "give one WorkloadRequest at least"
+            raise WorkloadError(name, 0, "holds no request", field="requests", value=(), fix=fix)
         seen: set[str] = set()
         for request in self.requests:
             problem = _problem(request, seen)
             if problem:
-                raise WorkloadError(name, 0, f"request {shown(request.request_id)}: {problem}")
+                text = f"request {shown(request.request_id)}: {problem}"
+                raise WorkloadError(name, 0, text, field=problem.field, value=problem.value, fix=problem.fix)
             seen.add(request.request_id)
 
     def __repr__(self) -> str:
@@ -433,59 +435,81 @@ class Workload:
 
 def _checked_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:
     if not isinstance(requests, Iterable):
-        raise WorkloadError(name, 0, f"requests = {shown(requests)}: give a list of WorkloadRequest")
+        fix = "give a list of WorkloadRequest"
+        raise WorkloadError(name, 0, f"requests = {shown(requests)}: {fix}", field="requests", value=requests, fix=fix)
     for each in requests:
         if not isinstance(each, WorkloadRequest):
-            raise WorkloadError(name, 0, f"holds {shown(each)}: give WorkloadRequest objects")
+            fix = "give WorkloadRequest objects"
+            raise WorkloadError(name, 0, f"holds {shown(each)}: {fix}", field="requests", value=each, fix=fix)
         yield each
 
 
 _TIMES = ("arrival_time", "gap", "spacing", "delay")
 
 
-def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
+class _Problem(NamedTuple):
+    """What is wrong with a request."""
+
+    field: str
+    value: object
+    fix: str
+    says: str | None = None
+    """The sentence, where it is another one than of every field."""
+
+    def __str__(self) -> str:
+        return self.says or f"{self.field} = {shown(self.value)}: {self.fix}"
+
+
+def _problem(request: WorkloadRequest, earlier: set[str]) -> _Problem | None:
     """What is wrong with ``request``, or None."""
     problem = _order_problem(request, earlier) or _time_problem(request) or _output_problem(request)
     if problem:
         return problem
-    return None if len(request.prompt) else "has an empty prompt"
-
-
-def _order_problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
-    """What is wrong with its id, or with those that it follows, or None."""
-    if request.request_id in earlier:
-        return "occurs twice"
-    if not isinstance(request.after, tuple | list):
-        return f"after = {shown(request.after)}: give the ids of earlier requests as a tuple"
-    for parent in request.after:
-        if parent not in earlier:
-            return f"comes after {shown(parent)}, which no earlier request is called"
+    if not len(request.prompt):
+        return _Problem("prompt", request.prompt, "give one token at least", "has an empty prompt")
     return None
 
 
-def _time_problem(request: WorkloadRequest) -> str | None:
+def _order_problem(request: WorkloadRequest, earlier: set[str]) -> _Problem | None:
+    """What is wrong with its id, or with those that it follows, or None."""
+    own, after = request.request_id, request.after
+    if not isinstance(own, str) or not own:
+        return _Problem("request_id", own, "give a text that is not empty")
+    if own in earlier:
+        return _Problem("request_id", own, "give each request an id of its own", "occurs twice")
+    if not isinstance(after, tuple | list) or not all(isinstance(each, str) for each in after):
+        return _Problem("after", after, "give the ids of earlier requests as a tuple")
+    for parent in after:
+        if parent not in earlier:
+            says = f"comes after {shown(parent)}, which no earlier request is called"
+            return _Problem("after", after, "name requests that stand before it", says)
+    return None
+
+
+def _time_problem(request: WorkloadRequest) -> _Problem | None:
     """What is wrong with its moments and durations, or None."""
     times = request.arrival_time, request.gap, request.spacing, request.delay
     for name, value in zip(_TIMES, times, strict=True):
         if not is_seconds(value):
             since = "; of Unix times subtract the first one" if name == "arrival_time" else ""
-            return f"{name} = {shown(value)}: {_A_TIME}{since}"
+            return _Problem(name, value, f"{_A_TIME}{since}")
     if request.patience is not None and not is_seconds(request.patience):
-        return f"patience = {shown(request.patience)}: {_A_TIME}, or leave it out"
+        return _Problem("patience", request.patience, f"{_A_TIME}, or leave it out")
     return None
 
 
-def _output_problem(request: WorkloadRequest) -> str | None:
+def _output_problem(request: WorkloadRequest) -> _Problem | None:
     """What is wrong with what it says of its output, or None."""
     most, limit, predicted = request.max_tokens, request.limit, request.predicted_output_tokens
     if not _is_count(most, 1):
-        return f"max_tokens = {shown(most)}: give a whole number from 1 to {MAX_COUNT}"
+        return _Problem("max_tokens", most, f"give a whole number from 1 to {MAX_COUNT}")
     if limit is not None and not _is_count(limit, most):
-        return f"limit = {shown(limit)}: give a whole number from max_tokens ({most}) to {MAX_COUNT}"
+        return _Problem("limit", limit, f"give a whole number from max_tokens ({most}) to {MAX_COUNT}")
     if predicted is not None and not _is_count(predicted, 0):
-        return f"predicted_output_tokens = {shown(predicted)}: give a whole number from 0, or leave it out"
+        return _Problem("predicted_output_tokens", predicted, "give a whole number from 0, or leave it out")
     if not _is_count(request.output_seed, -(2**63), 2**63 - 1):
-        return f"output_seed = {shown(request.output_seed)}: give a whole number of 64 bits, as seed_of makes them"
+        fix = "give a whole number of 64 bits, as seed_of makes them"
+        return _Problem("output_seed", request.output_seed, fix)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -135,7 +135,7 @@ def test_single_requests() -> None:
     ("wrong", "told"),
     [
         (lambda w: w.request(at=-1, prompt=1, output=1), "at = -1: give a number of seconds from 0"),
-        (lambda w: w.request(at=0, prompt=-5, output=1), "tokens = -5: give a number of tokens, not negative"),
+        (lambda w: w.request(at=0, prompt=-5, output=1), "prompt = -5: give a number of tokens, not negative"),
         (lambda w: w.request(at=0, prompt="hello", output=1), "prompt = 'hello': give a number of tokens, a text"),
         (lambda w: w.request(at=0, prompt=[1, -2], output=1), r"prompt = \[1, -2\]: give a number of tokens, a text"),
         (lambda w: w.request(at=0, prompt=1, output=float("nan")), "output = nan: give a number of tokens"),
@@ -149,21 +149,49 @@ def test_single_requests() -> None:
         (lambda w: w.exponential(None), "mean = None: give a number"),
         (lambda w: w.session(meta=5), "meta = 5: give a dictionary"),
         (lambda w: w.session().turn(user=1, output=1, meta=[1]), r"meta = \[1\]: give a dictionary"),
-        (lambda w: w.text([2**31]), "text = .2147483648.: give a number of tokens"),
+        (lambda w: w.text([2**31]), "tokens = .2147483648.: give a number of tokens, or token ids"),
+        (lambda w: w.text(-1), "tokens = -1: give a number of tokens, not negative"),
+        (lambda w: w.text("ab"), "tokens = 'ab': give a number of tokens, or token ids"),
+        (lambda w: w.session(prefix="ab"), "prefix = 'ab': give a number of tokens, a text"),
+        (lambda w: w.session(prefix=-1), "prefix = -1: give a number of tokens, not negative"),
+        (lambda w: w.session().turn(user="ab", output=1), "user = 'ab': give a number of tokens, a text"),
+        (lambda w: w.session().turn(user=True, output=1), "user = True: give a number of tokens"),
+        (lambda w: w.session().turn(user=1, output=1, tool=3), "tool = 3: give a text, or leave it out"),
+        (lambda w: w.session().turn(user=1, output=1, patience="1s"), "patience = '1s': give a number of seconds"),
+        (lambda w: w.session(name=3), "name = 3: give a text that is not empty"),
+        (lambda w: w.session(cache_salt=3), "cache_salt = 3: give a text, or leave it out"),
+        (lambda w: w.session(priority="high"), "priority = 'high': give a whole number"),
+        (lambda w: w.request(at=0, prompt=1, output=1, priority=1.5), r"priority = 1\.5: give a whole number"),
+        (lambda w: w.request(at=0, prompt=1, output=1, request_id=[]), r"request_id = \[\]: give a text that is not"),
+        (lambda w: w.request(at=0, prompt=1, output=1, job_id=3), "job_id = 3: give a text, or leave it out"),
+        (lambda w: w.request(at=0, prompt=1, output=1, lora_name=3), "lora_name = 3: give a text, or leave it out"),
+        (lambda w: w.request(at=0, prompt=1, output=1, images=3), "images = 3: give a list of tokenyard.core.Multi"),
+        (lambda w: w.request(at=0, prompt=1, output=1, images="ab"), "images = 'ab': give a list of tokenyard.core"),
+        (lambda w: w.request(at=0, prompt=1, output=1, patience=-1), "patience = -1: give a number of seconds from"),
+        (lambda w: w.request(at=0, prompt=1, output=1, meta=3), "meta = 3: give a dictionary"),
+        (lambda w: w.poisson(rate=1, n=0), "n = 0: give a whole number from 1 to 2147483647"),
+        (lambda w: w.poisson(rate=1, n=-1), "n = -1: give a whole number from 1 to"),
+        (lambda w: w.poisson(rate=1, n=2.5), r"n = 2\.5: give a whole number from 1 to"),
+        (lambda w: w.poisson(rate=1, n=True), "n = True: give a whole number from 1 to"),
+        (lambda w: w.poisson(rate=1, n="3"), "n = '3': give a whole number from 1 to"),
+        (lambda w: type(w)(3), "name = 3: give a text that is not empty"),
         (lambda w: WorkloadBuilder("x", seed=-1), "seed = -1: give a whole number"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(wrong: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=told) as caught:
         wrong(WorkloadBuilder("mine"))
+    assert caught.value.field == told.partition(" ")[0]
 
 
 def test_an_id_that_occurs_twice_is_refused() -> None:
     w = WorkloadBuilder("mine")
     w.request(at=0, prompt=1, output=1, request_id="a")
     w.request(at=0, prompt=1, output=1, request_id="a")
-    with pytest.raises(WorkloadError, match="request 'a': occurs twice"):
+    with pytest.raises(WorkloadError, match="request 'a': occurs twice") as caught:
         w.build()
+    error = caught.value
+    assert (error.field, error.value, error.fix) == ("request_id", "a", "give each request an id of its own")
 
 
 # ---- requests without a builder
@@ -204,6 +232,30 @@ def test_a_prediction_is_a_number() -> None:
         Workload("mine", [_request(predicted_output_tokens=-1)])
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("request_id", []), ("request_id", ""), ("after", ([],)), ("after", ("b",)), ("after", 3)),
+        *(("arrival_time", "now"), ("patience", -1), ("max_tokens", 0), ("limit", 3), ("output_seed", 1.5)),
+        ("prompt", []),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_data(field: str, value: Any) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        Workload("mine", [_request(**{field: value})])
+    error = caught.value
+    assert error.field == field
+    assert field == "prompt" or error.value == value
+    assert error.fix
+    assert error.fix.startswith(("give ", "name "))
+
+
+def test_a_workload_without_requests_is_data() -> None:
+    with pytest.raises(WorkloadError, match="holds no request") as caught:
+        WorkloadBuilder("mine").build()
+    assert (caught.value.field, caught.value.fix) == ("requests", "give one WorkloadRequest at least")
+
+
 def test_shortest_remaining_believes_predictions() -> None:
     long, short, honest = (
         Request(name, [1] * 10, _run_params(100), predicted_output_tokens=predicted)
@@ -231,3 +283,10 @@ def test_a_workload_says_what_it_holds() -> None:
     assert repr(w.build()) == (
         "<Workload 'mine': 1 requests in 1 jobs, 30 prompt and 4 output tokens, first arrivals from 2.5 to 2.5 s>"
     )
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    seven, three, two = (cast(Any, np.int64(each)) for each in (7, 3, 2))
+    first, other = WorkloadBuilder("mine", seed=7), WorkloadBuilder("mine", seed=seven)
+    assert first.poisson(rate=2, n=3) == other.poisson(rate=two, n=three)
+    assert first.text(3).tokens().tolist() == other.text(three).tokens().tolist()
