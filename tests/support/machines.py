@@ -42,8 +42,8 @@ def machine_test(
 ) -> type[unittest.TestCase]:
     """The test case of ``machine``, which fails as well if the machine hardly got anything done.
 
-    Of fewer than all ``max_examples`` (``support/examples.py``) a fifth of the floor is asked: their average strays so
-    far that one search in fifty falls below a half. The average of fewer than ten is not asked.
+    Of fewer than all ``max_examples`` (``support/examples.py``) a fifth of the floor is asked: their average strays.
+    The average of fewer than ten is not asked.
     """
     drawn = examples(max_examples)
     asked = 1.0 if drawn == max_examples else 0.2 if drawn >= 10 else 0.0
