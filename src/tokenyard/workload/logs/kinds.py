@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
-from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, RecordView, normal, payload_of
+from tokenyard.workload.logs.logged import (
+    KNOWN,
+    LoggedRequest,
+    LogOptions,
+    LogReading,
+    RecordView,
+    is_absent,
+    normal,
+    payload_of,
+)
 from tokenyard.workload.logs.records import (
     best_list,
     csv_header,
@@ -186,10 +195,20 @@ def _json_records(source: Source) -> list[Mapping[str, Any]]:
 
 def _best(kinds: Sequence[_Kind], records: Sequence[Mapping[str, Any]]) -> str | None:
     """The kind that one of the records fits best; None if none fits. Of equals the first one listed."""
-    views = [view for record in records for view in (RecordView(_opened(record)), RecordView(payload_of(record)))]
+    alike = {_shape(record): record for record in records}  # most logs write all requests in one way
+    views = [view for each in alike.values() for view in (RecordView(_opened(each)), RecordView(payload_of(each)))]
     scores = {kind.name: max((kind.score(view) for view in views), default=0.0) for kind in kinds}
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] else None
+
+
+def _shape(value: object) -> Hashable:
+    """All of a record that a score looks at: the fields that say something, at every level."""
+    if isinstance(value, Mapping):
+        return tuple((key, _shape(each)) for key, each in value.items())
+    if isinstance(value, list):
+        return _shape(value[0]) if value else None
+    return value if isinstance(value, str) and value[:1] == "{" else is_absent(value)
 
 
 def _opened(record: Mapping[str, Any]) -> Mapping[str, Any]:
