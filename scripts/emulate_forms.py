@@ -37,7 +37,7 @@ _TOLD = {
 """Fields whose values programs read."""
 _OUR_HEADS = {
     "cache-control": "the emulator forbids caches to keep streams",
-    "tokenyard-ignored": "the emulator names fields that it has passed over",
+    "tokenyard-ignored": "the emulator names fields that it has ignored",
     "x-approximate-tokens": "the emulator says what is not real",
     "x-emulated-time": "the emulator says what time it is there",
 }

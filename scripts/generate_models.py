@@ -167,7 +167,7 @@ do sizes (`'{{"image": {{"count": 2, "width": 512, "height": 512}}, "video": {{"
 with a picture or a video no larger. Where its class builds one to know the largest, the budget shrinks as well; of
 classes that know it by themselves the budget stays, but for Gemma 4's frames. {limited_total}
 (`scripts/record_limited_items.py`); classes that heed no sizes of pictures: {unlimited}. Lengths of sound, and sizes of
-classes that were not asked, are passed over, and the header says so.
+classes that were not asked, are ignored, and the header says so.
 `--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
 may be half as much again ([a log](deployments.md#memory-against-logs)).
 

@@ -42,7 +42,7 @@ it. The report's header lists the flags of all three kinds, and `--json` has the
 
 Of the environment, in front of a pasted line or of this command, `VLLM_ALLOW_LONG_MAX_MODEL_LEN` is obeyed, and
 `VLLM_USE_V2_MODEL_RUNNER` (0.33) and `VLLM_USE_RAY_V2_EXECUTOR_BACKEND` (before) where they decide whether steps are
-scheduled ahead; the header names other variables of vLLM's as passed over.
+scheduled ahead; the header names other variables of vLLM's as ignored.
 
 `make differential-config` draws lines of such flags, models and GPUs, and compares what vLLM's own configuration makes
 of them with what a replay takes.

@@ -40,9 +40,9 @@ class Answer:
     for_kv_scales: bool = False
     """The same, of its attention layers."""
     named: tuple[str, ...] = ()
-    """What the header says is not modelled and passed over."""
+    """What the header says is not modelled and ignored."""
     changes_values: bool = False
-    """By our table, what was passed over changes more than time."""
+    """By our table, what was ignored changes more than time."""
 
 
 class Ours:
@@ -66,7 +66,7 @@ class Ours:
             return Answer(
                 {},
                 refused=str(error),
-                # What was passed over might have made it start.
+                # What was ignored might have made it start.
                 says_no_start=not asked.not_modelled,
                 for_memory=_says(error, _MEMORY),
                 for_weights=_says(error, _WEIGHTS),

@@ -38,7 +38,7 @@ class WaitsForEverError(Exception):
 
 
 class EndedWaitsError(Exception):
-    """0.22 leaves a request that has ended in its queue of those passed over (docs/parity.md)."""
+    """0.22 leaves a request that has ended in its queue of those skipped (docs/parity.md)."""
 
 
 class Pair:

@@ -53,12 +53,12 @@ class Watched(FastScheduler):
 
     @property
     def waiting(self) -> list[Any]:
-        """vLLM's requests that wait, those passed over apart."""
+        """vLLM's requests that wait, those skipped apart."""
         return _theirs(self.core.waiting)
 
     @property
     def skipped_waiting(self) -> list[Any]:
-        """vLLM's requests that were passed over."""
+        """vLLM's requests that were skipped."""
         return _theirs(self.core.skipped_waiting)
 
     @property

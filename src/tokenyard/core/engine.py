@@ -246,7 +246,7 @@ class EngineCore:
 
         No output names them, neither this step's nor a later one's: its host tells the client. Workers learn of
         it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
-        request are passed over.
+        request are ignored.
         """
         return self._abort(request_ids_of(request_ids))
 

@@ -97,7 +97,7 @@ def served_model(hardware: HardwareSettings, version: str, *, ignore_unmodelled:
     weights are not of.
     """
     found = config_called(hardware.model)
-    raw, passed_over = overridden(found.raw, hardware.hf_overrides, ignore_unmodelled=ignore_unmodelled)
+    raw, ignored = overridden(found.raw, hardware.hf_overrides, ignore_unmodelled=ignore_unmodelled)
     online = None if hardware.quantization is None else online_quantization(hardware.quantization)
     if online is not None and not raw.get("quantization_config"):
         raw = {**raw, "quantization_config": online}
@@ -116,7 +116,7 @@ def served_model(hardware: HardwareSettings, version: str, *, ignore_unmodelled:
         model = replace(model, max_model_len=found.max_model_len)
     elsewhere = described_elsewhere(model, version)
     notes = (*model.notes, *found.notes, *(() if elsewhere is None else (elsewhere,)))
-    model = replace(model, ignored=(*model.ignored, *passed_over), notes=notes)
+    model = replace(model, ignored=(*model.ignored, *ignored), notes=notes)
     if hardware.language_model_only:
         return model.with_encoders(())
     per_prompt, beside = hardware.limit_mm_per_prompt, processors_beside(found.where)

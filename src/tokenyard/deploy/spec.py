@@ -136,7 +136,7 @@ class ResolvedDeployment:
     autoscaling: Autoscaling | None
     """How many replicas of the deployment there are; None: it is one."""
     header: Header = field(hash=False)
-    """What a report says of it: with what was assumed, passed over and used."""
+    """What a report says of it: with what was assumed, ignored and used."""
 
     def __getstate__(self) -> list[object]:
         return [None if each.name in ("policy", "router") else getattr(self, each.name) for each in fields(self)]
@@ -258,8 +258,8 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     launch = settings.launch
     if not launch.ignore_unmodelled:
         launch.asked.require_modelled()
-    passed_over: list[str] = []
-    speculation, drafts = _speculation(settings, passed_over, seed)
+    ignored: list[str] = []
+    speculation, drafts = _speculation(settings, ignored, seed)
     speculative = None if speculation is None else speculation.config
     predicts_itself = drafts is not None and drafts.predicts_itself
     settled = resolve_settings(settings, speculative=speculative, predicts_itself=predicts_itself)
@@ -276,7 +276,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         settled,
         scheduler,
         speculation,
-        passed_over,
+        ignored,
         memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
     )
     header = with_oracles(header, [scheduler.policy])
@@ -384,7 +384,7 @@ def _is_spread(parallel: ParallelSettings) -> bool:
 
 
 def _speculation(
-    settings: DeploymentSettings, passed_over: list[str], seed: int
+    settings: DeploymentSettings, ignored: list[str], seed: int
 ) -> tuple[SimulatedSpeculation | None, AskedSpeculation | None]:
     """Drafts, and vLLM's speculative configuration, if there is one."""
     given = settings.speculation
@@ -402,7 +402,7 @@ def _speculation(
         ignore_unmodelled=settings.launch.ignore_unmodelled,
     )
     if asked is not None:
-        passed_over += asked.ignored
+        ignored += asked.ignored
         config = asked.config
     elif given.num_speculative_tokens is not None:
         config = SpeculativeConfig(num_speculative_tokens=given.num_speculative_tokens, method=given.speculative_method)

@@ -1,4 +1,4 @@
-"""Lines as they stand in public recipes: each can be read, and each says what it assumed and passed over."""
+"""Lines as they stand in public recipes: each can be read, and each says what it assumed and ignored."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def test_positions_outside_of_a_decoder_that_is_read_apart_change_nothing(
 def test_overrides_that_are_passed_over_are_named_before_a_length_is_refused() -> None:
     line = """vllm serve qwen3-8b --hf-overrides '{"max_seq_len": 99999}' --max-model-len"""
     assert setup(f"{line} 40960", "--ignore-unmodelled").settled.plan.max_model_len == 40_960
-    named = '40960 tokens that qwen3-8b was made for, and what is passed over may say otherwise .*"max_seq_len": 99999'
+    named = '40960 tokens that qwen3-8b was made for, and what is ignored may say otherwise .*"max_seq_len": 99999'
     with pytest.raises(ConfigError, match=named):
         setup(f"{line} 99999", "--ignore-unmodelled")
 

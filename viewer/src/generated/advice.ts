@@ -1203,7 +1203,7 @@ export const RULE_BOOK: RuleBook = {
         "noticeable"
       ],
       "did": [
-        "passed over requests because all LoRA slots were taken"
+        "skipped requests because all LoRA slots were taken"
       ],
       "evidence": [],
       "then": [
@@ -1259,7 +1259,7 @@ export const RULE_BOOK: RuleBook = {
         "noticeable"
       ],
       "did": [
-        "passed over requests whose KV was on its way"
+        "skipped requests whose KV was on its way"
       ],
       "evidence": [],
       "then": []
@@ -1280,7 +1280,7 @@ export const RULE_BOOK: RuleBook = {
         "noticeable"
       ],
       "did": [
-        "passed over requests whose grammar was being compiled"
+        "skipped requests whose grammar was being compiled"
       ],
       "evidence": [],
       "then": []

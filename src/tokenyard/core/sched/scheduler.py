@@ -264,7 +264,7 @@ class Scheduler:
     def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
-        Requests that finished or were aborted since the step was made are passed over. A step's output is taken in
+        Requests that finished or were aborted since the step was made are ignored. A step's output is taken in
         once, and after those of earlier steps; ValueError, and nothing changes, for any other, and for an answer that
         does not belong to the step.
         """

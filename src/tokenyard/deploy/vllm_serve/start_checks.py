@@ -74,17 +74,17 @@ def check_limits(
         )
 
 
-def check_length(max_model_len: int, known: int, model: str, passed_over: Sequence[str] = ()) -> None:
+def check_length(max_model_len: int, known: int, model: str, ignored: Sequence[str] = ()) -> None:
     """Raise NoStartError for a length beyond the one that the model was made for.
 
-    Overrides of its config.json that were ``passed_over`` may say another length: then a ConfigError names them.
+    Overrides of its config.json that were ``ignored`` may say another length: then a ConfigError names them.
     """
     if max_model_len <= known:
         return
     beyond = f"is more than the {known} tokens that {model} was made for"
-    overrides = "; ".join(said for said in passed_over if said.startswith("--hf-overrides"))
+    overrides = "; ".join(said for said in ignored if said.startswith("--hf-overrides"))
     if overrides:
-        fix = f"{beyond}, and what is passed over may say otherwise ({overrides}): give a changed config.json by §model"
+        fix = f"{beyond}, and what is ignored may say otherwise ({overrides}): give a changed config.json by §model"
         raise ConfigError("max_model_len", max_model_len, fix)
     raise NoStartError(
         f"§max_model_len = {max_model_len} {beyond} "

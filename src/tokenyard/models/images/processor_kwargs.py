@@ -34,7 +34,7 @@ def with_processor_kwargs(
 ) -> tuple[ModelSpec, Processors]:
     """The model with its largest image and video, and its processors, as the arguments have them.
 
-    What no rule reads is noted as passed over. ``raw`` is the model's ``config.json``. ConfigError for a value that
+    What no rule reads is noted as ignored. ``raw`` is the model's ``config.json``. ConfigError for a value that
     cannot be, NoStartError for a ``size`` of which an edge is missing.
     """
     said = _arguments(given)

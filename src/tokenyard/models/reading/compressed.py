@@ -23,7 +23,7 @@ class Compressed:
     def build(self, reader: Reader, module: str, i: int) -> CompressedAttention:
         """The attention of layer ``i``."""
         fields, name = reader.reading.fields, reader.values.name
-        fields.passed_over("num_key_value_heads")
+        fields.harmless("num_key_value_heads")
         heads, size, rank = name("heads"), fields.count("head_dim"), fields.count("q_lora_rank")
         ratio = reader.values.count(self.ratio, i=i)
         indexer = self.indexer(reader, ratio)

@@ -34,7 +34,7 @@ class Fields:
         left = self._given - self.read
         return {name: value for name, value in self._raw.items() if name in left}
 
-    def passed_over(self, *names: str) -> None:
+    def harmless(self, *names: str) -> None:
         """Note that these fields change neither memory nor time here."""
         self.read.update(names)
 

@@ -202,7 +202,7 @@ class Latent:
         """The attention of layer ``i``."""
         fields, count = reader.reading.fields, reader.values.count
         named = self.named
-        fields.passed_over(f"{named}num_key_value_heads", "head_dim", "qk_head_dim")
+        fields.harmless(f"{named}num_key_value_heads", "head_dim", "qk_head_dim")
         if fields.get(f"{named}kv_lora_rank") is None:
             raise fields.missing(f"{named}kv_lora_rank", "this family without latent attention is not modelled")
         rank, query_rank = fields.count(f"{named}kv_lora_rank"), count(f"{named}q_lora_rank")
@@ -376,7 +376,7 @@ class HeadState:
         heads, state, groups, inner = count(self.heads), count(self.state), count(self.groups), count(self.inner)
         given = fields.get(self.head_size, "auto")
         kernel, channels = count(self.kernel), inner + 2 * groups * state
-        fields.passed_over("mamba_conv_bias", "mamba_proj_bias")
+        fields.harmless("mamba_conv_bias", "mamba_proj_bias")
         return Mamba2(
             hidden_size=reader.values.name("hidden"),
             conv_kernel=kernel,

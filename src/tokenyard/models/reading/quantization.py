@@ -199,7 +199,7 @@ def _excluded(fields: Fields, *names: str, patterns: bool = False) -> tuple[str,
 def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
     block = fields.items("weight_block_size")
     size = int(block[0]) * int(block[1]) if len(block) == 2 else 0
-    fields.passed_over("activation_scheme", "activation_scale_ub", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
+    fields.harmless("activation_scheme", "activation_scale_ub", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
     weights = WeightFormat(
         name="fp8",
         bits=8,
@@ -225,20 +225,20 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
 
 
 def _mxfp4(fields: Fields, plain: WeightFormat) -> Quantization:
-    fields.passed_over("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
+    fields.harmless("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
     return Quantization(method="mxfp4", plain=plain, linear=plain, experts=MXFP4)
 
 
 def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
     inner = fields.section("quantization") or fields
-    fields.passed_over("producer", "config_groups", "quantization")
+    fields.harmless("producer", "config_groups", "quantization")
     algorithm = inner.text("quant_algo").upper()
     if algorithm == "MIXED_PRECISION" or inner.get("quantized_layers"):
         return _mixed_modelopt(fields, plain)
     kv = inner.text("kv_cache_quant_algo").upper()
     scheme = inner.section("kv_cache_scheme")
     if scheme is not None:
-        scheme.passed_over("dynamic", "type")
+        scheme.harmless("dynamic", "type")
         kv = kv or ("FP8" if scheme.count("num_bits", 16) == 8 else "")
     if kv not in ("", "FP8", "NVFP4"):
         raise inner.error("kv_cache_quant_algo", "use FP8 or NVFP4")
@@ -307,7 +307,7 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
     def read(fields: Fields, plain: WeightFormat) -> Quantization:
         bits = fields.count(fields.first("bits", "w_bit"))
         size = fields.count(fields.first("group_size", "q_group_size"), 128, low=-1)
-        fields.passed_over(*_OF_INTEGERS)
+        fields.harmless(*_OF_INTEGERS)
 
         scale = _MX_SCALE if "mx_fp" in fields.text("data_type") else 16  # without zero points
 
@@ -346,7 +346,7 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
 def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
     four = fields.flag("load_in_4bit", default=bool(fields.get("_load_in_4bit", False)))
     double = fields.flag("bnb_4bit_use_double_quant")
-    fields.passed_over(
+    fields.harmless(
         "load_in_8bit", "_load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage",
         "llm_int8_threshold", "llm_int8_has_fp16_weight", "llm_int8_enable_fp32_cpu_offload",
     )  # fmt: skip
@@ -368,7 +368,7 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
         size = fields.count("group_size", 16)
         compute = "bfloat16" if algorithm.startswith("W4A16") else "float4"
         return WeightFormat(name="nvfp4", bits=4, group_size=size, group_bits=8, compute=compute)
-    fields.passed_over("group_size")
+    fields.harmless("group_size")
     if algorithm.startswith("FP8"):
         return WeightFormat(name="fp8", bits=8, compute="float8")
     if algorithm == "MXFP8":
@@ -380,9 +380,7 @@ def _mixed_modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
     """A format for each module that is named (Nemotron 3): experts' and others' are those of the most modules."""
     inner = fields.section("quantization") or fields
     layers = inner.section("quantized_layers")
-    inner.passed_over(
-        "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules", "ignore", "config_groups", "quant_algo"
-    )
+    inner.harmless("kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules", "ignore", "config_groups", "quant_algo")
     named = {name: layers.section(name) for name in sorted(layers.unread())} if layers is not None else {}
     formats = {name: _modelopt_format(each, each.text("quant_algo").upper()) for name, each in named.items() if each}
     if not formats:
@@ -405,7 +403,7 @@ def _commonest(formats: list[WeightFormat]) -> WeightFormat:
 def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
     """AMD's: one format for all, as its ``global_quant_config`` says, and others for the modules that are named."""
     whole, layers = fields.section("global_quant_config"), fields.section("layer_quant_config")
-    fields.passed_over("layer_type_quant_config", "export", "version")
+    fields.harmless("layer_type_quant_config", "export", "version")
     if whole is None:
         raise fields.error("global_quant_config", "say how weights are quantised")
     named = {name: layers.section(name) for name in layers.unread()} if layers is not None else {}
@@ -446,7 +444,7 @@ def _quark_format(layer: Fields, plain: WeightFormat) -> WeightFormat:
 
 
 def _mxfp8(fields: Fields, plain: WeightFormat) -> Quantization:
-    fields.passed_over("activation_scheme", "weight_block_size", "scale_fmt")
+    fields.harmless("activation_scheme", "weight_block_size", "scale_fmt")
     weights = WeightFormat(name="mxfp8", bits=8, group_size=32, group_bits=8, compute="float8")
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     matches: Matches = lambda module, entry: _part_of_name(module, entry) or _named(module, entry)  # noqa: E731
@@ -461,10 +459,8 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
     given = [group for group in named if group is not None]
     if not given:
         raise fields.error("config_groups", "give at least one group")
-    fields.passed_over(
-        "format", "quantization_status", "global_compression_ratio", "sparsity_config", "transform_config"
-    )
-    fields.passed_over("version")
+    fields.harmless("format", "quantization_status", "global_compression_ratio", "sparsity_config", "transform_config")
+    fields.harmless("version")
     formats = [_group_format(group) for group in given]
     excluded = _excluded(fields, "ignore", patterns=True)
     targets = [entry for group in given for entry in _excluded(group, "targets", patterns=True)]
@@ -541,7 +537,7 @@ def _group_format(group: Fields) -> WeightFormat:
 
 
 def _torchao(fields: Fields, plain: WeightFormat) -> Quantization:
-    fields.passed_over(
+    fields.harmless(
         "include_input_output_embeddings", "untie_embedding_weights", "quant_type_kwargs", "modules_to_not_convert"
     )
     weights, rule = torchao_rule(fields, plain)

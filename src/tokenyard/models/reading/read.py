@@ -204,7 +204,7 @@ def _read(
         )
         if all(layer.attends_to_all for layer in stack.layers):
             # Where one is given, vLLM puts layers into one group, in which these are in any case.
-            fields.passed_over("attention_chunk_size")
+            fields.harmless("attention_chunk_size")
         check_unread(reading, _read_as(reading.architecture, fields))
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
         if reading.architecture in ROWS:
@@ -264,8 +264,8 @@ def _reading(
     fields = None if inner is None else outer.section(inner, known)
     if fields is None:
         outer = fields = Fields(where, raw, known)
-    outer.passed_over("architectures", "model_type")
-    fields.passed_over("architectures", "model_type")
+    outer.harmless("architectures", "model_type")
+    fields.harmless("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype, is_pooling=only_pools(architecture))
     within = fields.section("quantization_config")  # where both have one, that of the file counts
     earlier = outer.section("compression_config")  # what compressed-tensors called it
@@ -352,7 +352,7 @@ def _left_alone(quant: Quantization, tower: Fields | None) -> tuple[str, ...]:
 
 def _tied(reading: ConfigReader, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
-        reading.fields.passed_over("tie_word_embeddings")
+        reading.fields.harmless("tie_word_embeddings")
         return stack.tie_word_embeddings
     sections = (reading.outer, reading.fields)  # the outer one counts, as transformers 5 hands it on
     found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
@@ -381,7 +381,7 @@ def _context_lengths(fields: Fields, version: str) -> tuple[int, int]:
     YaRN's counts from the original length in earlier versions; later ones take files to count it in. LongRoPE has
     the original length unless a longer one is requested.
     """
-    fields.passed_over("model_max_length", *_LENGTHS)
+    fields.harmless("model_max_length", *_LENGTHS)
     given = [name for name in _LENGTHS if fields.get(name) is not None] or _LENGTHS[:1]
     longest = "model_max_length" if fields.get("model_max_length") else ""
     base = fields.count(longest) if longest else min(map(fields.count, given))

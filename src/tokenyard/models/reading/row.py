@@ -166,8 +166,8 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     for name, what in row.refused_around:
         if around.value(f"{name}|{name}=0"):
             reading.not_modelled(name, what)
-    reading.fields.passed_over(*row.harmless, *row.known)
-    reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
+    reading.fields.harmless(*row.harmless, *row.known)
+    reading.outer.harmless(*row.harmless_around, *(row.known if row.towers else ()))
     kinds = _kinds(row, reading, values)
     layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
     predicting, joins_once = layers_that_predict(
@@ -204,16 +204,16 @@ def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> 
     """The kind of every layer."""
     fields = reading.fields
     names = [name for name in row.types.split("|") if name]
-    fields.passed_over(*names)
+    fields.harmless(*names)
     given = fields.get(fields.first(*names)) if names and values.value(row.types_if) else None
     if isinstance(given, str):
         known = sorted({*row.kinds})
         if not given or set(given) - set(known):
             raise fields.error(fields.first(*names), f"give a letter per layer: {', '.join(known)}")
-        fields.passed_over("num_hidden_layers")
+        fields.harmless("num_hidden_layers")
         return [row.kinds[letter] for letter in given]
     if given and row.counts_layers and isinstance(given, list):
-        fields.passed_over("num_hidden_layers")
+        fields.harmless("num_hidden_layers")
         count = len(given)
     else:
         count = _num_layers(fields, values)

@@ -129,7 +129,7 @@ def request_from(
         return None
     columns = reading.options.columns
     if prompt.value is None and output.value is None and not {"prompt_len", "max_tokens"} & set(columns):
-        reading.passed_over += 1
+        reading.ignored += 1
         return None
     for field, found in (("prompt_len", prompt), ("max_tokens", output)):
         if found.value is None:

@@ -200,7 +200,7 @@ class LogReading:
         """Requests that asked for several answers."""
         self.of_reasoning = ("", "")
         """What the log calls output tokens and those of reasoning, where it has both."""
-        self.passed_over = 0
+        self.ignored = 0
         """Records that are about no request."""
         self.why_sums: str | None = None
         """Why a record is the sum of several requests; None if no record is."""

@@ -446,7 +446,7 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         reading = LogReading(source.path, options, day_first=True)
         logged = list(LOGS[kind].read(source, reading))
     if not logged:
-        why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
+        why = [reading.bad_note, *_left_out(reading), _ignored(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.why_sums is not None:
         raise WorkloadError(source.path, 0, reading.why_sums)
@@ -510,9 +510,9 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     if clock.doubt is not None:
         yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
-    passed = _passed_over(reading)
-    if passed:
-        yield Remark("passed_over", passed)
+    ignored = _ignored(reading)
+    if ignored:
+        yield Remark("ignored", ignored)
     if reading.bad_note:
         yield Remark("bad_lines", reading.bad_note, warning=True)
 
@@ -521,8 +521,8 @@ def _left_out(reading: LogReading) -> list[str]:
     return [f"left out: {count:,} {why}" for why, count in reading.left_out.items()]
 
 
-def _passed_over(reading: LogReading) -> str | None:
-    return f"ignored, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
+def _ignored(reading: LogReading) -> str | None:
+    return f"ignored, as they say nothing of tokens: {reading.ignored:,}" if reading.ignored else None
 
 
 def of_one_model(

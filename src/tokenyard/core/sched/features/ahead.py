@@ -55,7 +55,7 @@ class Speculation:
         self._table.set_drafts(np.array([request.slot]), unknown, np.array([self.max_drafts]))
 
     def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
-        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
+        """New drafts from the model runner, aligned with the step's requests; ended requests are ignored."""
         counts = self._allowed(step.requests, drafts) if self._table.num_with_grammar else drafts.counts
         if step.table_version == self._table.version:  # all are where they were
             self.propose(step.plan.slots, drafts.tokens, counts)
