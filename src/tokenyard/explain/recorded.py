@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
@@ -30,7 +31,6 @@ from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import RankTrace, find_ranks
@@ -46,7 +46,7 @@ def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     ``slo``: bounds that goodput is counted by, ``{"ttft_p90": "500ms"}``. Raises TraceError if there is no trace, no
     step in it, or traces of different runs.
     """
-    return summarize(Path(trace), slos=read_slos(slo_texts(slo)))
+    return summarize(given_path("trace", trace), slos=read_slos(slo_texts(slo)))
 
 
 def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None) -> tuple[Report, Classes]:
@@ -71,7 +71,7 @@ def compare_recordings(
     ``align``: what is set side by side, moments by ``"step"`` or ``"time"``, or jobs (``"job"``). Raises TraceError if
     either cannot be read.
     """
-    return compare_traces(Path(a), Path(b), align, slos=read_slos(slo_texts(slo)))
+    return compare_traces(given_path("a", a), given_path("b", b), align, slos=read_slos(slo_texts(slo)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.config import require_int
-from tokenyard.keywords import suggests_keywords
 from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.processor_kwargs import processors_told
 from tokenyard.models.images.processors import processors_beside

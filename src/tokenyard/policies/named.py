@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.sched.policy import Policy, make_policy
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.keywords import suggests_keywords
 from tokenyard.plugins import run_file
 from tokenyard.vocabulary import file_and_class, is_known_policy, policy_hint
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import floor, log10
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.errors import ConfigError
-from tokenyard.keywords import suggests_keywords
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
 """Distinguished by most who see colours differently; the order in the legend tells the rest."""

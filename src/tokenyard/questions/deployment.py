@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokenyard.arguments import check_keywords
 from tokenyard.deploy import deployment
-from tokenyard.keywords import check_keywords
 
 if TYPE_CHECKING:
     from tokenyard.questions.planning.answer import Plan

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
-from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.scenario import deployment_settings
 from tokenyard.units import gigabytes
 

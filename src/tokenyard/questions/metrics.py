@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.files import read_input
-from tokenyard.keywords import suggests_keywords
 from tokenyard.redaction import hidden_users
 from tokenyard.vocabulary import Reason
 from tokenyard.workload.logs.logged import LoggedRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike, fspath
-from pathlib import Path
 
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.first_difference import Alignment
@@ -17,7 +17,6 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.longest_waits import Waiting, waiting
 from tokenyard.explain.why.stuck import Standstills, standstills
 from tokenyard.explain.why.why import Why, why
-from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif
@@ -36,7 +35,7 @@ class Recording:
 
         Raises TraceError where there is none.
         """
-        self.path = Path(trace)
+        self.path = given_path("trace", trace)
         """Where its trace is."""
         self.recorded = recorded
         """What it was recorded on, where the user gave that."""

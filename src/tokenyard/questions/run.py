@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.core.sched.policy import Policy
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
@@ -193,7 +194,7 @@ def run(
         settings,
         workload,
         arrivals=traffic_by_name(arrivals),
-        trace=TraceSettings(trace=None if trace is None else Path(trace)),
+        trace=TraceSettings(trace=None if trace is None else given_path("trace", trace)),
         slo=slo_texts(slo),
     )
     Extent.of(warmup, until)

@@ -12,12 +12,12 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, TypeAlias
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.setting_values import group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError, OverwrittenTraceWarning
-from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings, TraceSettings
 from tokenyard.explain.printable import Printable
@@ -103,7 +104,7 @@ def split(
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
-        trace=TraceSettings(trace=None if trace is None else Path(trace)),
+        trace=TraceSettings(trace=None if trace is None else given_path("trace", trace)),
         slo=slo_texts(slo),
     )
     return ask(scenario, bars=bars_of(progress), on_overwritten=warn_overwritten).report

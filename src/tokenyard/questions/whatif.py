@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
-from tokenyard.keywords import suggests_keywords
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
@@ -35,7 +34,7 @@ def read_recorded(
     trace: str | PathLike[str], given: GivenDeployment | None = None
 ) -> tuple[RecordedRun, RecordedDeployment]:
     """The run of a trace, and what it ran on. Raises TokenyardError."""
-    return modelled(read_run(Path(trace)), given or GivenDeployment())
+    return modelled(read_run(given_path("trace", trace)), given or GivenDeployment())
 
 
 @suggests_keywords()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.errors import ConfigError
-from tokenyard.keywords import suggests_keywords
 from tokenyard.plugins import installed, made_of_package
 from tokenyard.policies.named import class_from_file
 from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TypedDict, TypeVar
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.keywords import suggests_keywords
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import ObserverChoice, PolicyChoice
 from tokenyard.sim.traffic import OnProgress

@@ -7,10 +7,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.config import SpeculativeConfig
 from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
-from tokenyard.keywords import suggests_keywords
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.models.spec import ModelSpec

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaults
-from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from tokenyard.arguments import given_text, suggests_keywords
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
-from tokenyard.keywords import suggests_keywords
 from tokenyard.workload.generators import poisson_arrivals
 from tokenyard.workload.record import MAX_SECONDS, Workload, WorkloadRequest, is_seconds
 from tokenyard.workload.tokens import JoinedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
@@ -103,7 +103,7 @@ class WorkloadBuilder:
 
     @suggests_keywords()
     def __init__(self, name: str, *, seed: int = 0) -> None:
-        _text("name", name)
+        given_text("name", name)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise ConfigError("seed", seed, "give a whole number, not negative")
         self.name = name
@@ -190,7 +190,7 @@ class WorkloadBuilder:
         answer. Numbers of tokens are rounded, and at least 1. What else there is means what it does in
         ``WorkloadRequest``.
         """
-        request_id = f"r{self._num_requests}" if request_id is None else _text("request_id", request_id)
+        request_id = f"r{self._num_requests}" if request_id is None else given_text("request_id", request_id)
         self._num_requests += 1
         own = seed_of("builder request", self.name, self._seed, request_id)
         self._requests.append(
@@ -229,7 +229,7 @@ class WorkloadBuilder:
         ``name`` (``s0``, ``s1`` ... unless given) is its job; its requests are called ``s0_t0``, ``s0_t1`` ... Turns
         have the ``meta`` of their session and their own.
         """
-        name = f"s{self._num_sessions}" if name is None else _text("name", name)
+        name = f"s{self._num_sessions}" if name is None else given_text("name", name)
         self._num_sessions += 1
         common = {
             "job_id": name,
@@ -381,12 +381,6 @@ def _seconds(field: str, value: Any) -> float:
 
 def _patience(value: float | None) -> float | None:
     return None if value is None else _seconds("patience", value)
-
-
-def _text(field: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(field, value, "give a text that is not empty")
-    return value
 
 
 def _text_or_none(field: str, value: object) -> str | None:

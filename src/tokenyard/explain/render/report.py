@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.parts import (
@@ -29,7 +30,6 @@ from tokenyard.explain.render.parts import (
 )
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
-from tokenyard.keywords import suggests_keywords
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
 

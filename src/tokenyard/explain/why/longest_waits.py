@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from tokenyard.arguments import given_path, given_text, suggests_keywords
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
-from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.files import Partial
 from tokenyard.trace.held_back import Cause
@@ -121,8 +121,11 @@ class _Tally:
 def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
     """Add up the waits of a trace, or of those of several engines; of one job's requests if ``job_id`` is given.
 
-    Raises TraceError if there is no trace at ``path``.
+    Raises TraceError if there is no trace at ``path``, ConfigError for what is no path or no id.
     """
+    path = given_path("path", path)
+    if job_id is not None:
+        given_text("job_id", job_id, "give the id of a job, as a text")
     longest: list[tuple[int, int, RequestTimeline, int | None]] = []
     whole, ranks = _Tally(), list[RankWaiting]()
     reconstructed, order = False, 0

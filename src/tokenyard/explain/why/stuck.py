@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
-from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal
@@ -96,7 +96,7 @@ def standstills(path: Path | str) -> Standstills:
     """Look through the trace, or those of several engines. Raises TraceError if there is none at ``path``."""
     places: list[StuckPlace] = []
     num_steps = 0
-    for trace in find_ranks(path):
+    for trace in find_ranks(given_path("path", path)):
         if trace.is_idle:
             continue
         run: _Run | None = None

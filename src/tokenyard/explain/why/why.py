@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
+from tokenyard.arguments import given_path, given_text, suggests_keywords
 from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
 from tokenyard.explain.why.waits import OpenWait
-from tokenyard.keywords import suggests_keywords
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.perfetto import PerfettoWriter
 from tokenyard.trace.export.timeline import emit_timeline
@@ -137,12 +137,12 @@ def why(path: Path | str, request_id: str) -> Why:
 
     ``request_id`` may be the beginning of one id alone, as the id that a client of vLLM's server sees is, or a job of
     one request. Raises TraceError if there is no trace at ``path`` or no such request in it, JobNamedError if it is a
-    job of several requests.
+    job of several requests, ConfigError for an id that is no text.
     """
+    source, request_id = given_path("path", path), named_request(request_id)
     watcher = _Spans(request_id)
     known: list[str] = []
     meant = _Meant(request_id)
-    source = Path(path)
     for rank, trace in timeline_readers(path, watcher=watcher):
         for timeline in trace.timelines():
             if timeline.request_id == request_id:
@@ -156,6 +156,11 @@ def why(path: Path | str, request_id: str) -> Why:
     if (only := meant.only()) is not None:
         return why(path, only)
     raise TraceError(f"{source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
+
+
+def named_request(request_id: object) -> str:
+    """The id of a request, as a user gave it. Raises ConfigError for what is none."""
+    return given_text("request_id", request_id, "give the id of a request, as a text")
 
 
 class _Meant:

@@ -6,11 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import WaitingQueues
-from tokenyard.keywords import suggests_keywords
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.keywords import suggests_keywords
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import suggests_keywords
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
@@ -27,8 +28,7 @@ from tokenyard.explain.rows import (
 from tokenyard.explain.slo import CUT_SHORT
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
-from tokenyard.explain.why.why import Span, Why, why_of
-from tokenyard.keywords import suggests_keywords
+from tokenyard.explain.why.why import Span, Why, named_request, why_of
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
@@ -208,7 +208,7 @@ class ReplayRows:
 
     def _row_of(self, request_id: str) -> tuple[int, RequestRow]:
         """The engine of a request, and what is known of it. Raises ConfigError."""
-        found = self._by_id.get(request_id)
+        found = self._by_id.get(named_request(request_id))
         if found is not None:
             return found
         known = list(self._by_id)

@@ -1,12 +1,16 @@
-"""Keyword arguments: one that a function does not take is refused with the name that is meant."""
+"""Arguments of the front door: a keyword that a function does not take is refused with the name that is meant, and so
+are values of another kind, with field, value and fix.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tokenyard.errors import UnknownArgumentError, near_names
+from tokenyard.errors import ConfigError, UnknownArgumentError, near_names
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 Elsewhere = Callable[[str], str | None]
@@ -66,3 +70,18 @@ def suggests_keywords(
 def check_keywords(called: str, function: Callable[..., object], given: Mapping[str, Any]) -> None:
     """The same for what passes its arguments on to such a ``function`` and is ``called`` otherwise."""
     function.keywords.check(called, given)  # type: ignore[attr-defined]
+
+
+def given_text(field: str, value: object, fix: str = "give a text that is not empty") -> str:
+    """A text that is not empty. Raises ConfigError for anything else."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(field, value, fix)
+    return value
+
+
+def given_path(field: str, value: object) -> Path:
+    """A path. Raises ConfigError for anything else."""
+    path = fspath(value) if isinstance(value, PathLike) else value
+    if not isinstance(path, str) or not path:
+        raise ConfigError(field, value, "give a path, as a text or a pathlib.Path")
+    return Path(path)
