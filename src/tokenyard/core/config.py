@@ -25,6 +25,9 @@ MAX_BLOCKS = 1 << 24
 MAX_SEQS = 1 << 20
 """Most rows of the request table."""
 
+MAX_DRAFTS = 1024
+"""Most draft tokens of a request in a step."""
+
 
 class HashAlgo(StrEnum):
     """How a full block's tokens are hashed (``--prefix-caching-hash-algo``)."""
@@ -366,7 +369,7 @@ class SpeculativeConfig:
         return _short(self)
 
     def __post_init__(self) -> None:
-        require_int("num_speculative_tokens", self.num_speculative_tokens, 1, 1024)
+        require_int("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_DRAFTS)
         _require_member(self, "method", SpeculativeMethod)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.core.config import (
+    MAX_DRAFTS,
     SpeculativeConfig,
     SpeculativeMethod,
     require_bool,
@@ -60,7 +61,7 @@ def speculation_of(given: Mapping[str, Any] | None) -> DraftSettings | None:
     require_int("speculative_config.prompt_lookup_max", longest, 1, 1024)
     require_int("speculative_config.prompt_lookup_min", shortest, 1, longest)
     number = given.get("num_speculative_tokens")
-    require_int("speculative_config.num_speculative_tokens", number, 1, 1024)
+    require_int("speculative_config.num_speculative_tokens", number, 1, MAX_DRAFTS)
     return DraftSettings(
         config=SpeculativeConfig(num_speculative_tokens=int(number or 0), method=SpeculativeMethod(method)),
         model=None if model is None else Path(model),

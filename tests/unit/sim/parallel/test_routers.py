@@ -321,10 +321,19 @@ def test_a_method_that_is_called_almost_as_one_of_routers_is_refused() -> None:
 
 
 def test_packages_register_routers(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [Point("mine", RoundRobin), Point("broken", ImportError("gone")), Point("other", dict)]
+    points = [
+        Point("mine", RoundRobin),
+        Point("broken", ImportError("gone")),
+        Point("needs", PrefixAffinity.choose),
+        Point("other", dict),
+    ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == "tokenyard.routers" else [])
     assert isinstance(router_maker("mine")(Fleet(2)), RoundRobin)
-    for name, problem in (("broken", "ImportError: gone"), ("other", "makes a dict")):
+    for name, problem in (
+        ("broken", "package:broken cannot be loaded: ImportError: gone"),
+        ("needs", "package:needs cannot be called without arguments: TypeError"),
+        ("other", "package:other makes a dict: derive it from tokenyard.sim.Router"),
+    ):
         with pytest.raises(ConfigError, match=problem):
             router_maker(name)
     with pytest.raises(ConfigError, match="mine"):
