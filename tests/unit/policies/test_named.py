@@ -108,5 +108,5 @@ def test_a_script_that_ends_itself_is_no_policy(body: str, tmp_path: Path) -> No
 
 def test_an_order_by_key_without_a_key_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"Misspelt\.key.*is missing") as e:
-        type("Misspelt", (KeyedPolicy,), {"get_key": lambda self, request: (0.0,)})
+        type("Misspelt", (KeyedPolicy,), {"weight": lambda self, request: (0.0,)})
     assert e.value.field == "policy"

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request
 
+from tokenyard.core.basics import ALSO_CALLED
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import FCFS, Policy, PolicyGate, Priority, make_policy
 from tokenyard.core.sched.queues import PriorityQueue, WaitingQueues
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
-from tokenyard.policies.simple import KeyedPolicy
+from tokenyard.policies.simple import KeyedPolicy, ShortestRemaining
+from tokenyard.sim.routers import Router
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, known_policies
 
 
@@ -86,6 +89,49 @@ def test_a_misspelt_hook_is_refused_when_the_class_is_made() -> None:
         type("Mine", (StepObserver,), {"step_decide": lambda self: None})
     with pytest.raises(ConfigError, match="did you mean key"):
         type("Mine", (KeyedPolicy,), {"keys": lambda self, request: (0,)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "meant"),
+    [
+        *((Policy, "select_victim", "victim"), (Policy, "pin", "keeps_blocks"), (Policy, "next_move", "next_moment")),
+        *((Policy, "request_finished", "keeps_blocks"), (Policy, "can_admit", "admits"), (Policy, "skps", "skips")),
+        *((KeyedPolicy, "get_key", "key"), (KeyedPolicy, "kee", "key"), (KeyedPolicy, "kye", "key")),
+        *((ShortestRemaining, "sort_key", "key"), (StepObserver, "step_finished", "step_completed")),
+        *(
+            (KVConnector, "get_num_new_matched_token", "get_num_new_matched_tokens"),
+            (KVConnector, "lookup", "get_num"),
+        ),
+        (KVConnector, "request_finished_all_groups", "request_finished"),
+    ],
+)
+def test_what_others_call_a_hook_is_told_its_name(kind: type, written: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'Mine\.{written}': is no hook, .* did you mean {meant}") as caught:
+        type("Mine", (kind,), {written: lambda self, *given: None})
+    assert caught.value.field in ("policy", "observer", "kv_connector")
+    assert caught.value.value == f"Mine.{written}"
+
+
+def test_what_a_hook_is_also_called_is_no_hook_beside_it() -> None:
+    seams: tuple[type, ...] = (KeyedPolicy, StepObserver, KVConnector, Router)
+    for hook, names in ALSO_CALLED.items():
+        having = [kind for kind in seams if hasattr(kind, hook)]
+        assert having, hook
+        for name in names.split():
+            assert not [kind for kind in having if hasattr(kind, name)], f"{name} for {hook}"
+    every = [name for names in ALSO_CALLED.values() for name in names.split()]
+    assert len(every) > 100
+
+
+def test_a_helper_beside_its_hook_is_legal() -> None:
+    def anything(*given: object) -> int:
+        return 0
+
+    type("Mine", (Policy,), {"victim": anything, "select_victim": anything, "pick_victim": anything})
+    scored = type("Scored", (KeyedPolicy,), {"key": anything, "score": anything, "get_key": anything})
+    type("Below", (scored,), {"sort_key": anything})
+    type("Far", (Policy,), {"remaining": anything, "by_tenant": anything, "tokens_of": anything, "score": anything})
+    type("Engine", (KVConnector,), {"start_load_kv": anything, "save_kv_layer": anything, "wait_for_save": anything})
 
 
 def test_names_of_ones_own_are_not_hooks() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
+from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import Blocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.events import KVEvent
@@ -63,9 +64,16 @@ def checked_end(connector: KVConnector, answer: object) -> tuple[bool, Mapping[s
 
 
 class KVConnector(ServesOne[ConnectorContext]):
-    """A connector that brings and keeps nothing: override what yours does."""
+    """A connector that brings and keeps nothing: override what yours does.
+
+    A class with a method that is called almost as one of these is refused when it is made (ConfigError).
+    """
 
     _field, _error = "kv_connector", ConnectorError
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "kv_connector")
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``.
