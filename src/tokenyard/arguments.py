@@ -79,6 +79,13 @@ def given_text(field: str, value: object, fix: str = "give a text that is not em
     return value
 
 
+def given_function(field: str, value: object, fix: str) -> Callable[..., object] | None:
+    """Something to call, or None. Raises ConfigError for anything else."""
+    if value is not None and not callable(value):
+        raise ConfigError(field, value, fix)
+    return value
+
+
 def given_path(field: str, value: object) -> Path:
     """A path. Raises ConfigError for anything else."""
     path = fspath(value) if isinstance(value, PathLike) else value

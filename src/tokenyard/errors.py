@@ -366,6 +366,8 @@ class NotModelledError(TokenyardError):
             f"{named}: {are} not modelled: leave {them} out, or --ignore-unmodelled goes on without {them}"
         )
         self.flags = tuple(flag for flag, _ in flags)
+        self.field, self.value = "flags", self.flags
+        self.fix = f"leave {them} out, or go on without {them} by ignore_unmodelled=True"
 
 
 class NoStartError(TokenyardError):
@@ -461,3 +463,4 @@ class MissingExtraError(TokenyardError):
         super().__init__(f"{package} is not installed: run  pip install 'tokenyard[{extra}]'")
         self.package = package
         self.extra = extra
+        self.fix = f"run  pip install 'tokenyard[{extra}]'"

@@ -11,6 +11,8 @@ import pytest
 
 import tokenyard
 from tokenyard import ConfigError, Deployment, Recording, RunResult
+from tokenyard.errors import MissingExtraError, NotModelledError, WorkloadError
+from tokenyard.sim import router_maker
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4")
 
@@ -57,3 +59,92 @@ def test_what_is_one_passes(recorded: RunResult) -> None:
     assert recorded.trace is not None
     for path in (recorded.trace, str(recorded.trace), Recording(Path(recorded.trace))):
         assert tokenyard.why(path, recorded.requests["request_id"][0]).finished_us  # type: ignore[arg-type]
+
+
+FEW: dict[str, Any] = {"num_prompts": 2, "input_len": 8, "output_len": 2}
+SPACE = {"max_num_seqs": [2, 4]}
+QUESTIONS: dict[str, Callable[..., object]] = {
+    "run": partial(tokenyard.run, "random", SMALL, **FEW),
+    "sweep": partial(tokenyard.sweep, "random", SMALL, **FEW),
+    "plan": partial(tokenyard.plan, "random", SMALL, **FEW),
+    "study": partial(tokenyard.study, "random", SMALL, **FEW),
+    "split": partial(tokenyard.split, "random", SMALL, **FEW),
+    "compare": partial(tokenyard.compare, "random", SMALL, **FEW),
+    "accuracy": tokenyard.accuracy,
+    "image_tokens": partial(tokenyard.image_tokens, width=100, height=100),
+    "load_latency": partial(tokenyard.load_latency, "calibrated"),
+    "Deployment": Deployment,
+    "Deployment.from_settings": Deployment.from_settings,
+    "policy_maker": tokenyard.policy_maker,
+    "make_policy": tokenyard.make_policy,
+    "decision_profile": tokenyard.decision_profile,
+    "router_maker": router_maker,
+}
+MODEL: dict[str, Any] = {"model": "qwen2.5-vl-7b"}
+PRICED: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "l4"}
+THING = object()
+WRONG: list[tuple[str, str, Any, dict[str, Any]]] = [
+    *((name, "progress", 3, {}) for name in ("run", "split", "study", "accuracy")),
+    ("sweep", "progress", "line", {"space": SPACE}),
+    ("plan", "progress", 1.5, {"space": SPACE}),
+    ("compare", "progress", True, {"policies": ["fcfs", "priority"]}),
+    *((name, "output", 3, {}) for name in ("sweep", "plan", "study")),
+    *((name, "space", 3, {}) for name in ("sweep", "plan", "compare")),
+    *(("sweep", "variants", wrong, {}) for wrong in (3, {"max_num_seqs": 4}, b"file")),
+    *((name, "by", ["priority"], {"space": SPACE}) for name in ("sweep", "plan", "compare")),
+    *((name, "slo", wrong, {}) for name in ("run", "split", "study") for wrong in (b"ttft:1", [3], 3)),
+    *(("split", "kv_link_gb_per_s", wrong, {"shape": "1+1"}) for wrong in (None, "fast", [], THING)),
+    *(("sweep", "split", wrong, {"space": SPACE}) for wrong in (THING,)),
+    *(("run", name, THING, {}) for name in ("client_timeout", "front_end_delay")),
+    *(("Deployment", name, THING, {}) for name in ("gpu", "router", "latency", "vllm_version", "replicas", "config")),
+    *(("Deployment", name, b"x", {}) for name in ("gpu", "router", "config")),
+    *(("Deployment.from_settings", "settings", wrong, {}) for wrong in (None, {"model": "x"})),
+    *(("image_tokens", "model", wrong, {}) for wrong in (None, 3, b"x")),
+    *(("image_tokens", "mm_processor_kwargs", wrong, MODEL) for wrong in (3, "max_pixels")),
+    *(("accuracy", "files", wrong, {}) for wrong in (3, [None], b"x")),
+    *(("load_latency", name, 3, PRICED) for name in ("model", "gpu", "speculative")),
+]
+
+
+@pytest.mark.parametrize(("name", "field", "wrong", "around"), WRONG)
+def test_a_value_of_another_kind_names_its_argument(
+    name: str, field: str, wrong: Any, around: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, value, fix = _refused(QUESTIONS[name], **{**around, field: wrong})
+    assert found == field
+    assert value in (wrong, *(wrong if isinstance(wrong, list) else ()))
+    assert fix
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], b"fcfs", THING])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("policy_maker", "policy"),
+        ("make_policy", "policy"),
+        ("decision_profile", "vllm_version"),
+        ("router_maker", "router"),
+    ],
+)
+def test_a_name_is_a_text(name: str, field: str, wrong: Any) -> None:
+    assert _refused(QUESTIONS[name], wrong)[:2] == (field, wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, [], {}, None])
+def test_a_column_is_a_text(recorded: RunResult, wrong: Any) -> None:
+    assert _refused(recorded.by, wrong)[:2] == ("by", wrong)
+    assert _refused(recorded.requests.__getitem__, wrong)[:2] == ("column", wrong)
+    assert _refused(recorded.workload.save, wrong)[:2] == ("path", wrong)
+
+
+def test_other_errors_say_what_to_do() -> None:
+    with pytest.raises(WorkloadError) as unknown:
+        tokenyard.load_workload("nowhere.jsonl")
+    assert (unknown.value.field, unknown.value.value) == ("workload", "nowhere.jsonl")
+    assert str(unknown.value.fix).startswith("give the path of a file, or a built-in workload (")
+    with pytest.raises(NotModelledError) as flags:
+        Deployment(model="llama-3.2-1b", gpu="l4", compilation_config={"mode": 0}).resolve()
+    assert (flags.value.field, flags.value.value) == ("flags", flags.value.flags)
+    assert flags.value.fix == "leave it out, or go on without it by ignore_unmodelled=True"
+    assert MissingExtraError("ray", "ray").fix == "run  pip install 'tokenyard[ray]'"

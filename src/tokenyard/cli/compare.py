@@ -60,6 +60,7 @@ def _compare(flags: CompareCommand) -> Comparison:
             scenario_of(flags),
             policies if space is None else None,
             space=space,
+            space_name="set",
             loads=loads,
             seeds=seeds,
             on_read=say_notes,

@@ -226,7 +226,7 @@ def nearest_version(vllm_version: str) -> str:
 
 def decision_profile(vllm_version: str) -> DecisionProfile:
     """The profile of that name; ConfigError if there is none."""
-    profile = PROFILES.get(vllm_version)
+    profile = PROFILES.get(vllm_version) if isinstance(vllm_version, str) else None
     if profile is None:
         raise ConfigError("vllm_version", vllm_version, f"use one of: {', '.join(PROFILES)}")
     return profile

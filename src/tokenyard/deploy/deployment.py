@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.deploy.given import changed, settings_by_name
 from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.setting_values import names_of, value_of, with_values
@@ -48,7 +49,7 @@ class Deployment:
         Raises ConfigError for a name that there is not, with the nearest one, and for a value that cannot be read.
         """
         line = None if serve is None else read_serve_line(str(serve))
-        file = None if config is None else Path(config)
+        file = None if config is None else given_path("config", config)
         object.__setattr__(self, "_settings", settings_by_name(settings, line=line, config=file))
         object.__setattr__(self, "_resolved", None)
 
@@ -70,7 +71,10 @@ class Deployment:
 
     @classmethod
     def from_settings(cls, settings: DeploymentSettings) -> Self:
-        """A deployment with these groups of settings."""
+        """A deployment with these groups of settings. Raises ConfigError for anything else."""
+        if not isinstance(settings, DeploymentSettings):
+            fix = "give the settings of a deployment; Deployment(model=..., gpu=...) takes them by name"
+            raise ConfigError("settings", settings, fix)
         made = cls.__new__(cls)
         object.__setattr__(made, "_settings", settings)
         object.__setattr__(made, "_resolved", None)

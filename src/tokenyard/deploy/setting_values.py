@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.deploy.settings import NO_SETTING, Settings
 from tokenyard.errors import ConfigError, near_names
 
@@ -93,17 +94,25 @@ def as_value(name: str, value: Any, kind: Any) -> Any:
             return None
         raise ConfigError(name, value, f"give {_values_of(kind)}")
     if str in kinds and not isinstance(value, str):
-        return str(value) if isinstance(value, Path | int | float) else json.dumps(value)
+        return str(value) if isinstance(value, Path | int | float) else json_text(name, value)
     if kind is bool or (bool in kinds and isinstance(value, bool)):
         return _switched(name, value)
     if Path in kinds:
-        return Path(value)
+        return given_path(name, value)
     if isinstance(value, bool):
         raise ConfigError(name, value, f"give {_values_of(kind)}")
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
         raise ConfigError(name, value, f"give {_values_of(kind)}") from None
+
+
+def json_text(name: str, value: object) -> str:
+    """The JSON of a value that is no text. Raises ConfigError for one that JSON cannot say."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError(name, value, "give a text, or what JSON can say") from None
 
 
 def _switched(name: str, value: Any) -> bool:

@@ -321,9 +321,15 @@ def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
     if isinstance(slo, Mapping):
         return (tuple(f"{name}{_sign(str(name))}{_time(value)}" for name, value in slo.items()),)
     several = (slo,) if isinstance(slo, str) else slo
-    if not isinstance(several, Sequence):
+    if not isinstance(several, Sequence) or not all(_is_texts(each) for each in several):
         raise ConfigError("slo", slo, f'{_FIX}; or by name: {{"ttft_p90": "500ms"}}')
     return tuple(tuple(each.split() if isinstance(each, str) else each) for each in several)
+
+
+def _is_texts(value: object) -> bool:
+    """Whether it is a text or several."""
+    several = value if isinstance(value, list | tuple) else (value,)
+    return all(isinstance(each, str) for each in several)
 
 
 def _sign(name: str) -> str:

@@ -51,7 +51,7 @@ class RowTable:
 
     def __getitem__(self, column: str) -> Column:
         """A column, shape ``[rows]``. ConfigError for a name that is none."""
-        if column not in self._columns:
+        if not isinstance(column, str) or column not in self._columns:
             raise ConfigError("column", column, f"use one of: {', '.join(self._columns)}")
         return self._columns[column]
 

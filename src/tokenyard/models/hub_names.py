@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.files import packaged
 from tokenyard.models.named import MODELS, cached_folder, config_of, model_spec
 from tokenyard.models.reading.read import model_from_config
@@ -215,6 +216,7 @@ def config_called(asked: str) -> Called:
 
     ConfigError as :func:`tokenyard.models.named.model_spec`.
     """
+    given_path("model", asked)
     known = None if not isinstance(asked, str) or Path(asked).is_dir() else known_as(asked, MODELS)
     if known is None:
         return Called(*config_of(asked))

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_text, suggests_keywords
 from tokenyard.core.sched.policy import Policy, make_policy
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.plugins import run_file
@@ -70,7 +70,7 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
 
     Raises ConfigError, in the name of ``field``, if the name is not known or the file does not hold such a policy.
     """
-    file, _ = file_and_class(spec)
+    file, _ = file_and_class(given_text(field, spec, "give the name of a policy, or FILE.py:CLASS, as a text"))
     if not is_known_policy(spec):
         raise ConfigError(field, spec, policy_hint(spec))
     try:

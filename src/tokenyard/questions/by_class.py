@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_text
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.classes import (
@@ -83,6 +84,7 @@ def column_called(by: str, known: Container[str]) -> str:
 
 def require_column(by: str, workload: Workload) -> str:
     """The column of a run's rows that ``by`` means. Raises ConfigError for one that they will not have."""
+    by = given_text("by", by, "give the name of a column, as a text")
     known = {USER, *ReplayRows([]).requests.columns, *_columns(workload)}
     column = column_called(by, known)
     if column not in known:

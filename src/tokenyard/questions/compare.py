@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from tokenyard.arguments import given_function, given_text
 from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, StepObserver
@@ -336,6 +337,9 @@ def compare(
     load that is none.
     """
     require_several(loads, seeds)
+    given_function("progress", progress, "give a function of policy, load, seed and how far that replay is")
+    if by is not None:
+        given_text("by", by, "give the name of a column, as a text")
     if isinstance(deployment, ReplaySettings):
         is_made = callable(workload) or isinstance(workload, Workload)
         if arrivals or not is_made or space is not None or policies is None:
@@ -367,16 +371,18 @@ class _Choice(NamedTuple):
     settings: ReplaySettings
 
 
-def _variants(scenario: Scenario, space: Space, first: ReplaySpec) -> dict[str, _Choice]:
+def _variants(scenario: Scenario, space: Space, first: ReplaySpec, space_name: str) -> dict[str, _Choice]:
     """The deployment as it is, and with every combination of the settings of ``space``. Raises TokenyardError."""
     found: dict[str, _Choice] = {}
-    for settings in ({}, *grid_of(space, WorkloadVariants(scenario), "set").all()):
+    for settings in ({}, *grid_of(space, WorkloadVariants(scenario), space_name).all()):
         for name, value in settings.items():
             if is_load(name):
-                raise ConfigError("set", f"{name}={word_of(value)}", "all variants get the same requests: use §loads")
+                raise ConfigError(
+                    space_name, f"{name}={word_of(value)}", "all variants get the same requests: use §loads"
+                )
             if name in ("split", "kv_link_gb_per_s"):
                 fix = "a split is no single deployment: `tokenyard plan` and `tokenyard sweep` compare splits"
-                raise ConfigError("set", f"{name}={word_of(value)}", fix)
+                raise ConfigError(space_name, f"{name}={word_of(value)}", fix)
         spec = replay_spec(changed(scenario, settings), first.workload) if settings else first
         found[settings_in_words(settings)] = _Choice(
             spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused)
@@ -389,20 +395,24 @@ def ask(
     policies: Policies | None,
     *,
     space: Space | None = None,
+    space_name: str = "space",
     loads: Sequence[float],
     seeds: Sequence[int],
     make: Callable[[int], Workload] | None = None,
     on_read: Callable[[Workload], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """The same for a scenario, whose workload is read, or made by ``make``, for every seed. Raises TokenyardError."""
+    """The same for a scenario, whose workload is read, or made by ``make``, for every seed.
+
+    Raises TokenyardError; what is wrong with the space is told as ``space_name``.
+    """
     require_several(loads, seeds)
     if scenario.arrivals.client_timeout is not None:
         fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
         raise ConfigError("client_timeout", scenario.arrivals.client_timeout, fix)
     if (policies is None) == (space is None):
         fix = "compare policies, or settings (scheduling_policy among them): give one of the two"
-        raise ConfigError("set" if space is not None else "policies", space or policies, fix)
+        raise ConfigError(space_name if space is not None else "policies", space or policies, fix)
     slos = _countable(read_bounds(scenario.slo, scenario.by))
     scenario = replace(scenario, slo=())
 
@@ -414,7 +424,7 @@ def ask(
     if on_read is not None:
         on_read(first.workload)
     if space is not None:
-        choices = _variants(scenario, space, first)
+        choices = _variants(scenario, space, first, space_name)
     else:
         assert policies is not None
         settings = first.replays(skip_refused=scenario.arrivals.skip_refused)

@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.resolve import ResolvedSettings
-from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.models.gpus import named_gpu
@@ -51,6 +51,7 @@ from tokenyard.questions.scenario import (
     counting_of,
     deployment_settings,
     nothing,
+    split_by_name,
     takes_arrivals,
     traffic_by_name,
 )
@@ -151,12 +152,12 @@ def plan(
     the same; else, and for the largest load, the search uses what it knows when it begins so many. None: one for
     each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
     """
-    where = None if output is None else Path(output)
+    where = None if output is None else given_path("output", output)
     scenario = Scenario.of(
         deployment_settings(Deployment() if deployment is None else deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
-        split_settings=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
+        split_settings=split_by_name(kv_link_gb_per_s=kv_link_gb_per_s),
         slo=slo_texts(slo),
         by=by,
     )

@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, TypeAlias
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_function, given_text, suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.setting_values import group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
@@ -51,9 +51,13 @@ def nothing(_: str) -> None:
     """Drop the sentence."""
 
 
+_CALLED = "give a function, True for a line on standard error, or leave it out"
+
+
 def bars_of(progress: OnProgress | bool | None) -> Bars:
-    """The same function for every replay; True: a line on standard error."""
+    """The same function for every replay; True: a line on standard error. Raises ConfigError for anything else."""
     told = None if isinstance(progress, bool) else progress
+    given_function("progress", told, _CALLED)
 
     @contextmanager
     def bar(total: int, _: str) -> Iterator[OnProgress | None]:
@@ -70,7 +74,8 @@ Counting = Callable[[int, int], AbstractContextManager[Callable[[], None]]]
 
 
 def counting_of(progress: OnCount | bool | None, what: str = "variants") -> Counting:
-    """Counts for ``progress``; True: for a line on standard error."""
+    """Counts for ``progress``; True: for a line on standard error. Raises ConfigError for anything else."""
+    given_function("progress", None if isinstance(progress, bool) else progress, _CALLED)
 
     @contextmanager
     def bar(total: int, done: int) -> Iterator[Callable[[], None]]:
@@ -152,10 +157,22 @@ class Scenario(DeploymentSettings):
     def of(cls, deployment: DeploymentSettings, workload: WorkloadChoice, **around: Any) -> Scenario:
         """``workload`` on ``deployment``. Raises ConfigError for what is no workload."""
         own = {each.name: getattr(deployment, each.name) for each in fields(DeploymentSettings)}
+        if around.get("by") is not None:
+            given_text("by", around["by"], "give the name of a column, as a text")
         if isinstance(workload, Workload):
             return cls(workload=workload, **own, **around)
         first, *more = _names_of_files(workload)
         return cls(workload=first, more=tuple(more), **own, **around)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    apart: SplitSettings = field(default_factory=SplitSettings)
+
+
+def split_by_name(**given: object) -> SplitSettings:
+    """Settings of a split, by name. Raises ConfigError for a value of another kind."""
+    return with_values(_Split(), given).apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> G
                 raise ConfigError(field, given, fix)
             dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
         return Grid(list(dimensions.items()))
+    if space is not None and not isinstance(space, Iterable):
+        raise ConfigError(field, space, 'give settings with their values, {"max_num_seqs": [64, 128]}')
     texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
     for each in texts:
         if not isinstance(each, str):

@@ -12,7 +12,7 @@ import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.settings import SplitSettings, TraceSettings
+from tokenyard.deploy.settings import TraceSettings
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
@@ -25,6 +25,7 @@ from tokenyard.questions.scenario import (
     WorkloadChoice,
     bars_of,
     deployment_settings,
+    split_by_name,
     takes_arrivals,
     traffic_by_name,
     warn_overwritten,
@@ -103,7 +104,7 @@ def split(
         deployment_settings(deployment),
         workload,
         arrivals=traffic_by_name(arrivals),
-        split_settings=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
+        split_settings=split_by_name(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
         trace=TraceSettings(trace=None if trace is None else given_path("trace", trace)),
         slo=slo_texts(slo),
     )

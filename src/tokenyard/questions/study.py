@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
@@ -219,6 +220,7 @@ def study(
     that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
     """
     require_int("jobs", jobs, 1, MOST_PROCESSES)
+    kept = None if output is None else given_path("output", output)
     require_several(loads, seeds)
     named = _by_name(deployments)
     if metrics is not None and not isinstance(metrics, Mapping):
@@ -242,7 +244,7 @@ def study(
     if jobs > 1 or ray is not None:
         replayer.require_pickled()
     with ExitStack() as stack:
-        folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if output is None else output
+        folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if kept is None else kept
         journal = stack.enter_context(Journal(Path(folder), replayer.identity(seeds[0])))
         _complete(journal, tasks, partial(_replayed, replayer, jobs=jobs, ray=ray), progress)
         rows = [row for row in map(journal.get, tasks) if row is not None]

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, slo_texts
@@ -30,6 +30,7 @@ from tokenyard.questions.scenario import (
     counting_of,
     deployment_settings,
     nothing,
+    split_by_name,
     takes_arrivals,
     traffic_by_name,
 )
@@ -129,11 +130,11 @@ def sweep(
             deployment_settings(Deployment() if deployment is None else deployment),
             workload,
             arrivals=traffic_by_name(arrivals),
-            split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
+            split_settings=split_by_name(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
             slo=slo_texts(slo),
             by=by,
         ),
-        output=Path("sweep" if output is None else output),
+        output=Path("sweep") if output is None else given_path("output", output),
         space=space,
         variants=_variants_given(variants),
         prices=prices_of(price),
@@ -151,7 +152,9 @@ def sweep(
 
 def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
     if variants is None or isinstance(variants, str | PathLike):
-        return None if variants is None else Path(variants)
+        return None if variants is None else given_path("variants", variants)
+    if not isinstance(variants, Iterable) or isinstance(variants, Mapping | bytes):
+        raise ConfigError("variants", variants, 'give a list, [{"max_num_seqs": 64}, {"max_num_seqs": 128}], or a file')
     return list(variants)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_text, suggests_keywords
 from tokenyard.errors import ConfigError
 from tokenyard.plugins import installed, made_of_package
 from tokenyard.policies.named import class_from_file
@@ -45,7 +45,7 @@ def router_maker(spec: str) -> RouterMaker:
 
     Raises ConfigError if the name is not known, or what it names makes no router.
     """
-    file, _ = file_and_class(spec)
+    file, _ = file_and_class(given_text("router", spec, "give the name of a router, or FILE.py:CLASS, as a text"))
     if file:
         of_file = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
         return lambda _: of_file()

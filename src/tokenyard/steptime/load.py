@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_text, suggests_keywords
 from tokenyard.core.config import SpeculativeConfig
 from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
@@ -62,7 +62,8 @@ def load_latency(
 
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
-    kind, _, argument = spec.partition(":")
+    kind, _, argument = given_text("latency", spec, f"use {_KINDS}").partition(":")
+    _check_kinds(model, gpu, speculative)
     if kind not in _OURS and (own := foreign("latency", spec)) is not None:
         return _own(own, spec, model, gpu, tensor_parallel_size)
     if kind == "constant":
@@ -102,6 +103,17 @@ def load_latency(
             version=version,
         )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
+
+
+def _check_kinds(model: object, gpu: object, speculative: object) -> None:
+    """Raise ConfigError for what is neither a name nor what it names."""
+    for field, value, kind, fix in (
+        ("model", model, ModelSpec | str, "give the name of a model, the path of a config.json, or a ModelSpec"),
+        ("gpu", gpu, GPU | str, "give the name of a GPU, or a GPU"),
+        ("speculative", speculative, SpeculativeConfig, "give a SpeculativeConfig, or leave it out"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise ConfigError(field, value, fix)
 
 
 def _own(make: Any, spec: str, model: ModelSpec | str | None, gpu: GPU | str | None, tp: int) -> LatencyModel:

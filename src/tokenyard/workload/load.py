@@ -69,8 +69,10 @@ def _paths(name: str | Path, otherwise: str) -> list[Path]:
         found = sorted(glob(name))  # noqa: PTH207 - the pattern may be an absolute one
         if found:
             return [Path(each) for each in found]
-        raise WorkloadError(name, 0, "is a pattern that no file fits")
-    raise WorkloadError(name, 0, f"is neither a file nor {otherwise}")
+        fix = "give a pattern that fits a file, or a path"
+        raise WorkloadError(name, 0, "is a pattern that no file fits", field="workload", value=name, fix=fix)
+    fix = f"give the path of a file, or {otherwise}"
+    raise WorkloadError(name, 0, f"is neither a file nor {otherwise}", field="workload", value=name, fix=fix)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from tokenyard.arguments import given_path
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
@@ -298,7 +298,7 @@ class Workload:
         """
         from tokenyard.workload.readers.plain import write_plain  # noqa: PLC0415 - it makes workloads: it stands above them
 
-        write_plain(self, Path(path))
+        write_plain(self, given_path("path", path))
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""

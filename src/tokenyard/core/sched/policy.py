@@ -215,6 +215,8 @@ _BUILT_IN: dict[str, Callable[[], Policy]] = {"fcfs": FCFS, "priority": Priority
 
 def make_policy(name: str) -> Policy:
     """The policy registered under ``name``; ConfigError if there is none, or what was installed does not work."""
+    if not isinstance(name, str):
+        raise ConfigError("policy", name, "give the name of a policy, as a text")
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     if name in SHIPPED:

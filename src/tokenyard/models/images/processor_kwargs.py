@@ -50,6 +50,8 @@ def processors_told(
     processors: Processors, raw: Mapping[str, Any], said: Mapping[str, Any] | None, version: str = VERSIONS[-1]
 ) -> Processors:
     """What the processors of a ``config.json`` are told with arguments. ConfigError for one that no rule reads."""
+    if said is not None and not isinstance(said, Mapping):
+        raise ConfigError(_FIELD, said, 'give arguments by name: {"max_pixels": 1003520}')
     named = raw.get("architectures") or [""]
     told, unread = overlaid(processors, said or {}, named[0], version)
     if unread:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
@@ -50,8 +50,11 @@ def accuracy(
     ``vllm_version``: whose decisions are taken. ``progress`` is called with the points of a file that are predicted,
     and how many it has; True shows a line. Raises TokenyardError.
     """
-    named = [files] if isinstance(files, str | PathLike) else list(files)
-    paths = [Path(each) for each in named] or [each for each in (installed_points(),) if each is not None]
+    counting = counting_of(progress, "points")
+    named = list(files) if isinstance(files, Iterable) and not isinstance(files, str | bytes) else [files]
+    paths = [given_path("files", each) for each in named]
+    if not paths and (installed := installed_points()) is not None:
+        paths = [installed]
     if not paths:
         raise ConfigError("files", None, "name a table of points, a folder of a measured run or a result of vllm bench")
     engine = Engine(
@@ -72,7 +75,7 @@ def accuracy(
             continue
         points, unread = _points(path, engine)
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
-        with counting_of(progress, "points")(len(points), 0) as advance:
+        with counting(len(points), 0) as advance:
             predicted = predict(points, profile=profile, on_point=advance)
             rows += [row_of(str(path), each) for each in predicted]
     if not rows:
