@@ -48,6 +48,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "token 2**40 in a list": (lambda: ModelOutput.from_lists([[2**40], [6]]), "row 0 holds token 1099511627776"),
     "more tokens than columns": (lambda: ModelOutput(TOKENS, np.array([1, 2])), r"num_sampled\[1\] = 2: give 0 to 1"),
     "fewer tokens than none": (lambda: ModelOutput(TOKENS, np.array([-1, 1])), r"num_sampled\[0\] = -1"),
+    "no token": (lambda: ModelOutput(TOKENS, np.array([1, 0])), "no token for request 'b', all of whose known tokens"),
+    "no token at all": (lambda: ModelOutput(TOKENS, np.array([0, 0])), "no token for request 'a'"),
     "no extras": (lambda: ModelOutput(TOKENS, COUNTS, extras={"a": 1}), "give a ModelAuxOutput"),  # type: ignore[arg-type]
     "one result for two": (aux(pooler_output=[1.0]), "pooler_output has 1 for 2 scheduled requests"),
     "experts of other tokens": (aux(routed_experts=np.zeros((3, 1, 1), np.int8)), "for 8 tokens"),
@@ -77,6 +79,22 @@ def test_a_wrong_answer_is_refused_and_the_right_one_taken_in(mistake: str, is_a
         toy.scheduler.update_from_output(plan, answer())
     assert snapshot(toy.scheduler) == before
     assert [news.new_token_ids for news in toy.update(plan, {"a": [5], "b": [6]})] == [[5], [6]]
+    toy.drain()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_of_which_nothing_is_taken_in_may_have_no_token(is_async: bool) -> None:
+    """It has ended meanwhile, is lost, or stands on blocks whose load failed."""
+    toy = ToyEngine(async_scheduling=is_async, kv_connector=Silent(Random(0)), kv_load_failure_policy="fail")
+    for name in "abcd":
+        toy.add(name, 4)
+    toy.step()
+    plan = toy.schedule()
+    invalid = ConnectorOutput(invalid_block_ids=frozenset(toy.blocks("c")))
+    toy.abort("a")
+    answer = ModelOutput.from_lists([[], [], [], [5]], invalid, ModelAuxOutput(failed=frozenset("b")))
+    news = toy.scheduler.update_from_output(plan, answer)
+    assert {each.request_id: each.finish_reason for each in news} == {"d": None, "b": "error", "c": "error"}
     toy.drain()
 
 

@@ -140,9 +140,9 @@ def test_tokens_after_a_stop_are_dropped(sampled: list[int], kept: list[int], re
 
 
 def test_rows_of_different_lengths_keep_to_their_requests() -> None:
-    toy = ToyEngine()
+    toy = ToyEngine(long_prefill_token_threshold=4)
     for name in "abcd":
-        toy.add(name, eos_token_id=EOS, max_tokens=6)
+        toy.add(name, 6 if name == "b" else 4, eos_token_id=EOS, max_tokens=6)
     output = toy.schedule()
     sampled = {"a": [10, 11, 12], "b": [], "c": [20, EOS, 21], "d": [30]}
     rows = {row.request_id: row for row in toy.update(output, sampled)}

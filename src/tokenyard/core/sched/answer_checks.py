@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, all_ones, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -26,6 +26,7 @@ class AnswerChecks:
         self._verifies_drafts = context.features.speculation is not None
         """A step brings the drafts that were accepted and one token more."""
         self._requests = requests
+        self._grammars = context.grammars
         self._num_blocks = context.cache_config.num_gpu_blocks
 
     def check(self, step: StepInFlight, model: ModelOutput) -> None:
@@ -35,6 +36,30 @@ class AnswerChecks:
             _check_extras(step, model.extras)
         if model.connector is not None and self._transfers is not None:
             self._check_report(model.connector, self._transfers)
+        if not all_ones(model.num_sampled):
+            self._check_none_is_missing(step, model)
+
+    def _check_none_is_missing(self, step: StepInFlight, model: ModelOutput) -> None:
+        """Raise ValueError for a row without a token that has to have one: its request would wait for it for ever."""
+        missing = model.num_sampled == 0
+        if step.plan.is_prefill_chunk is not None:
+            missing &= ~step.plan.is_prefill_chunk
+        for row in missing.nonzero()[0].tolist():
+            request = step.requests[row]
+            if request.pooling_params is None and not self._is_void(request, model, int(step.plan.num_new_tokens[row])):
+                sampled = f"no token for request {request.request_id!r}, all of whose known tokens are computed"
+                fix = "give at least one, or name it in extras.failed"
+                raise ValueError(f"the model returned {sampled} in step {step.plan.step}: {fix}")
+
+    def _is_void(self, request: Request, model: ModelOutput, granted: int) -> bool:
+        """Whether nothing that the model samples for the request is taken in: it has ended, or ends or is rewound."""
+        if request.status.is_finished or self._grammars.has_failed(request):
+            return True
+        if model.extras is not None and request.request_id in model.extras.failed:
+            return True
+        if model.connector is None or self._transfers is None:
+            return False
+        return self._transfers.relies_on(request, model.connector.invalid_block_ids, granted)
 
     def _check_report(self, report: ConnectorOutput, transfers: Transfers) -> None:
         """Raise ValueError unless every request and block that the workers' half of a connector names can be meant."""

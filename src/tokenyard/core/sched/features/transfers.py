@@ -233,14 +233,8 @@ class Transfers(FeatureHook):
 
         In every KV-cache group: the tokens before the first invalid one are valid in all of them.
         """
-        computed = request.num_computed_tokens - granted
-        held = list(zip(self._kv.config.group_block_sizes, self._kv.get_block_ids(request), strict=True))
-        bad = [
-            (i * size, block)
-            for size, blocks in held
-            for i, block in enumerate(blocks[: -(-computed // size)])
-            if block in invalid and block != NULL_BLOCK
-        ]
+        held = self._held(request)
+        bad = self._relied_on(request, held, invalid, granted)
         if not bad:
             return []
         first, culprit = min(bad)
@@ -251,6 +245,27 @@ class Transfers(FeatureHook):
             block for size, blocks in held for block in blocks[first // size :] if block not in (culprit, NULL_BLOCK)
         ]
         return [culprit, *after]
+
+    def relies_on(self, request: Request, invalid: frozenset[int], granted: int) -> bool:
+        """Whether a block whose load failed holds tokens before the ``granted`` ones of the step just run."""
+        return bool(self._relied_on(request, self._held(request), invalid, granted))
+
+    def _held(self, request: Request) -> list[tuple[int, list[int]]]:
+        """Block size and blocks of the request in each KV-cache group."""
+        return list(zip(self._kv.config.group_block_sizes, self._kv.get_block_ids(request), strict=True))
+
+    @staticmethod
+    def _relied_on(
+        request: Request, held: list[tuple[int, list[int]]], invalid: frozenset[int], granted: int
+    ) -> list[tuple[int, int]]:
+        """First position and id of every invalid block among those of the computed tokens."""
+        computed = request.num_computed_tokens - granted
+        return [
+            (i * size, block)
+            for size, blocks in held
+            for i, block in enumerate(blocks[: -(-computed // size)])
+            if block in invalid and block != NULL_BLOCK
+        ]
 
     def _needs_forgotten(self, request: Request, num_computed: int) -> bool:
         """Whether going on from there takes KV that a group has given up: behind a window, or a state passed."""
