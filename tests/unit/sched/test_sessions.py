@@ -144,6 +144,23 @@ def test_a_piece_that_is_not_resumable_ends_a_waiting_session() -> None:
     scheduler.check_invariants()
 
 
+def test_input_behind_the_end_of_a_session_is_refused_and_changes_nothing() -> None:
+    """It would never be computed: what was asked for before it ends the session first."""
+    scheduler = make()
+    scheduler.add_request(piece([1] * 20))
+    step(scheduler)
+    scheduler.add_request(piece([2] * 4))
+    scheduler.add_request(piece([3], resumable=False))
+    before = snapshot(scheduler)
+    with pytest.raises(RequestError, match="has ended this session") as refused:
+        scheduler.add_request(piece([4] * 4))
+    assert (refused.value.field, refused.value.value) == ("request_id", "s")
+    assert snapshot(scheduler) == before
+    scheduler.add_request(piece([5], resumable=False))
+    answer(scheduler, 6)
+    assert not scheduler.requests
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_session_can_be_aborted_in_any_state(steps: int) -> None:
     scheduler, session = make(), piece(list(range(5)))

@@ -182,14 +182,18 @@ class Sessions:
         return True
 
     def check_input(self, session: Request, update: SessionInput | None) -> None:
-        """RequestError for an input with which the session could become too long."""
+        """RequestError for an input behind the session's end, or one with which the session could become too long."""
         if update is None:
             return
-        pieces = [each for each in self._inputs[session.request_id] if each is not None] + [update]
+        rid, queued = session.request_id, self._inputs[session.request_id]
+        if None in queued:
+            fix = "an earlier request has ended this session, whose answers are not complete: open one with another id"
+            raise RequestError(rid, "request_id", rid, fix)
+        pieces = [each for each in queued if each is not None] + [update]
         answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
         length = session.num_tokens + session.max_tokens * answering
         length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
-        rid, value, limit = session.request_id, f"{len(update.tokens)} tokens", self._config.max_model_len
+        value, limit = f"{len(update.tokens)} tokens", self._config.max_model_len
         with_it = f"with it the session can reach {length} tokens"
         if length >= limit:
             fix = f"{with_it}, and §max_model_len is {limit}: end the session and open another"
