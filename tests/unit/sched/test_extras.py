@@ -107,6 +107,18 @@ def test_pooling_and_generating_requests_may_share_a_step() -> None:
     assert toy.running == ["text", "more"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_tokens_are_counted_where_some_requests_bring_none(is_async: bool) -> None:
+    """A pooling request has news without a token, and so has one that the workers have lost."""
+    toy = ToyEngine(async_scheduling=is_async)
+    add_pooling(toy, "vector", 4)
+    for name in "abc":
+        toy.add(name, 4, max_tokens=1 if name == "a" else 5)
+    news = answer(toy, toy.schedule(), [[], [7], [8], []], pooler_output=["v", *[None] * 3], failed=frozenset("c"))
+    assert (len(news), news.num_sampled) == (4, 2)
+    assert answer(toy, toy.schedule(), [[9]]).num_sampled == 1
+
+
 def test_a_pooling_request_needs_room_for_its_prompt_alone() -> None:
     toy = ToyEngine(num_gpu_blocks=4, max_model_len=64)
     add_pooling(toy, "fits", 12)

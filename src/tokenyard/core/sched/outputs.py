@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers, total
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
@@ -321,10 +321,10 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that the step brought."""
-        if self.tokens.shape[1] > 1:
-            return int(self.num_tokens.sum())
-        return len(self.requests)  # a request is there because it has at least one token
+        """Tokens that the step brought: none for pooling requests, and for those that ended as errors."""
+        if self.tokens.shape[1] == 1 and not self.finish_reasons and not self.extras:
+            return len(self.requests)  # without anything else to say, a request is there because of its token
+        return total(self.num_tokens)
 
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
