@@ -154,11 +154,13 @@ class _InFlight(NamedTuple):
 class EngineCore:
     """Steps ``scheduler`` and ``executor`` with at most ``depth`` steps in flight.
 
-    All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises when a step is
-    begun or sampled from, the error leaves :meth:`step`; the steps in flight are lost then, every further step is an
-    EngineDeadError, and the core is only good for :meth:`shutdown`. Any other error (a hook that raised, a future that
-    did, an answer or drafts that do not belong to their step) leaves all in place: the next :meth:`step` goes on, and
-    asks the same future again. A grammar that raises costs its own request alone, which ends as an error.
+    All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. A future that raises, an answer that
+    does not belong to its step and a ``check_request`` hook that raises leave all in place: the next :meth:`step` goes
+    on, and asks the same future again. A grammar that raises costs its own request alone, which ends as an error.
+
+    Whatever else raises closes the core: the executor, when a step is begun or sampled from, a policy, a connector, any
+    other hook, and drafts that do not belong to their step. The error leaves :meth:`step`, and the steps in flight are
+    lost; every further step is an EngineDeadError, and the core is only good for :meth:`shutdown` (docs/hooks.md).
 
     ``KeyboardInterrupt`` and ``SystemExit`` leave all in place while :meth:`step` waits for a future; elsewhere they
     break a call off in its middle, and every further one is an EngineDeadError. What a hook or the executor calls back
@@ -282,7 +284,8 @@ class EngineCore:
                 self._refused.append(error)
             except Exception as error:
                 # A hook has raised: who submitted it has to know as well.
-                request_id, fix = asked.request.request_id, "a hook raised when it was added: submit it again"
+                next_thing = "submit it again" if self.death is None else "the engine has ended, make another"
+                request_id, fix = asked.request.request_id, f"a hook raised when it was added: {next_thing}"
                 self._refused.append(RequestError(request_id, "request", error, fix))
                 raise
 
@@ -292,7 +295,7 @@ class EngineCore:
     def death(self) -> EngineDeadError | None:
         """Why nothing can be called any more but ``shutdown``; None: it is well.
 
-        Its executor, its policy or its connector has raised, or a call was broken off.
+        Its executor, its policy, its connector or another hook has raised, or a call was broken off.
         """
         return self._calls.death
 

@@ -16,6 +16,7 @@ from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import Watcher, make_request
 
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.kv.hashing import BlockHasher, RequestHasher
@@ -378,6 +379,40 @@ def test_features_are_ours_and_have_no_hook_that_is_not_tested() -> None:
         *("check_request", "request_added", "request_admitted", "request_preempted", "request_aborted"),
         *("request_reset", "step_planned"),
     ]
+
+
+class Model:
+    """Answers 7 for everybody."""
+
+    def execute_model(self, plan: SchedulerOutput) -> None: ...
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: object) -> DoneStep:
+        return DoneStep(ModelOutput.from_lists([[7]] * len(plan.req_ids)))
+
+    def take_draft_token_ids(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("moment", "told"),
+    [("check_request", ["submit it again"]), ("request_added", ["the engine has ended, make another"])],
+)
+def test_a_feature_hook_that_raises_closes_the_core_unless_it_only_checks(moment: str, told: list[str]) -> None:
+    hook = FeatureHook()
+    Fuse().arm(hook, moment)
+    hooks = [type("Fused", (FeatureHook,), {moment: lambda self, *given: getattr(hook, moment)(*given)})()]
+    core = EngineCore(Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=9), hooks=hooks), Model())
+    core.submit(Request("a", [1, 2, 3]))
+    with pytest.raises(BoomError):
+        core.step()
+    assert [str(each).rpartition(": ")[2] for each in core.take_refused()] == told
+    core.submit(Request("b", [1, 2, 3]))
+    if moment == "check_request":
+        assert [news.request_id for news in core.step() or ()] == ["b"]
+    else:
+        with pytest.raises(EngineDeadError, match="BoomError"):
+            core.step()
 
 
 _READS = {

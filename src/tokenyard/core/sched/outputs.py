@@ -184,8 +184,9 @@ class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. Prefill chunks and
-    pooling requests have none; every other row has one at least, unless its request has ended or is lost. Whole numbers of any width will do; they are kept as int64. Raises ValueError for a token that is no id from 0
-    to 2**31 - 1 (padding may hold anything), for a count that is none of its row's, and for what is no array of whole
+    pooling requests have none; every other row has one at least, unless its request has ended or is lost.
+    Whole numbers of any width will do; they are kept as int64. Raises ValueError for a token that is no id from 0 to
+    2**31 - 1 (padding may hold anything), for a count that is none of its row's, and for what is no array of whole
     numbers.
     """
 
