@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.toy_engine import ToyEngine
 
 import tokenyard as ty
 from tokenyard.core.sched.policy import PolicyGate
@@ -76,6 +77,27 @@ def test_others_may_be_tried(tmp_path: Path) -> None:
     first = run.requests["first_scheduled_s"]
     assert first[list(run.requests["request_id"]).index("r3")] > first[list(run.requests["request_id"]).index("r4")]
     assert any(span.detail == "large" for span in why(tmp_path, "r3").spans)
+
+
+class OthersSeen(DecodeReserve):
+    def admits(self, request: ty.Request, view: AdmissionView) -> bool | Refused:
+        self.views.append(view)
+        return request.request_id == "runs" or Refused("later", tries_others=True)
+
+
+def test_candidates_see_one_and_the_same_running_list() -> None:
+    """A list made for each of many candidates would cost as much as there are requests that run."""
+    policy = OthersSeen()
+    toy = ToyEngine(policy_object=policy)
+    toy.add("runs", 4, max_tokens=9)
+    toy.step()
+    for name in ("a", "b"):
+        toy.add(name, 4)
+    policy.views.clear()
+    toy.step()
+    first, second = (view.running for view in policy.views)
+    assert [request.request_id for request in first] == ["runs"]
+    assert first is second
 
 
 def test_leaps_change_nothing() -> None:

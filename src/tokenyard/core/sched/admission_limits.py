@@ -350,7 +350,7 @@ class PolicyLimit:
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         view = AdmissionView(
-            running=tuple(self._running.requests),
+            running=self._running.rows()[0],
             num_waiting=len(queues),
             free_blocks=self._kv.num_free_blocks,
             total_blocks=self._kv.pool.num_blocks,
