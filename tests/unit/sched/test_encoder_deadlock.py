@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from tests.support.toy_engine import ToyEngine
+from tests.support.toy_engine import ToyEngine, make_request
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.profiles import decision_profile
-from tokenyard.core.request import MultiModalItem
+from tokenyard.core.request import MultiModalItem, RequestStatus
+from tokenyard.core.sched.deadlocks import EncoderDeadlock
+from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
+from tokenyard.core.sched.scheduler_output import StepsInFlight
 
 
 def overlapping(name: str) -> list[MultiModalItem]:
@@ -95,3 +102,27 @@ def test_room_that_an_output_frees_after_the_refusal_is_used(version: str) -> No
     assert "a" in toy.step().num_scheduled_tokens
     assert toy.drain() < 20
     assert [toy.requests[name].num_preemptions for name in ("a", "b")] == [0, 0]
+
+
+@pytest.mark.parametrize("order", ["abcdefgh", "hgfedcba", "dahbgcfe"])
+def test_outputs_that_waiting_requests_let_go_are_evicted_in_the_order_of_the_queue(order: str) -> None:
+    """Not in that of a set of their ids, which is another one in every process."""
+    cache, queues = EncoderCache(9), WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
+    context: Any = SimpleNamespace(waiting_queues=queues, in_flight=StepsInFlight())
+    encoder: Any = SimpleNamespace(cache=cache, budget=1, whole_items=False)
+    budget: Any = SimpleNamespace(encoder=1, tokens_used=0)
+    deadlock = EncoderDeadlock(context, encoder)
+    for name in ("runs", *order):
+        item = MultiModalItem(mm_hash=f"of {name}", offset=0, length=1)
+        request = make_request(name, 4, mm_features=[item])
+        assert cache.make_room(1)
+        cache.allocate(request, item)
+        if name == "runs":
+            request.status = RequestStatus.RUNNING
+            deadlock.refused(request, budget)
+        else:
+            queues.add(request)
+    deadlock.step_ends(scheduled=False)
+    assert deadlock.take_victims() == []
+    assert cache.make_room(8)
+    assert cache.take_evicted() == tuple(f"of {name}" for name in order)

@@ -74,10 +74,11 @@ class EncoderDeadlock:
         others = users - {each.request_id for each in refused}
         if others and not self._is_idle:
             return []
-        waiting = [each for each in (self._waiting_queues.get(request_id) for request_id in others) if each is not None]
+        waiting = [each for each in self._waiting_queues if each.request_id in others] if others else []
         if len(waiting) < len(others) or any(self._in_flight.tokens_of(each) for each in refused):
             return []
-        # A request that memory or a limit refused may refer to outputs all the same: it will refer to them again.
+        # A request that memory or a limit refused may refer to outputs all the same: it will refer to them again. Their
+        # outputs are evicted in this order, which is that of the queue.
         for request in waiting:
             cache.free(request)
         return refused[:0:-1]
