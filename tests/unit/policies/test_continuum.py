@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
+from tokenyard.core.config import GroupKind, KVCacheGroup
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
 
@@ -172,6 +173,31 @@ def test_no_pin_goes_while_something_runs() -> None:
     toy.step()
     assert (toy.running, toy.waiting, toy.pinned) == (["b.1"], ["c.1"], ["a.1"])
     toy.drain()
+
+
+WINDOW = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
+
+
+@pytest.mark.parametrize(
+    ("groups", "each", "prompt"), [((KVCacheGroup(),), 5, 60), ((KVCacheGroup(), WINDOW), 5 + 3, 36)]
+)
+def test_a_refusal_tells_the_blocks_that_pins_hold(groups: tuple[KVCacheGroup, ...], each: int, prompt: int) -> None:
+    """Blocks that two pins share count for both, and what a window has left behind for none."""
+    toy = Agents(Continuum(Always(1e9)), num_gpu_blocks=21, groups=groups)
+    for name in ("a.1", "b.1"):
+        toy.ended(name, prompt_of("both", 14), max_tokens=6)
+    pins = toy.scheduler.pins
+    assert pins.num_blocks == sum(map(toy.scheduler.num_blocks_of, pins)) == 2 * each
+    toy.turn("c.1", 8, max_tokens=8)
+    toy.step()
+    toy.turn("d.1", prompt, max_tokens=2)
+    toy.step()
+    assert toy.admission.kv is not None
+    assert toy.admission.kv.pinned == 2 * each
+    pins.unpin("a")
+    assert pins.num_blocks == each
+    pins.clear()
+    assert pins.num_blocks == 0
 
 
 def test_a_request_that_runs_alone_is_not_preempted_for_a_pin() -> None:

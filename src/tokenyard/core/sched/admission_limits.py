@@ -272,7 +272,7 @@ class MemoryLimit:
         """The blocks of a refusal; None if they were not the obstacle."""
         if answer.limit is KVLimit.STATE_NOT_READY:
             return None
-        return answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer
+        return answer._replace(pinned=self._pins.num_blocks) if len(self._pins) else answer
 
     def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
         """Tell the connector; a request that has to wait for its load is skipped with its blocks in hand."""

@@ -142,7 +142,7 @@ def make_kv_manager(
 #     requests     those that run, wait or were skipped, each in one of the three
 #     running      status RUNNING, a slot each, at most max_num_seqs
 #     waiting      no slot, no blocks, unless it is a session or its KV is being loaded
-#     pinned       finished, a slot each
+#     pinned       finished, a slot each; the sum of their blocks
 
 
 def check_queues(
@@ -161,6 +161,4 @@ def check_queues(
         assert request.slot < 0 or request.resumable or loading, f"waiting {request.request_id} holds blocks"
         waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"
-    for request in pins:
-        assert request.status.is_finished, f"pinned {request.request_id} is {request.status.name}"
-        assert request.slot >= 0, f"pinned {request.request_id} holds no blocks"
+    pins.check_invariants()

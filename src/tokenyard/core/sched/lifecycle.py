@@ -45,7 +45,7 @@ class Lifecycle:
         """Every unfinished request."""
         ahead = context.features.num_lookahead_tokens
         self.sessions = Sessions(context.config, kv, context.table, context.waiting_queues, ahead, on_continued)
-        self.pins = PinBoard(self.release)
+        self.pins = PinBoard(self.release, kv.num_blocks_of)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
         self._names_resets = context.config.profile.resets_count_as_preemptions

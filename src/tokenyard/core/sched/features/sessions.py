@@ -25,12 +25,16 @@ from tokenyard.errors import TOO_LONG, RequestError
 class PinBoard:
     """At most one pinned turn per job."""
 
-    __slots__ = ("_free", "by_job")
+    __slots__ = ("_free", "_num_blocks_of", "by_job", "num_blocks")
 
-    def __init__(self, free: Callable[[Request], None]) -> None:
+    def __init__(self, free: Callable[[Request], None], num_blocks_of: Callable[[Request], int]) -> None:
+        """``num_blocks_of`` a request are those that it holds, over all groups; a pinned one gets and loses none."""
         self._free = free
+        self._num_blocks_of = num_blocks_of
         self.by_job: dict[str, Request] = {}
         """Job -> its pinned turn, the one pinned first in front; for reading."""
+        self.num_blocks = 0
+        """Blocks that the pinned turns hold; one that several hold counts for each of them."""
 
     def __len__(self) -> int:
         return len(self.by_job)
@@ -51,12 +55,14 @@ class PinBoard:
         assert request.job_id is not None, "only a turn of a job can be pinned"
         self.unpin(request.job_id)
         self.by_job[request.job_id] = request
+        self.num_blocks += self._num_blocks_of(request)
 
     def unpin(self, job_id: str) -> bool:
         """Free the blocks; False if the job has no pin."""
         request = self.by_job.pop(job_id, None)
         if request is None:
             return False
+        self.num_blocks -= self._num_blocks_of(request)
         self._free(request)
         return True
 
@@ -64,6 +70,13 @@ class PinBoard:
         """Drop every pin."""
         for job_id in list(self.by_job):
             self.unpin(job_id)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if what is pinned is not the blocks of finished requests, or is counted wrongly."""
+        for request in self:
+            assert request.status.is_finished, f"pinned {request.request_id} is {request.status.name}"
+            assert request.slot >= 0, f"pinned {request.request_id} holds no blocks"
+        assert self.num_blocks == sum(map(self._num_blocks_of, self)), "blocks of pinned requests do not add up"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
