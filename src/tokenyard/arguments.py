@@ -79,6 +79,12 @@ def given_text(field: str, value: object, fix: str = "give a text that is not em
     return value
 
 
+def given_kind(field: str, value: object, kind: type, fix: str | None = None) -> None:
+    """Raise ConfigError unless the value is of this class."""
+    if not isinstance(value, kind):
+        raise ConfigError(field, value, fix or f"give a {kind.__name__}")
+
+
 def given_function(field: str, value: object, fix: str) -> Callable[..., object] | None:
     """Something to call, or None. Raises ConfigError for anything else."""
     if value is not None and not callable(value):

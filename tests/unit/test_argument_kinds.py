@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 
 import tokenyard
-from tokenyard import ConfigError, Deployment, Recording, RunResult
+from tokenyard import (
+    CacheConfig,
+    ConfigError,
+    Deployment,
+    Recording,
+    RequestError,
+    RunResult,
+    SchedulerConfig,
+    Workload,
+)
 from tokenyard.errors import MissingExtraError, NotModelledError, WorkloadError
-from tokenyard.sim import router_maker
+from tokenyard.sim import ConstantLatency, KVLink, replay_parallel, router_maker
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4")
 
@@ -148,3 +157,66 @@ def test_other_errors_say_what_to_do() -> None:
     assert (flags.value.field, flags.value.value) == ("flags", flags.value.flags)
     assert flags.value.fix == "leave it out, or go on without it by ignore_unmodelled=True"
     assert MissingExtraError("ray", "ray").fix == "run  pip install 'tokenyard[ray]'"
+
+
+WORKLOAD = tokenyard.load_workload("random", num_prompts=2, input_len=8, output_len=2)
+CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=1024)
+CACHE = CacheConfig(num_gpu_blocks=200)
+GIVEN = (WORKLOAD, CONFIG, CACHE, ConstantLatency(seconds=0.01))
+REPLAYS: dict[str, Callable[..., object]] = {
+    "replay": partial(tokenyard.replay, *GIVEN),
+    "replay_parallel": partial(replay_parallel, *GIVEN, router="vllm", data_parallel_size=2),
+    "replay_split": partial(tokenyard.replay_split, *GIVEN, link=KVLink(1000, 10.0)),
+    "CacheConfig": partial(CacheConfig, num_gpu_blocks=200),
+    "Workload": partial(Workload, "w", list(WORKLOAD)),
+    "describe_run": partial(tokenyard.describe_run, scheduler=CONFIG, cache=CACHE, host="replay"),
+    "TraceWriter": tokenyard.TraceWriter,
+    "TraceReader": tokenyard.TraceReader,
+    "ReportBuilder": tokenyard.ReportBuilder,
+}
+
+
+@pytest.mark.parametrize("wrong", [3, "x", THING])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        *(("replay", each) for each in ("pace", "speculation", "make_scheduler", "on_progress", "observer", "policy")),
+        *(("replay_parallel", each) for each in ("observers", "policies", "autoscaling", "router")),
+        *(("replay_split", each) for each in ("link", "fleet", "decode", "observers")),
+        *(
+            ("CacheConfig", "groups"),
+            ("describe_run", "scheduler"),
+            ("describe_run", "cache"),
+            ("TraceWriter", "config"),
+        ),
+        ("ReportBuilder", "slos"),
+    ],
+)
+def test_what_a_replay_is_given_is_named(name: str, field: str, wrong: Any) -> None:
+    found, value, fix = _refused(REPLAYS[name], **{field: wrong})
+    assert (found, value) == (field, wrong)
+    assert fix
+
+
+@pytest.mark.parametrize(("name", "field"), [("Workload", "notes"), ("TraceReader", "path")])
+def test_no_number_is_a_list_or_a_path(name: str, field: str) -> None:
+    assert _refused(REPLAYS[name], **{field: 3})[:2] == (field, 3)
+
+
+@pytest.mark.parametrize(
+    ("link", "field"), [((0, 10.0), "bytes_per_block"), ((1000, 0), "gb_per_s"), ((1000, "a"), "gb_per_s")]
+)
+def test_a_link_carries_something(link: tuple[Any, Any], field: str) -> None:
+    assert _refused(REPLAYS["replay_split"], link=KVLink(*link))[0] == field
+
+
+def test_a_report_is_printed_on_a_console(recorded: RunResult) -> None:
+    printing: Callable[..., object] = tokenyard.print_report
+    assert _refused(printing, recorded.report, "a console")[0] == "console"
+    assert _refused(printing, recorded, "a console")[0] == "report"
+
+
+def test_the_end_of_an_answer_is_a_number() -> None:
+    wrong: Any = "soon"
+    with pytest.raises(RequestError, match="ends_after = 'soon': give a number of output tokens"):
+        tokenyard.Scheduler(CONFIG, CACHE).add_request(tokenyard.Request("r", [1, 2], ends_after=wrong))

@@ -210,7 +210,11 @@ class CacheConfig:
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
         _require_member(self, "mamba_cache_mode", MambaCacheMode)
         require_fraction("watermark", self.watermark)
-        if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
+        if (
+            not isinstance(self.groups, tuple | list)
+            or not self.groups
+            or not all(isinstance(group, KVCacheGroup) for group in self.groups)
+        ):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
         require_int("decode_context_parallel_size", self.decode_context_parallel_size, 1, 1 << 10)
         require_int("prefill_context_parallel_size", self.prefill_context_parallel_size, 1, 1 << 10)

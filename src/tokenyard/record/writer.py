@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import given_kind
 from tokenyard.errors import ConfigError
 from tokenyard.files import try_lock
 from tokenyard.redaction import with_valid_text
@@ -311,6 +312,7 @@ class TraceWriter:
     """Writes records as they come; every method is safe to call at any time and none raises for a bad disk."""
 
     def __init__(self, config: TraceConfig) -> None:
+        given_kind("config", config, TraceConfig, "give a TraceConfig: TraceConfig(path=DIR)")
         self.config = config
         self.problem: str | None = None
         """Why writing ended early, or None."""

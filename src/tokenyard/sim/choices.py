@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
+from tokenyard.arguments import given_kind
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.params import has_member
 from tokenyard.core.sched.observer import Observers, StepObserver
@@ -48,6 +49,13 @@ def check_arguments(workload: object, config: object, cache_config: object, late
             "give a latency model, an object with step_seconds(): load_latency() makes one of a name (docs/latency.md)"
         )
         raise ConfigError("latency", latency, fix)
+
+
+def check_kinds(**given: tuple[object, type]) -> None:
+    """Raise ConfigError for what is neither None nor of the class beside it, in the name of the argument."""
+    for field, (value, kind) in given.items():
+        if value is not None:
+            given_kind(field, value, kind, f"give a {kind.__name__}, or leave it out")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

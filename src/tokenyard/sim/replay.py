@@ -7,6 +7,7 @@ from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from tokenyard.arguments import given_function
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.core.kv.hybrid_coordinator import hash_block_size
@@ -24,6 +25,7 @@ from tokenyard.sim.choices import (
     PolicyChoice,
     RouterChoice,
     check_arguments,
+    check_kinds,
     connector_of,
     observer_of,
     policy_maker_of,
@@ -39,7 +41,7 @@ from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
-from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings
+from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings, check_link
 from tokenyard.sim.traffic import (
     ClientSessions,
     OnProgress,
@@ -183,6 +185,7 @@ def replay(
     is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
+    check_kinds(pace=(pace, MachineSpeed), speculation=(speculation, SimulatedSpeculation))
     clock = VirtualClock()
     if pace is not None:
         latency = paced(latency, pace, clock)
@@ -221,6 +224,7 @@ def replay_parallel(
     Raises ConfigError for a router that fails or names no engine, RequestError as ``replay`` does.
     """
     check_arguments(workload, config, cache_config, latency)
+    check_kinds(speculation=(speculation, SimulatedSpeculation), autoscaling=(autoscaling, Autoscaling))
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
     fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
     engines = ReplaySettings(
@@ -294,6 +298,10 @@ def replay_split(
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     check_arguments(workload, config, cache_config, latency)
+    check_link(link)
+    check_kinds(fleet=(fleet, Fleet), decode=(decode, ReplaySettings))
+    if observers is not None and not (isinstance(observers, tuple | list) and len(observers) == 2):
+        raise ConfigError("observers", observers, "give two lists: of the prefill engines, and of the decode engines")
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
     decoding, watching = DecodeSide(decode or prefill, link), observers or (None, None)
     return _replayed_disaggregated(workload, ReplayOptions(**options), prefill, decoding, watching)
@@ -343,7 +351,8 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
 
 
 def _require_one_each(name: str, several: Sequence[object] | None, num_engines: int) -> None:
-    if several is not None and (isinstance(several, str) or len(several) != num_engines):
+    is_list = isinstance(several, Sequence) and not isinstance(several, str)
+    if several is not None and not (is_list and len(several) == num_engines):
         fix = f"give one for each of {num_engines} engines, or {name[:-1]}= for all of them"
         raise ConfigError(name, several, fix.replace("policie=", "policy="))
 
@@ -353,6 +362,8 @@ class _Replay:
 
     def __init__(self, workload: Workload, options: ReplayOptions, clock: VirtualClock, num_engines: int) -> None:
         """``num_engines`` of all groups. Raises ConfigError for an option that cannot be."""
+        for name in ("make_scheduler", "on_progress"):
+            given_function(name, getattr(options, name), "give a function, or leave it out")
         self._workload = workload
         self._options = options
         self._extent = Extent.of(options.warmup, options.until)

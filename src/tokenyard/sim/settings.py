@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from numbers import Real
 from typing import NamedTuple
 
-from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.arguments import given_kind
+from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
+from tokenyard.errors import ConfigError
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
@@ -56,6 +60,15 @@ class KVLink(NamedTuple):
     def seconds_of(self, num_bytes: int) -> float:
         """Seconds to send so many bytes."""
         return num_bytes / (self.gb_per_s * 1e9)
+
+
+def check_link(link: object) -> None:
+    """Raise ConfigError for what is no link between two groups, or carries nothing."""
+    given_kind("link", link, KVLink, "give a KVLink: bytes of one block, and GB a second")
+    assert isinstance(link, KVLink)
+    require_int("bytes_per_block", link.bytes_per_block, 1, 1 << 50)
+    if isinstance(link.gb_per_s, bool) or not isinstance(link.gb_per_s, Real) or not 0 < link.gb_per_s < inf:
+        raise ConfigError("gb_per_s", link.gb_per_s, "give a number above 0")
 
 
 class DecodeSide(NamedTuple):

@@ -12,6 +12,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from tokenyard.arguments import given_path
 from tokenyard.errors import FileError, TraceError
 from tokenyard.files import DamagedFileError, bounded_lines, open_input, packing_of, unpacked
 from tokenyard.redaction import valid_text
@@ -53,7 +54,7 @@ def find_trace(path: Path | str, *, joined: bool = False) -> TraceFiles:
     The name of a file gives its kind, else its first lines. Raises TraceError if there is no trace, or several: also if
     further engines' lie in ``rank-1`` ... below it, unless ``joined`` says that the caller reads them too.
     """
-    path = Path(path)
+    path = given_path("path", path)
     if path.is_dir():
         return _in_directory(path, joined=joined)
     if not path.is_file():

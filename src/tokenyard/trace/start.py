@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_kind, suggests_keywords
 from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaults
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
@@ -136,6 +136,8 @@ def describe_run(
     beside ``scheduler`` and ``cache``. Without any the configuration counts as made by hand, and the header says which
     settings were not chosen.
     """
+    given_kind("scheduler", scheduler, SchedulerConfig)
+    given_kind("cache", cache, CacheConfig)
     if sections is None:
         sections = {SECTION: msgspec.to_builtins(_made_by_hand(scheduler, cache))}
     policy = scheduler.policy if policy is None else policy

@@ -255,6 +255,8 @@ class Workload:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
         if max_concurrency is not None:
             require_int("max_concurrency", max_concurrency, 1)
+        if not isinstance(notes, Sequence):
+            raise ConfigError("notes", notes, "give a list of sentences, or leave it out")
         self.name = name
         self.max_concurrency = max_concurrency
         """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""

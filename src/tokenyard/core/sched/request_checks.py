@@ -52,6 +52,8 @@ def check_servable(
     least = request.sampling_params.min_tokens if config.profile.min_tokens_bar_stops else 0
     longest = request.max_tokens
     if request.ends_after is not None:
+        if isinstance(request.ends_after, bool) or not isinstance(request.ends_after, int):
+            raise RequestError(rid, "ends_after", request.ends_after, "give a number of output tokens, or leave it out")
         # One more: a step may be in flight when the last token comes.
         longest = min(longest, max(request.ends_after, least) + 1)
     check_lengths(

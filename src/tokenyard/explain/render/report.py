@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_kind, suggests_keywords
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.parts import (
@@ -62,6 +62,8 @@ def print_report(
     The classifier's ``buckets`` come if they are requested, and in the place of the reasons where a step that held a
     request back has none recorded. ``classes`` are the run, class by class.
     """
+    given_kind("report", report, Report)
+    given_kind("console", console, Console, "give a rich.console.Console; str(report) is the same without one")
     if header:
         print_run(report.header, console)
         console.print()

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.errors import ConfigError
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
@@ -70,6 +71,8 @@ class ReportBuilder:
     """
 
     def __init__(self, slos: Sequence[SLO] = ()) -> None:
+        if not isinstance(slos, Sequence) or not all(isinstance(each, SLO) for each in slos):
+            raise ConfigError("slos", slos, "give a list of tokenyard.sim.SLO")
         self.slos = slos
         """What goodput is counted by."""
         self.start: TraceStart | None = None
