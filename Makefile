@@ -22,6 +22,7 @@ PARALLEL ?= -n auto --dist worksteal
 # Three browsers, each with the tests of whole files, which share servers and traces; two leave a part of two cores idle.
 # What fails beside others is asked once more alone: a page on a busy machine may be slower than a test expects. Both
 # answers are printed.
+# Beside the browsers one process compiles the other tests for all processes that run them: each would, in a new checkout.
 BROWSERS ?= -n 3 --dist loadfile
 
 # Whatever the shell says: hundreds of processes that tests start would each compile every module again.
@@ -44,9 +45,10 @@ test: $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tes
 
 .PHONY: tests
 tests: $(INSTALLED_DEV)  ## All tests and nothing else, those in the browser first
-	@$(BIN)/python -m pytest $(BROWSERS) tests/browser \
+	@{ $(BIN)/python -m pytest -n 0 --collect-only -qq --ignore tests/browser || true; } > /dev/null 2>&1 & \
+		$(BIN)/python -m pytest $(BROWSERS) tests/browser \
 		|| $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none tests/browser; \
-		$(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
+		wait; $(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
 
 .PHONY: check
 check: $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
