@@ -263,7 +263,7 @@ def test_most_steps_are_taken_in_leaps(
     """Whether no request waits, or one for a seat or for memory, and whether tokens are in flight or not."""
     config = replace(PLAIN, max_num_seqs=most, async_scheduling=is_async, profile=PROFILES[version])
     requests = [
-        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, 60), max_tokens=90, output_seed=i)
+        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, 60), max_tokens=60, output_seed=i)
         for i in range(4)
     ]
     cache = CacheConfig(num_gpu_blocks=blocks)
