@@ -17,7 +17,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
-from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
+from tests.support.planner_answers import differences, is_proof, model_of, num_built, recorded  # noqa: E402 - needs the path
 
 from planner.items import prompts  # noqa: E402
 from planner.largest import compared  # noqa: E402 - of scripts
@@ -42,7 +42,6 @@ from tokenyard.models.mixers import (  # noqa: E402
     StateSpace,
 )
 from tokenyard.models.named import MODELS  # noqa: E402
-from tokenyard.models.reading.read import model_from_config  # noqa: E402
 from tokenyard.models.reading.row import ArchitectureRow  # noqa: E402
 from tokenyard.models.reading.table import ROWS  # noqa: E402
 from tokenyard.models.reading.versions import (  # noqa: E402
@@ -433,12 +432,8 @@ def _exact(entry: dict[str, Any]) -> str:
     name = entry["architecture"]
     known = [each for each in MODELS if MODELS[each].architecture == name]
     examples = ", ".join(f"`{each}`" for each in known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
-    models = [_of_case(case, name) for case in entry["cases"]] or [MODELS[known[0]]]
+    models = [model_of(case, name) for case in entry["cases"]] or [MODELS[known[0]]]
     return f"| `{name}` | {examples} | {_modelled(models)} | {3 * num_built(entry) or 'of the named models'} |"
-
-
-def _of_case(case: dict[str, Any], name: str) -> ModelSpec:
-    return model_from_config(case["config"], name=name, where=case["variant"])
 
 
 def _modelled(models: list[ModelSpec]) -> str:

@@ -83,11 +83,21 @@ def their_plan(said: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def model_of(case: dict[str, Any], architecture: str) -> ModelSpec:
+    """What we make of a case's ``config.json``, read once however often it is asked for. Raises ConfigError."""
+    return _read_once(json.dumps(case["config"]), architecture, case["variant"])
+
+
+@cache
+def _read_once(config: str, architecture: str, variant: str) -> ModelSpec:
+    return model_from_config(json.loads(config), name=architecture, where=variant)
+
+
 def differences(entry: dict[str, Any], around: dict[str, Any]) -> Iterator[str]:
     """What differs for an architecture of the recorded registry, one line each; nothing if all is equal."""
     for case in entry["cases"]:
         try:
-            model = model_from_config(case["config"], name=entry["architecture"], where=case["variant"])
+            model = model_of(case, entry["architecture"])
         except ConfigError as error:
             yield str(error)
             continue

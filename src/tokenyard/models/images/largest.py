@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
@@ -234,9 +234,14 @@ def _of_volume(_fields: ImageFields, rule: ImageRule, video: ImageFields, *, mad
     if video.given("processor_class", made_by) != "Glm4vProcessor":
         of_times = _GLM_SECONDS * (2 + _SECONDS_TOKENS) + 2
         return Frames(most // (rule.depth * rule.side**2) + of_times)
-    made, side = VideoRule(area=replace(rule, most=most), whole=True), rule.side
-    counts = [made.num_tokens(wide * side, high * side, frames) for frames in range(2, MOST_FRAMES + 1)]
+    counts = _by_frames(VideoRule(area=replace(rule, most=most), whole=True), wide * rule.side, high * rule.side)
     return Frames(counts[0], among=tuple(sorted(set(counts))))
+
+
+@lru_cache(64)
+def _by_frames(made: VideoRule, width: int, height: int) -> tuple[int, ...]:
+    """Embeddings of a video of such frames, of two of them and more."""
+    return tuple(made.num_tokens(width, height, frames) for frames in range(2, MOST_FRAMES + 1))
 
 
 def _pooled_frame(fields: ImageFields, _rule: ImageRule, _video: ImageFields) -> Frames:
