@@ -24,6 +24,8 @@ PLANTED = "PLANTED"
 """Part of every secret."""
 MODEL = "meta-llama/Llama-3.2-1B-Instruct"
 SMALL = ("--gpu", "l4", "--max-model-len", "8192", "--limit", "4", "--ignore-unmodelled")
+SHORT = ("random", "--num-prompts", "4", "--input-len", "40", "--output-len", "8")
+"""A workload of a few steps: what is looked for is in any trace's first record."""
 EXTRA = json.dumps(
     {
         "kv_connector": "OffloadingConnector",
@@ -169,8 +171,8 @@ def clean(outcome: Outcome, *, code: int = 0) -> str:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_replay_holds_none(text: str, tmp_path: Path) -> None:
     assert PLANTED in text
-    clean(call("run", "chat", *SMALL, "--serve", text, "--trace", "t", cwd=tmp_path))
-    clean(call("run", "chat", *SMALL, "--serve", text, "--json", cwd=tmp_path))
+    clean(call("run", *SHORT, *SMALL, "--serve", text, "--trace", "t", cwd=tmp_path))
+    clean(call("run", *SHORT, *SMALL, "--serve", text, "--json", cwd=tmp_path))
     assert list(contents(tmp_path))
     assert not any(PLANTED in each for each in contents(tmp_path))
 
@@ -182,7 +184,7 @@ def test_an_error_says_none(text: str, as_file: bool, tmp_path: Path) -> None:
     if as_file:
         (tmp_path / "serve.txt").write_text(text)
         given = "serve.txt"
-    clean(call("run", "chat", *SMALL, "--serve", given, cwd=tmp_path), code=2)
+    clean(call("run", *SHORT, *SMALL, "--serve", given, cwd=tmp_path), code=2)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_an_error_says_none(text: str, as_file: bool, tmp_path: Path) -> None:
 def test_flags_of_our_own_command_line(words: list[str], tmp_path: Path) -> None:
     flags = f"api-key: {PLANTED}-1\nhf_token: [{PLANTED}-2]\nadditional-config: {OTHER}\n"
     (tmp_path / "flags.yaml").write_text(flags)
-    said = clean(call("run", "chat", "--model", MODEL, *SMALL, *words, "--trace", "t", cwd=tmp_path))
+    said = clean(call("run", *SHORT, "--model", MODEL, *SMALL, *words, "--trace", "t", cwd=tmp_path))
     assert words[0].replace("_", "-") in said or words[0] == "--config"
     (tmp_path / "flags.yaml").unlink()
     assert not any(PLANTED in each for each in contents(tmp_path))
@@ -206,7 +208,7 @@ def test_flags_of_our_own_command_line(words: list[str], tmp_path: Path) -> None
 def test_a_file_of_flags_that_cannot_be_read(tmp_path: Path) -> None:
     for content in (f"api-key: [{PLANTED}\n", f"api-key: !x {PLANTED}\n", f'hf-token: !!int "{PLANTED}"\n'):
         (tmp_path / "flags.yaml").write_text(content)
-        clean(call("run", "chat", *SMALL, "--config", "flags.yaml", cwd=tmp_path), code=2)
+        clean(call("run", *SHORT, *SMALL, "--config", "flags.yaml", cwd=tmp_path), code=2)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.values()))
@@ -263,7 +265,7 @@ def test_every_command_is_somewhere() -> None:
 
 def test_every_command_holds_none(tmp_path: Path) -> None:
     serve = (*SMALL, "--serve", EVERYTHING)
-    said = clean(call("run", "chat", *serve, "--trace", "t", cwd=tmp_path))
+    said = clean(call("run", *SHORT, *serve, "--trace", "t", cwd=tmp_path))
     assert "--api-key ***" in said
     clean(call("report", "t", cwd=tmp_path))
     clean(call("report", "t", "--json", cwd=tmp_path))
@@ -271,13 +273,13 @@ def test_every_command_holds_none(tmp_path: Path) -> None:
     clean(call("export", "t", "--html", "p.html", cwd=tmp_path))
     clean(call("export", "t", "--chrome", "c.json", cwd=tmp_path))
     clean(call("query", "t", "select * from steps limit 3", cwd=tmp_path))
-    clean(call("compare", "chat", *serve, "--policies", "fcfs,priority", cwd=tmp_path))
+    clean(call("compare", *SHORT, *serve, "--policies", "fcfs,priority", cwd=tmp_path))
     clean(call("compare", "t", "t", cwd=tmp_path))
-    clean(call("split", "chat", *serve, "--split", "1+1", "--trace", "s", cwd=tmp_path))
-    plan = ("plan", "chat", *serve, "--space", "max_num_seqs=4,8", "--slo", "ttft:1000")
+    clean(call("split", *SHORT, *serve, "--split", "1+1", "--trace", "s", cwd=tmp_path))
+    plan = ("plan", *SHORT, *serve, "--space", "max_num_seqs=4,8", "--slo", "ttft:1000")
     assert "--api-key" in clean(call(*plan, "--html", "plan.html", cwd=tmp_path))
     clean(call(*plan, "--json", cwd=tmp_path))
-    clean(call("sweep", "chat", *serve, "--set", "max_num_seqs=4,8", "--html", "s.html", "--traces", cwd=tmp_path))
+    clean(call("sweep", *SHORT, *serve, "--set", "max_num_seqs=4,8", "--html", "s.html", "--traces", cwd=tmp_path))
     clean(call("whatif", "t", "--serve", EVERYTHING, "--yes", cwd=tmp_path))
     clean(call("whatif", "t", "--serve", EVERYTHING, "--yes", "--json", cwd=tmp_path))
     clean(call("whatif", "t", "--serve", f"{EVERYTHING} --api-kye {PLANTED}", "--yes", cwd=tmp_path), code=2)
@@ -288,7 +290,7 @@ def test_every_command_holds_none(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_and_a_study_hold_none(tmp_path: Path) -> None:
-    upgrade = ("upgrade", "chat", *SMALL, "--from", "0.27", "--to", "0.33", "--serve", EVERYTHING)
+    upgrade = ("upgrade", *SHORT, *SMALL, "--from", "0.27", "--to", "0.33", "--serve", EVERYTHING)
     clean(call(*upgrade, cwd=tmp_path))
     clean(call(*upgrade, "--json", cwd=tmp_path))
     headroom = ("headroom", f"{EVERYTHING} --max-model-len 8192", "--gpu", "l4", "--ignore-unmodelled")
@@ -336,7 +338,7 @@ def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
 
 
 def test_the_viewer_s_server_tells_none(tmp_path: Path) -> None:
-    clean(call("run", "chat", *SMALL, "--serve", EVERYTHING, "--trace", "t", cwd=tmp_path))
+    clean(call("run", *SHORT, *SMALL, "--serve", EVERYTHING, "--trace", "t", cwd=tmp_path))
     client = client_of([tmp_path])
     (trace,) = (tmp_path / "t").glob("*.jsonl")
     answers = [client.get("/"), client.get("/api/traces"), client.file(trace)]
