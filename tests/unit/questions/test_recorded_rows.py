@@ -13,9 +13,18 @@ import tokenyard as ty
 from tokenyard.explain.why.timeline import timeline_readers
 
 SMALL: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": "l4", "max_model_len": 8192}
+CROWD: dict[str, Any] = {
+    "num_prompts": 30,
+    "input_len": 200,
+    "output_len": 80,
+    "random_prefix_len": 64,
+    "random_range_ratio": 0.5,
+    "request_rate": 300.0,
+}
+SHORT_OF_MEMORY: dict[str, Any] = {"max_model_len": 1024, "num_gpu_blocks_override": 120}
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "memory": ("chat", {"limit": 30, "rate_scale": 20}, {"num_gpu_blocks_override": 1200}),
-    "seats": ("chat", {"limit": 20, "rate_scale": 20}, {"max_num_seqs": 4}),
+    "memory": ("random", CROWD, SHORT_OF_MEMORY),
+    "seats": ("random", CROWD, {"max_num_seqs": 4}),
     "engines": (
         "rag",
         {"limit": 20, "rate_scale": 4},
@@ -28,6 +37,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_a_trace_has_the_tables_of_its_run(name: str, tmp_path: Path) -> None:
     workload, arrivals, settings = RUNS[name]
     run = ty.run(workload, ty.Deployment(**SMALL | settings), trace=tmp_path / "it", **arrivals)
+    assert (run.report.preemptions > 0) == (name == "memory")
     recorded = ty.Recording(tmp_path / "it")
     for ours, theirs in ((run.requests, recorded.requests), (run.steps, recorded.steps), (run.waits, recorded.waits)):
         assert len(ours) == len(theirs) > 10
@@ -42,8 +52,7 @@ def test_a_trace_has_the_tables_of_its_run(name: str, tmp_path: Path) -> None:
 
 def test_waits_of_a_sampled_trace_add_up_to_what_why_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHED_TRACE_EVERY_N", "5")
-    deployment = ty.Deployment(**SMALL, num_gpu_blocks_override=1200)
-    ty.run("chat", deployment, trace=tmp_path / "it", limit=30, rate_scale=20)
+    ty.run("random", ty.Deployment(**SMALL | SHORT_OF_MEMORY), trace=tmp_path / "it", **CROWD)
     waits = ty.Recording(tmp_path / "it").waits
     spent: dict[tuple[str, str], float] = {}
     for each in waits:

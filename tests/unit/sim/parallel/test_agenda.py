@@ -21,7 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def _run(settings: dict[str, Any]) -> ty.RunResult:
-    arrivals: dict[str, Any] = {"limit": 6, "rate_scale": 30, "client_timeout": "20s", "retries": 1}
+    arrivals: dict[str, Any] = {"limit": 3, "rate_scale": 60, "client_timeout": "20s", "retries": 1}
     return ty.run("chat", ty.Deployment(**SMALL | settings), **arrivals)
 
 
@@ -53,7 +53,7 @@ def test_an_event_costs_as_much_with_many_engines_as_with_few(monkeypatch: pytes
 
     def looks_per_step(engines: int) -> float:
         looks.clear()
-        run = ty.run("chat", ty.Deployment(**SMALL, data_parallel_size=engines), limit=6, rate_scale=40)
+        run = ty.run("chat", ty.Deployment(**SMALL, data_parallel_size=engines), limit=4, rate_scale=60)
         return len(looks) / len(run.steps)
 
     assert looks_per_step(12) < 1.5 * looks_per_step(3)
