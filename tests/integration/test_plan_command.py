@@ -15,7 +15,7 @@ from tests.integration.command import call
 from tokenyard.files import FolderLock
 from tokenyard.questions.sweeping.measuring import replayed
 
-FLAGS = ("--limit", "6", "--rate-scale", "30", "--max-model-len", "8192")
+FLAGS = ("--limit", "3", "--rate-scale", "60", "--max-model-len", "8192")
 BLOCKS = ("--num-gpu-blocks-override", "900", "--latency", "constant:0.02", "--no-async-scheduling")
 
 
