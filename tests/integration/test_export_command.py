@@ -15,7 +15,7 @@ from tests.integration.command import call
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
-    flags = ["--limit", "3", "--max-num-seqs", "2", "--record-requests", "--trace", str(folder / "trace")]
+    flags = ["--limit", "2", "--max-num-seqs", "2", "--record-requests", "--trace", str(folder / "trace")]
     assert call("run", "agentic", *flags, cwd=folder).code == 0
     return folder / "trace"
 

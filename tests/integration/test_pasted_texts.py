@@ -11,7 +11,7 @@ from tests.integration.command import call
 from tests.unit.launch.test_startup_log import V22
 from tests.unit.launch.test_texts import DEPLOYMENT, KSERVE
 
-RUN = ("run", "chat", "--limit", "3", "--ignore-unmodelled")
+RUN = ("run", "chat", "--limit", "1", "--ignore-unmodelled")
 DENSE = DEPLOYMENT.replace("openai/gpt-oss-20b", "Qwen/Qwen3-8B")
 
 
@@ -137,12 +137,12 @@ def test_memory_of_another_deployment_is_not_taken(other: tuple[str, str], tmp_p
 
 
 def test_other_commands(tmp_path: Path) -> None:
-    compare = call("compare", "chat", "--limit", "3", "--serve", DENSE, "--policies", "fcfs,priority", cwd=tmp_path)
+    compare = call("compare", "chat", "--limit", "1", "--serve", DENSE, "--policies", "fcfs,priority", cwd=tmp_path)
     assert compare.code == 0, compare.stderr
-    few = ("chat", "--limit", "3", "--serve", V22)
+    few = ("chat", "--limit", "1", "--serve", V22)
     plan = call("plan", *few, "--space", "max_num_seqs=4,8", "--slo", "ttft:1000", cwd=tmp_path)
     assert plan.code == 0, plan.stderr
-    split = call("split", "chat", "--limit", "3", "--serve", DENSE, "--split", "1+1", "--json", cwd=tmp_path)
+    split = call("split", "chat", "--limit", "1", "--serve", DENSE, "--split", "1+1", "--json", cwd=tmp_path)
     assert split.code == 0, split.stderr
     said = assumed(json.loads(split.stdout)["header"])
     assert "so that one of them gets all the traffic here" in said["replicas"][1]
@@ -150,7 +150,7 @@ def test_other_commands(tmp_path: Path) -> None:
 
 def test_a_plan_takes_replicas_and_says_what_it_took(tmp_path: Path) -> None:
     """As `run` does; a variant of another GPU says nothing of the manifest's, and a split has one number of engines."""
-    words = ("plan", "chat", "--limit", "3", "--serve", DENSE, "--slo", "ttft:9000", "--no-largest-load")
+    words = ("plan", "chat", "--limit", "1", "--serve", DENSE, "--slo", "ttft:9000", "--no-largest-load")
     plan = json.loads(call(*words, "--set", "max_num_seqs=4,8", "--json", cwd=tmp_path).stdout)
     assert (plan["replicas"], plan["recommended"]["gpus"]) == ("4", 4)
     said = assumed(plan["header"])

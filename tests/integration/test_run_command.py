@@ -68,7 +68,7 @@ def test_json_is_one_object_with_what_was_promised(tmp_path: Path) -> None:
 
 def test_accepted_drafts_are_in_the_report(tmp_path: Path) -> None:
     drafts = ("--num-speculative-tokens", "3", "--acceptance-rates", "1,0.5,0")
-    arguments = ("run", "chat", "--limit", "5", *SMALL)
+    arguments = ("run", "chat", "--limit", "2", *SMALL)
     outcome = call(*arguments, *drafts, "--json", cwd=tmp_path)
     assert outcome.stderr == ""
     said = json.loads(outcome.stdout)["speculation"]
@@ -101,7 +101,7 @@ def test_two_steps_in_flight_cost_the_first_token_and_save_on_all_others(tmp_pat
 
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests", "--advice", "none"]
+    arguments = ["run", "agentic", "--limit", "2", *SMALL, "--skip-refused", "--record-requests", "--advice", "none"]
     for name in ("one", "two"):
         assert call(*arguments, "--trace", name, cwd=tmp_path).code == 0
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -114,7 +114,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
     "more", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6"), ("--record-requests",)]
 )
 def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[str, ...]) -> None:
-    pressed = ("--limit", "10", "--rate-scale", "20", *SMALL, "--max-num-seqs", "3")
+    pressed = ("--limit", "5", "--rate-scale", "40", *SMALL, "--max-num-seqs", "3")
     run = call("run", "chat", *pressed, *more, "--trace", "t", "--json", cwd=tmp_path)
     again = call("report", "t", "--json", cwd=tmp_path)
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
@@ -280,7 +280,7 @@ def test_a_trace_that_is_not_whole_is_said_in_the_last_line(tmp_path: Path) -> N
     """A disk with 20 kB of room: one warning, a true last line, whole lines, and an exit code that scripts see."""
     resource = pytest.importorskip("resource")
     done = subprocess.run(
-        [sys.executable, "-m", "tokenyard.cli.main", "run", "chat", "--limit", "20", "--trace", "t"],
+        [sys.executable, "-m", "tokenyard.cli.main", "run", "chat", "--limit", "4", "--trace", "t"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -307,13 +307,13 @@ def test_a_trace_that_is_removed_meanwhile_is_said_in_the_last_line(
         shutil.rmtree(tmp_path / "t", ignore_errors=True)
 
     monkeypatch.setattr(LineFile, "put_down", removed)
-    outcome = call("run", "chat", "--limit", "5", "--trace", "t", cwd=tmp_path)
+    outcome = call("run", "chat", "--limit", "2", "--trace", "t", cwd=tmp_path)
     assert outcome.code == 2
     last = outcome.stdout.splitlines()[-1]
     assert last.startswith("The trace is not whole in t: ")
     assert last.endswith("was removed or replaced while it was written")
     assert (
-        json.loads(call("run", "chat", "--limit", "5", "--trace", "t", "--json", cwd=tmp_path).stdout)["header"][
+        json.loads(call("run", "chat", "--limit", "2", "--trace", "t", "--json", cwd=tmp_path).stdout)["header"][
             "source"
         ]
         is None

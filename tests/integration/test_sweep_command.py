@@ -13,7 +13,7 @@ from tokenyard.questions.sweeping.measuring import replayed
 
 pytest.importorskip("pyarrow")
 
-FLAGS = ("--limit", "5", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
+FLAGS = ("--limit", "4", "--rate-scale", "60", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
 TIMES = ("--latency", "constant:0.02", "--no-async-scheduling")
 
 

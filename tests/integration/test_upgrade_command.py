@@ -47,7 +47,7 @@ def test_a_difference_that_the_workload_does_not_meet_changes_no_step() -> None:
 
 
 def test_the_command_says_what_moves_and_what_vanishes(tmp_path: Path) -> None:
-    words = ("upgrade", "chat", "--limit", "3", "--gpu", "b200", "--serve", f"{SERVE} --max-num-partial-prefills 1")
+    words = ("upgrade", "chat", "--limit", "1", "--gpu", "b200", "--serve", f"{SERVE} --max-num-partial-prefills 1")
     told = json.loads(call(*words, "--from", "0.26", "--to", "0.33", "--json", cwd=tmp_path).stdout)
     moved = {each["name"]: (each["older"], each["newer"]) for each in told["defaults"]}
     assert moved["max_num_batched_tokens"] == (8192, 16_384)

@@ -20,7 +20,7 @@ WORKLOADS = {
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("why")
-    flags = ["--limit", "4", "--max-num-seqs", "2", "--trace", str(folder / "trace")]
+    flags = ["--limit", "3", "--max-num-seqs", "2", "--trace", str(folder / "trace")]
     assert call("run", "agentic", *flags, cwd=folder).code == 0
     return folder / "trace"
 
