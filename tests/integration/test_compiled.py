@@ -100,7 +100,33 @@ def test_both_cores_make_the_same_trace(copy: Path) -> None:
     assert traces[0] == traces[1]
 
 
-SUITES = ("parity/test_golden.py", "property/test_scheduler_machine.py", "property/test_leaps.py")
+_NONE = """
+from tokenyard import CacheConfig, Scheduler, SchedulerConfig
+from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue
+kv = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=9)).kv
+for call in (kv.num_cached_tokens, kv.get_computed_blocks, FCFSQueue().add, PriorityQueue().discard):
+    try:
+        call(None)
+        print(call, "accepts None")
+    except (AttributeError, TypeError):
+        pass
+"""
+
+
+@pytest.mark.slow
+def test_none_for_a_request_is_an_error_and_reads_no_foreign_memory(copy: Path) -> None:
+    for value in ("0", "1"):
+        variables = {**os.environ, "PYTHONPATH": str(copy), "TOKENYARD_INTERPRETED": value}
+        done = subprocess.run([sys.executable, "-c", _NONE], env=variables, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+SUITES = (
+    "parity/test_golden.py",
+    "unit/kv/test_free_queue.py",
+    "property/test_scheduler_machine.py",
+    "property/test_leaps.py",
+)
 COUNTED_ONCE = "not test_most_steps_are_taken_in_leaps"
 """How many steps a leap takes is the same text's doing; that leaps change nothing is asked of the compiled core too."""
 

@@ -41,6 +41,25 @@ def test_a_block_leaves_from_the_middle_of_those_put_in_front() -> None:
     assert list(queue) == [2]
 
 
+def test_blocks_may_come_and_go_for_ever() -> None:
+    """Places are counted anew now and then, with holes in the middle and blocks in front."""
+    queue, model = FreeQueue(20, range(1, 20)), list(range(1, 20))
+    for turn in range(3_000):
+        taken, model = model[:7], model[7:]
+        assert queue.popleft_n(7) == taken
+        hit = model[turn % len(model)]
+        queue.remove(hit)
+        model.remove(hit)
+        if turn % 3:
+            queue.append_n([*taken, hit])
+            model += [*taken, hit]
+        else:
+            queue.prepend_n(taken)
+            queue.append(hit)
+            model = [*taken, *model, hit]
+        assert list(queue) == model
+
+
 def test_batch_forms_keep_the_given_order() -> None:
     queue = FreeQueue(10, [1])
     queue.append_n([7, 5, 6])

@@ -44,6 +44,9 @@ __all__ = [
 
 # Where a block has left from the middle, -1 stands.
 
+_TURNS = 16
+"""How often all blocks may come and go, about, before places are counted anew: they are 32-bit numbers."""
+
 
 class FreeQueue:
     """Ids below ``num_blocks``, each at most once, in eviction order; ``blocks`` are there from the beginning."""
@@ -99,6 +102,8 @@ class FreeQueue:
         if self._head > self._most:
             del self._back[: self._head]
             self._base, self._head = self._base + self._head, 0
+            if self._base > _TURNS * self._most:
+                self._lay_out_anew()
         return taken
 
     def first_n(self, n: int) -> list[int]:
@@ -136,7 +141,7 @@ class FreeQueue:
             place[block] = at
         self.size += len(back) - start
         if len(back) - self._head > self._most:
-            self._fill_holes()
+            self._lay_out_anew()
 
     def prepend_n(self, blocks: Iterable[int]) -> None:
         """Put blocks at the front; the first of them will be taken next."""
@@ -147,11 +152,11 @@ class FreeQueue:
             place[block] = ~at
         self.size += len(front) - start
         if len(front) > self._most:
-            self._fill_holes()
+            self._lay_out_anew()
 
-    def _fill_holes(self) -> None:
-        """Lay the entries out anew."""
-        blocks = list(self)
+    def _lay_out_anew(self) -> None:
+        """Without holes, and counted from the beginning: places stay small, however many blocks come and go."""
+        blocks = self.first_n(self.size)
         self._front, self._back, self._head, self._base, self.size = [], [], 0, 0, 0
         self.append_n(blocks)
 
