@@ -119,6 +119,12 @@ def test_whole_columns(left: list[int], right: list[int]) -> None:
         assert are_within(numbers, -1, 2) == all(-1 <= number <= 2 for number in left)
 
 
+def test_no_entry_is_out_of_bounds_whatever_the_shape() -> None:
+    for shape in ((0,), (2, 0), (0, 2)):
+        for kind in (np.int64, np.int32):
+            assert are_within(np.zeros(shape, kind), 1, 2)
+
+
 def test_what_is_no_slot_or_read_only_is_an_error() -> None:
     column, slots = np.arange(3), np.array([1, 3])
     for ask in (

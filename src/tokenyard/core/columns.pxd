@@ -15,7 +15,7 @@ cdef extern from "numpy/arrayobject.h":
     object PyArray_EMPTY(int, Py_ssize_t*, int, bint)
     Py_ssize_t* PyArray_DIMS(object) noexcept nogil
     int NPY_INT64
-    int _import_array() except -1
+    int import_c "_import_array"() except -1
 
     ctypedef class numpy.ndarray [object PyArrayObject, check_size ignore]:
         """A NumPy array whose entries are whole numbers of 8 bytes, if it is plain."""
@@ -29,7 +29,8 @@ cdef extern from "numpy/arrayobject.h":
             return <int*>PyArray_DATA(self)
 
         @property
-        cdef inline Py_ssize_t size(self) noexcept nogil:
+        cdef inline Py_ssize_t length(self) noexcept nogil:
+            """Entries of an array of one dimension, as ``len`` has it."""
             return PyArray_DIM(self, 0)
 
         @property
@@ -45,16 +46,13 @@ cdef extern from "numpy/arrayobject.h":
             return PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
-        cdef inline Py_ssize_t count(self) noexcept nogil:
+        cdef inline Py_ssize_t size(self) noexcept nogil:
+            """All entries, as NumPy has it."""
             return PyArray_SIZE(self)
 
         @property
         cdef inline bint may_change(self) noexcept nogil:
             return PyArray_ISWRITEABLE(self)
-
-        @property
-        cdef inline int c_functions(self) except -1:
-            return _import_array()
 
         @property
         cdef inline object like(self):
@@ -67,6 +65,8 @@ cdef ndarray _counting
 cdef bint _is_plain(ndarray column) noexcept
 
 cdef bint _is_walked(ndarray column) noexcept
+
+cdef Py_ssize_t _length(ndarray column) noexcept
 
 cdef bint _may_change(ndarray column) noexcept
 

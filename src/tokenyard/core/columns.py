@@ -53,7 +53,7 @@ NO_ROWS.flags.writeable = False
 _counting = np.arange(4096)
 _counting.flags.writeable = False
 if _IS_COMPILED:
-    _counting.c_functions  # type: ignore[attr-defined]  # noqa: B018 - see columns.pxd
+    import_c()  # type: ignore[name-defined]  # noqa: F821 - of columns.pxd: NumPy's functions for C, before any is called
 
 
 def counting(n: int) -> IntArray:
@@ -131,12 +131,17 @@ def _is_walked(column: IntArray) -> bool:
     return column.is_walked  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
+def _length(column: IntArray) -> int:
+    """Entries of a plain column."""
+    return column.length  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
+
+
 def _have_entries(slots: IntArray, column: IntArray) -> bool:
     """Whether C can walk over both, and there is an entry for each slot."""
     if not (_is_plain(slots) and _is_plain(column)):
         return False
-    at, most = slots.data, column.size
-    for i in range(slots.size):  # noqa: SIM110 - C makes no generator
+    at, most = slots.data, _length(column)
+    for i in range(_length(slots)):  # noqa: SIM110 - C makes no generator
         if not 0 <= at[i] < most:
             return False
     return True
@@ -149,7 +154,7 @@ def _may_change(column: IntArray) -> bool:
 
 def _are_alike(one: IntArray, other: IntArray) -> bool:
     """Whether C can walk over both, and they have the same length."""
-    return _is_plain(one) and _is_plain(other) and one.size == other.size
+    return _is_plain(one) and _is_plain(other) and _length(one) == _length(other)
 
 
 def _like(column: IntArray) -> IntArray:
@@ -162,7 +167,7 @@ def _gather(column: IntArray, slots: IntArray) -> IntArray:
         return column[slots]
     taken = _like(slots)
     entries, at, into = column.data, slots.data, taken.data
-    for i in range(slots.size):
+    for i in range(_length(slots)):
         into[i] = entries[at[i]]
     return taken
 
@@ -173,7 +178,7 @@ def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
         return values - column[slots]
     taken = _like(slots)
     of, entries, at, into = values.data, column.data, slots.data, taken.data
-    for i in range(slots.size):
+    for i in range(_length(slots)):
         into[i] = of[i] - entries[at[i]]
     return taken
 
@@ -183,7 +188,7 @@ def _difference(one: IntArray, other: IntArray) -> IntArray:
         return one - other
     taken = _like(one)
     of, off, into = one.data, other.data, taken.data
-    for i in range(one.size):
+    for i in range(_length(one)):
         into[i] = of[i] - off[i]
     return taken
 
@@ -193,7 +198,7 @@ def _scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
         column[slots] = values
         return
     entries, at, of = column.data, slots.data, values.data
-    for i in range(slots.size):
+    for i in range(_length(slots)):
         entries[at[i]] = of[i]
 
 
@@ -209,7 +214,7 @@ def add_at(column: IntArray, slots: IntArray, amounts: IntArray, sign: int = 1) 
         return sums
     one, sums = amounts is ONE, _like(slots)
     entries, at, of, into = column.data, slots.data, amounts.data, sums.data
-    for i in range(slots.size):
+    for i in range(_length(slots)):
         entries[at[i]] = into[i] = entries[at[i]] + sign * (1 if one else of[i])
     return sums
 
@@ -219,7 +224,7 @@ def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int =
     if not (_IS_COMPILED and _are_alike(values, slots) and _have_entries(slots, column)):
         reached = (values - beyond if beyond else values) >= column[slots]
         return reached.nonzero()[0] if 1 in reached.tobytes() else NO_ROWS
-    count, found = slots.size, 0
+    count, found = _length(slots), 0
     of, entries, at = values.data, column.data, slots.data
     for i in range(count):
         found += of[i] - beyond >= entries[at[i]]
@@ -267,7 +272,7 @@ def all_ones(column: IntArray) -> bool:
         size = len(told)
         return told == _ones[:size] if size <= _MOST_ONES else bool((column == ONE).all())
     entries = column.data
-    for i in range(column.size):  # noqa: SIM110 - as above
+    for i in range(_length(column)):  # noqa: SIM110 - as above
         if entries[i] != 1:
             return False
     return True
@@ -278,7 +283,7 @@ def same(one: IntArray, other: IntArray) -> bool:
     if not (_IS_COMPILED and _are_alike(one, other)):
         return one.tobytes() == other.tobytes()
     entries, others = one.data, other.data
-    for i in range(one.size):  # noqa: SIM110 - as above
+    for i in range(_length(one)):  # noqa: SIM110 - as above
         if entries[i] != others[i]:
             return False
     return True
@@ -288,7 +293,7 @@ def are_within(numbers: IntArray, least: int, most: int) -> bool:
     """Whether all entries, of any shape, are from ``least`` to ``most``; checked for every answer of a model."""
     if _IS_COMPILED and _is_walked(numbers):
         entries = numbers.data
-        for i in range(numbers.count):  # type: ignore[attr-defined]  # noqa: SIM110 - see columns.pxd; C makes no generator
+        for i in range(numbers.size):  # noqa: SIM110 - as above
             if not least <= entries[i] <= most:
                 return False
         return True
@@ -306,6 +311,6 @@ def total(column: IntArray) -> int:
             return len(column)
         return sum(column.tolist()) if len(column) <= _FEW else int(_sum(column))
     result, entries = 0, column.data
-    for i in range(column.size):
+    for i in range(_length(column)):
         result += entries[i]
     return result
