@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tokenyard.core.params import StructuredOutput
 
 __all__ = [
+    "TOKEN_BYTES",
     "BlockHash",
     "FinishReason",
     "MultiModalItem",
@@ -47,7 +48,8 @@ __all__ = [
 BlockHash = bytes | int
 """What names the content of a block and of all before it: a digest, or a number where a replay makes no digests."""
 
-_TOKEN_BYTES = 4
+TOKEN_BYTES = 4
+"""Bytes of a token id, an int32, where tokens are kept or hashed."""
 _packed = struct.Struct("i").pack
 
 
@@ -451,10 +453,10 @@ class Request:
         if start < first:
             self._given = self._given[:start]
         if num_left < self._num_behind:  # mostly not: blocks come one behind the other
-            self._behind = [self._joined()[: num_left * _TOKEN_BYTES]]
+            self._behind = [self._joined()[: num_left * TOKEN_BYTES]]
             self._num_behind = num_left
         self._behind.append(tokens)
-        self._num_behind += len(tokens) // _TOKEN_BYTES
+        self._num_behind += len(tokens) // TOKEN_BYTES
 
     # ---- slot
 

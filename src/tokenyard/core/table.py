@@ -35,7 +35,7 @@ from tokenyard.core.columns import (
     rows_from,
     scatter,
 )
-from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 
@@ -310,7 +310,7 @@ class RequestTable(Columns):
         """Move the first ``full[i]`` blocks of ``data[i]``, which begin at ``starts[i]``, into the tenants' streams."""
         size = self.block_size
         packed = data.astype(np.int32).tobytes()
-        width, stride = len(packed) // len(rows), 4 * size
+        width, stride = len(packed) // len(rows), TOKEN_BYTES * size
         sealed = []
         columns = (rows.tolist(), starts.tolist(), filled.tolist(), full.tolist())
         for i, (request, row, start, before, count) in enumerate(zip(tenants, *columns, strict=True)):

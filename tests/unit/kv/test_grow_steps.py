@@ -43,6 +43,14 @@ def test_as_many_steps_fit_as_do_one_by_one(num_gpu_blocks: int) -> None:
     memory.kv.check_invariants()
 
 
+def test_what_takes_no_block_is_one_empty_column_for_all() -> None:
+    memory, rows = _decoding(17)
+    slots = np.array([row.slot for row in rows])
+    grown = memory.kv.grow_steps(slots, np.array(LENGTHS), 0, [])
+    assert not len(grown.blocks)
+    assert not grown.blocks.flags.writeable
+
+
 @pytest.mark.parametrize("place", range(8))
 def test_steps_end_before_the_first_that_takes_a_hit(place: int) -> None:
     memory, rows = _decoding(17)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import Int32Array, IntArray, counting, int64s
+from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, int64s
 
-__all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
+__all__ = ["NO_BLOCKS", "NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -127,10 +127,10 @@ class BlockDeltas(NamedTuple):
         return sum(map(len, self.block_ids))
 
 
-_NO_ROWS = np.zeros(0, np.int64)
 _NO_OFFSETS = np.zeros(1, np.int64)
-_NO_BLOCKS = np.zeros(0, np.int32)
-for _each in (_NO_ROWS, _NO_OFFSETS, _NO_BLOCKS):
+NO_BLOCKS: Int32Array = np.zeros(0, np.int32)
+"""No block at all; read-only."""
+for _each in (_NO_OFFSETS, NO_BLOCKS):
     _each.flags.writeable = False
 
 
@@ -151,7 +151,7 @@ class NewBlocks:
         self._num_groups = num_groups
         self._runs: list[_Run] = []
         self._by_slot: dict[int, Sequence[Int32Array]] = {}
-        self.nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
+        self.nothing = BlockDeltas(NO_ROWS, (_NO_OFFSETS,) * num_groups, (NO_BLOCKS,) * num_groups)
         """What a step has in which no request gets a block."""
 
     def __bool__(self) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from tokenyard.core.columns import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
-from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
+from tokenyard.core.kv.allocation import NO_BLOCKS, BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import Extent, FullAttentionManager, GroupBlocks, Need, PrefixQuery, SingleTypeManager
 from tokenyard.core.request import Request
@@ -41,9 +41,6 @@ class PerStepBlocks(NamedTuple):
         """What one of the steps handed out."""
         first, last = self.at.searchsorted((step, step + 1))
         return BlockDeltas(self.rows[first:last], (counting(last - first + 1),), (self.blocks[first:last],))
-
-
-_NO_BLOCKS = np.zeros(0, np.int32)
 
 
 class Coordinator(Protocol):
@@ -195,7 +192,7 @@ class SingleGroupCoordinator:
         """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit."""
         rows, at = self.block_boundaries(slots, reach, steps)
         if not len(rows):
-            return PerStepBlocks(rows, at, _NO_BLOCKS)
+            return PerStepBlocks(rows, at, NO_BLOCKS)
         starts = (reach[rows] + at - 1) // self.group.block_size
         return PerStepBlocks(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
 

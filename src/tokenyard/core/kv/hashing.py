@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokenyard.core.config import HashAlgo
-from tokenyard.core.request import BlockHash, Request
+from tokenyard.core.request import TOKEN_BYTES, BlockHash, Request
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The hash that runs along a request's blocks.
@@ -166,8 +166,6 @@ class HashedPrompts:
 # hashes. A block's extra keys are what else its KV depends on: LoRA adapter, multi-modal items that overlap it (hash
 # and offset), the cache salt (first block only, which is in every later hash) and the bytes of prompt embeddings.
 
-_TOKEN_BYTES = 4
-
 _STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
     HashAlgo.SHA256: sha256,
     HashAlgo.XXH3_128: xxhash.xxh3_128,
@@ -216,7 +214,7 @@ class BlockHasher:
         self.block_size = block_size
         self._output_keeps_last = output_blocks_hash_last_image
         self._state = _STATE[algo]
-        self._stride = block_size * _TOKEN_BYTES
+        self._stride = block_size * TOKEN_BYTES
         self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
         self._prompts = HashedPrompts()
         self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())

@@ -156,6 +156,14 @@ class KVCacheManager:
         """Blocks that a sequence holds at most, over all groups; ``at_once``: that its admission asks for."""
         return self.coordinator.most_held(Extent(num_tokens, num_tokens, num_encoder_tokens), at_once=at_once)
 
+    def reach(self, end: int, num_lookahead_tokens: int) -> int:
+        """Positions that need a place for tokens up to ``end``: lookahead comes on top, within max_model_len."""
+        return min(end + num_lookahead_tokens, self.max_model_len)
+
+    def _reach_run(self, ends: IntArray, num_lookahead_tokens: int) -> IntArray:
+        """:meth:`reach` of several requests, shape ``[n]``."""
+        return np.minimum(ends + num_lookahead_tokens, self.max_model_len)
+
     def new_step_starts(self) -> None:
         """Forget which blocks the previous step handed out."""
         self.new_blocks.clear()
@@ -198,21 +206,22 @@ class KVCacheManager:
     # ---- lookup
 
     def get_computed_blocks(self, request: Request) -> ComputedBlocks:
-        """The request's longest cached prefix: never the whole of it, one token is left to compute logits from."""
+        """The request's longest cached prefix, never the whole of it."""
         if not self._looks_up(request):
             return self.no_hits
-        self.hasher.extend(request)
-        hit = self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1)
+        hit = self._longest_hit(request)
         request.shared_prefix_boundary = hit.junction
         self.shared_beyond_hit = max(hit.junction - hit.num_tokens, 0)
         return hit
 
     def num_cached_tokens(self, request: Request) -> int:
         """Length of the request's longest cached prefix, as a lookup would find it; no lookup is counted."""
-        if not self._looks_up(request):
-            return 0
+        return self._longest_hit(request).num_tokens if self._looks_up(request) else 0
+
+    def _longest_hit(self, request: Request) -> ComputedBlocks:
+        """At most all tokens but one, which is left to compute logits from."""
         self.hasher.extend(request)
-        return self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1).num_tokens
+        return self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1)
 
     def count_lookup(self, request: Request, hit: ComputedBlocks) -> None:
         """Take a lookup into the statistics."""
@@ -261,7 +270,7 @@ class KVCacheManager:
             if short is not None:
                 return short
         stop = total_computed + num_new_tokens
-        extent = Extent(min(stop + num_lookahead_tokens, self.max_model_len), stop, num_encoder_tokens)
+        extent = Extent(self.reach(stop, num_lookahead_tokens), stop, num_encoder_tokens)
         if request.slot >= 0:
             self.coordinator.drop_skipped(request.slot, total_computed)
         need = need_of(request.slot, extent, hits.blocks, known)
@@ -307,7 +316,7 @@ class KVCacheManager:
         become full are published up to the verified tokens. Returns the number of rows served; the first one not served
         is unchanged, see :meth:`shortage_of`.
         """
-        reach = np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
+        reach = self._reach_run(ends, num_lookahead_tokens) if num_lookahead_tokens else ends
         served = self.coordinator.grow_run(slots, reach, ends, self.new_blocks)
         if self.enable_caching:
             if served < len(slots):
@@ -420,7 +429,7 @@ class KVCacheManager:
 
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""
-        extent = Extent(min(end + num_lookahead_tokens, self.max_model_len), end)
+        extent = Extent(self.reach(end, num_lookahead_tokens), end)
         computed = int(self.table.num_computed[slot])
         need = self.coordinator.need(slot, extent, self.no_hits.blocks, computed)
         return KVShortage(KVLimit.BLOCKS, needed=need.new, free=self.pool.num_free, cached_hits=0)

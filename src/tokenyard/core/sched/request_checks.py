@@ -109,9 +109,8 @@ def most_blocks_of(
     length: int, config: SchedulerConfig, kv: KVCacheManager, num_lookahead_tokens: int = 0, encoder_tokens: int = 0
 ) -> int:
     """Blocks that a request of ``length`` tokens, prompt and output, can need at once."""
-    limit = config.max_model_len
-    # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
-    longest = min(min(length, limit) - 1 + num_lookahead_tokens, limit)
+    # The last sampled token is never computed, so it needs no place.
+    longest = kv.reach(min(length, config.max_model_len) - 1, num_lookahead_tokens)
     return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
 
 
@@ -139,7 +138,7 @@ def check_padded(
     computed = min(known - 1, limit - padded.num_tokens - 1) // padded.unit * padded.unit
     if computed < max(prompt - 1, 1):
         return
-    reach = min(computed + padded.num_tokens + num_lookahead, limit)
+    reach = kv.reach(computed + padded.num_tokens, num_lookahead)
     groups = zip(kv.config.groups, kv.config.group_block_sizes, strict=True)
     needed = sum(-(-reach // size) for group, size in groups if group.kind is GroupKind.FULL)
     if needed > (usable := kv.num_usable_blocks):
