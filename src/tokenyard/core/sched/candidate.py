@@ -166,19 +166,16 @@ class ScheduledRows:
         asked = total(open_want)
         if asked + slots_each * (len(open_want) - 1) <= tokens:
             return len(self.want), asked
-        spent = open_want.cumsum()
+        spent = open_want.cumsum()  # up to each row, its own slots left out
         if slots_each:
             spent += slots_each * counting(len(spent))
         last = int(spent.searchsorted(tokens))
-        if slots_each:
-            over = int(spent[last]) - tokens
-            if over >= open_want[last]:
-                return done + last, total(open_want[:last])
-            tokens -= slots_each * last
-            spent[last] = tokens + over
+        over = int(spent[last]) - tokens
+        if over >= open_want[last]:  # the slots of the rows before it take all that was left for it
+            return done + last, total(open_want[:last])
         self.granted, self._ends = self.want.copy(), None
-        self.granted[done + last] -= int(spent[last]) - tokens
-        return done + last + 1, tokens
+        self.granted[done + last] -= over
+        return done + last + 1, tokens - slots_each * last
 
     def run(self, start: int, end: int) -> tuple[IntArray, IntArray, IntArray]:
         """Slots, computed tokens after the step and granted tokens of the rows ``start..end-1``."""
