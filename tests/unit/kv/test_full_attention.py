@@ -18,7 +18,7 @@ def group() -> FullAttentionManager:
 def _open(group: FullAttentionManager, slot: int, hits: list[int], new: int) -> list[int]:
     group.open(slot, hits, 4 * len(hits))
     taken = group.pool.take(new)
-    group.grow_run([slot], [new], taken)
+    group.deal([slot], [new], taken)
     return taken
 
 
@@ -53,7 +53,7 @@ def test_a_list_begins_with_its_hits(group: FullAttentionManager) -> None:
 def test_blocks_are_dealt_in_order(group: FullAttentionManager) -> None:
     for slot in (4, 2):
         group.open(slot, [], 0)
-    group.grow_run([4, 2], [2, 1], group.pool.take(3))
+    group.deal([4, 2], [2, 1], group.pool.take(3))
     assert group.held == {4: [1, 2], 2: [3]}
 
 

@@ -65,7 +65,7 @@ def test_skipped_blocks_are_freed_and_leave_the_null_block() -> None:
     manager = sliding(4)
     manager.open(0, [], 0)
     held = manager.pool.take(5)
-    manager.grow_run([0], [5], held)
+    manager.deal([0], [5], held)
     manager.drop_skipped(0, 13)
     assert manager.held[0] == [NULL_BLOCK, NULL_BLOCK, *held[2:]]
     assert list(manager.pool.free_queue)[-2:] == [held[1], held[0]]

@@ -156,16 +156,16 @@ class SingleGroupCoordinator:
             targets, own, needs = targets[:fitting], own[:fitting], needs[:fitting]
             count = total(needs)
         if count:
-            new.add_run(targets, needs, self._deal(targets, own // size, needs, count))
+            new.add_run(targets, needs, self._take_and_deal(targets, own // size, needs, count))
         return served
 
-    def _deal(self, slots: IntArray, starts: IntArray, counts: IntArray, count: int) -> Int32Array:
+    def _take_and_deal(self, slots: IntArray, starts: IntArray, counts: IntArray, count: int) -> Int32Array:
         """Take ``count`` blocks and deal them out; ``slots[i]`` gets ``counts[i]``, from place ``starts[i]`` on.
 
         A slot may occur several times, each time for the blocks that follow.
         """
         taken = self.pool.take(count)
-        self.group.grow_run(slots.tolist(), counts.tolist(), taken)
+        self.group.deal(slots.tolist(), counts.tolist(), taken)
         blocks = int32s(taken)
         self.table.append_blocks(slots, starts, counts, blocks)
         self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
@@ -194,7 +194,7 @@ class SingleGroupCoordinator:
         if not len(rows):
             return PerStepBlocks(rows, at, NO_BLOCKS)
         starts = (reach[rows] + at - 1) // self.group.block_size
-        return PerStepBlocks(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
+        return PerStepBlocks(rows, at, self._take_and_deal(slots[rows], starts, np.ones_like(rows), len(rows)))
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached

@@ -96,9 +96,9 @@ class Extent(NamedTuple):
     """The positions that an allocation gives a place, under vLLM's names."""
 
     num_tokens: int
-    """All of them, lookahead slots included."""
+    """All of them, lookahead included."""
     num_tokens_main_model: int
-    """Without lookahead slots."""
+    """Without lookahead."""
     num_encoder_tokens: int = 0
     """Tokens of an encoder's output, which come on top in layers that read it."""
 
@@ -255,7 +255,7 @@ class SingleTypeManager:
         """Blocks to append so that ``num_tokens`` positions have a place."""
         return max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
 
-    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
+    def deal(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
         """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each."""
         held = self.held
         at: Index = 0
@@ -280,13 +280,13 @@ class SingleTypeManager:
         """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
         count = self.num_missing(slot, num_tokens)
         taken = self.pool.take(count)
-        self.grow_run([slot], [count], taken)
+        self.deal([slot], [count], taken)
         return taken
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
         count = SingleTypeManager.num_missing(self, slot, num_tokens)  # without a type's blocks for drafts
-        self.grow_run([slot], [count], self.pool.take(count))
+        self.deal([slot], [count], self.pool.take(count))
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free blocks that no later token attends to; the null block takes their place."""
@@ -455,7 +455,7 @@ class _WindowedManager(SingleTypeManager):
         """Tokens of the window, or of a chunk."""
         self._max_admission_blocks = longest
         self._most_held = most_held
-        """As ``longest``, with lookahead slots: admission leaves them out, as in vLLM, but a step takes them."""
+        """As ``longest``, with lookahead: admission leaves it out, as in vLLM, but a step takes blocks for it."""
 
     @property
     def max_admission_blocks(self) -> int:

@@ -46,7 +46,7 @@ class GroupBounds(NamedTuple):
     num_drafts: int = 0
     """Draft tokens per step, each of which has a Mamba state of its own."""
     num_lookahead_tokens: int = 0
-    """KV slots that a step takes beyond its tokens."""
+    """Positions that a step needs a place for beyond its tokens."""
     max_steps_in_flight: int = 1
     """Steps whose tokens a window may have to hold at once."""
 

@@ -139,7 +139,7 @@ class AlignedMambaManager(MambaManager):
         """Slots that have blocks of their own, not only a hit."""
 
     def num_positions(self, extent: Extent) -> int:
-        # Lookahead slots are for a draft model, which has no such layers; they would spoil the alignment.
+        # Lookahead is for a draft model, which has no such layers; it would spoil the alignment.
         return extent.num_tokens_main_model
 
     def _num_new(self, slot: int, num_tokens: int, num_held: int) -> int:

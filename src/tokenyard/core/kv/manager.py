@@ -368,15 +368,17 @@ class KVCacheManager:
                 self.hasher.extend(request)
             self._make_findable([request], [num_tokens])
 
-    def publish_again(self, request: Request) -> None:
-        """Blocks after the computed tokens were forgotten: publish them when they have been computed again."""
+    def rewind_published(self, request: Request) -> None:
+        """Blocks after the computed tokens were forgotten: they are published when they have been computed again."""
         for group in self.coordinator.managers:
             full = request.num_computed_tokens // group.block_size
             group.num_cached[request.slot] = min(group.num_cached[request.slot], full)
         self.table.set_seal_at(request.slot, 0)
 
     def evict_blocks(self, blocks: Iterable[int]) -> None:
-        """Forget the cached content of blocks, held or not."""
+        """Forget the cached content of blocks, held or not: vLLM's name, though no memory is taken, and listeners are
+        told ``block_forgotten``.
+        """
         for block in blocks:
             self.pool.forget(block)
 
@@ -388,7 +390,7 @@ class KVCacheManager:
         """Hashes of the request's blocks beyond its first ``num_tokens`` tokens are of no use any more."""
         self.hasher.forget_beyond(request, num_tokens)
 
-    def forget_beyond(self, request: Request, num_computed: int) -> None:
+    def forget_content_beyond(self, request: Request, num_computed: int) -> None:
         """Forget the content of the request's blocks that the first ``num_computed`` tokens do not fill.
 
         A step publishes blocks before it computes them; if it is called off for the request, they hold nothing. vLLM

@@ -154,28 +154,28 @@ class ScheduledRows:
             self._ends = self.computed + self.granted
         return self._ends
 
-    def fit(self, done: int, tokens: int, slots_each: int = 0) -> tuple[int, int]:
+    def fit(self, done: int, tokens: int, inputs_each: int = 0) -> tuple[int, int]:
         """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
 
-        A row takes ``slots_each`` beside its tokens; those of the last one need not fit. Returns ``end`` and the tokens
-        they take.
+        A row takes ``inputs_each`` of its drafter's input slots beside its tokens; those of the last one need not fit.
+        Returns ``end`` and the tokens they take.
         """
         if self.granted is not self.want:
             self.granted, self._ends = self.want, None
         open_want = self.want[done:]
         asked = total(open_want)
-        if asked + slots_each * (len(open_want) - 1) <= tokens:
+        if asked + inputs_each * (len(open_want) - 1) <= tokens:
             return len(self.want), asked
-        spent = open_want.cumsum()  # up to each row, its own slots left out
-        if slots_each:
-            spent += slots_each * counting(len(spent))
+        spent = open_want.cumsum()  # up to each row, its own drafter's left out
+        if inputs_each:
+            spent += inputs_each * counting(len(spent))
         last = int(spent.searchsorted(tokens))
         over = int(spent[last]) - tokens
-        if over >= open_want[last]:  # the slots of the rows before it take all that was left for it
+        if over >= open_want[last]:  # the drafters of the rows before it take all that was left for it
             return done + last, total(open_want[:last])
         self.granted, self._ends = self.want.copy(), None
         self.granted[done + last] -= over
-        return done + last + 1, tokens - slots_each * last
+        return done + last + 1, tokens - inputs_each * last
 
     def run(self, start: int, end: int) -> tuple[IntArray, IntArray, IntArray]:
         """Slots, computed tokens after the step and granted tokens of the rows ``start..end-1``."""

@@ -191,7 +191,7 @@ class Recovery:
             return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)
         if not self._is_async:
             for request in lost.rewound:
-                self._kv.publish_again(request)
+                self._kv.rewind_published(request)
             self._lifecycle.start_over(lost.sharing, now)
             return [*lost.rewound, *lost.sharing]
         self._lifecycle.start_over([*lost.rewound, *lost.sharing], now)  # their steps in flight build on what was lost

@@ -407,9 +407,12 @@ class HoldersFirstQueues(WaitingQueues):
         # They come back in the opposite of the order in which they were tried, whatever the policy's order is.
         return FCFSQueue()
 
-    def _queue_of(self, request: Request) -> RequestQueue:
+    def add(self, request: Request) -> None:
         if request.status.is_blocked:
             self._deferred.add(request.request_id)
+        WaitingQueues.add(self, request)
+
+    def _queue_of(self, request: Request) -> RequestQueue:
         return self.skipped if self._holds_blocks(request) else self.waiting
 
     def take(self, queue: RequestQueue, into: RequestQueue | None = None) -> None:

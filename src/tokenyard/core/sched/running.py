@@ -239,7 +239,7 @@ class RunningPass:
             rolled_back = int(rows.granted[at])
             budget.refund(rolled_back)
             if forgets:
-                self._kv.forget_beyond(victim, int(rows.computed[at]))
+                self._kv.forget_content_beyond(victim, int(rows.computed[at]))
         elif stands_before and self._drifts:
             self._drift += 1
         if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
