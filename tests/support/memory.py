@@ -12,7 +12,7 @@ from tokenyard.core.config import CacheConfig
 from tokenyard.core.kv.allocation import Blocks, KVShortage
 from tokenyard.core.kv.block_pool import PrefixIndex
 from tokenyard.core.kv.hybrid_coordinator import GroupBounds
-from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.kv.manager import Demand, KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable
 
@@ -43,7 +43,7 @@ class Memory:
         external = options.get("num_external_computed_tokens", 0)
         if num_new_tokens is None:
             num_new_tokens = request.num_tokens - hit.num_tokens - external
-        answer = self.kv.allocate_slots(request, num_new_tokens, computed=hit, **options)
+        answer = self.kv.allocate_slots(Demand(request, num_new_tokens, hit, **options))
         if not isinstance(answer, KVShortage):
             request.num_computed_tokens = hit.num_tokens + external + num_new_tokens
         return answer

@@ -10,6 +10,7 @@ from tests.support.toy_engine import make_request, prompt_of
 
 from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
+from tokenyard.core.kv.manager import Demand
 
 TEXT = prompt_of("text", 64)
 
@@ -102,7 +103,7 @@ def test_the_full_sequence_counts_evictable_hits() -> None:
 def test_the_full_sequence_ends_at_max_model_len() -> None:
     memory = Memory(num_gpu_blocks=5, max_model_len=16)
     request = make_request("r", 20)
-    assert not isinstance(memory.kv.allocate_slots(request, 4, full_sequence_must_fit=True), KVShortage)
+    assert not isinstance(memory.kv.allocate_slots(Demand(request, 4, full_sequence_must_fit=True)), KVShortage)
 
 
 @pytest.mark.parametrize(("running", "fits"), [(True, False), (False, True)])
@@ -148,7 +149,7 @@ def test_a_refusal_changes_nothing(options: dict[str, Any]) -> None:
     assert hit.num_tokens == 8
     before, hashes = memory.state(), list(request.block_hashes)
     new = {"num_new_tokens": 32, **options}
-    assert isinstance(memory.kv.allocate_slots(request, computed=hit, **new), KVShortage)
+    assert isinstance(memory.kv.allocate_slots(Demand(request, new_computed_blocks=hit, **new)), KVShortage)
     assert memory.state() == before
     assert (request.slot, request.num_computed_tokens, request.block_hashes) == (-1, 0, hashes)
 

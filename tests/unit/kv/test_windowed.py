@@ -12,6 +12,7 @@ from tokenyard.core.config import GroupKind, KVCacheGroup
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import ChunkedLocalManager, GroupBlocks, PrefixQuery, SlidingWindowManager
+from tokenyard.core.kv.manager import Demand
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL = KVCacheGroup()
@@ -176,7 +177,7 @@ def test_what_lies_before_the_window_is_given_back_before_more_is_taken() -> Non
         request = memory.admit(name, 24, 0, num_external_computed_tokens=8, delay_cache_blocks=True)
         before = memory.blocks(request)
         request.num_computed_tokens = 16
-        after = memory.kv.allocate_slots(request, 8)
+        after = memory.kv.allocate_slots(Demand(request, 8))
         assert not isinstance(after, KVShortage)
         assert [block == NULL_BLOCK for block in after[0]] == [True, True, False, False, False, False]
         assert before[1] not in after[0]

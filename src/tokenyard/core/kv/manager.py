@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.columns import IntArray, gather, less, rows_from
@@ -43,6 +44,30 @@ from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable, Sealed
+
+
+class Demand(msgspec.Struct, eq=False):
+    """What a request that is being admitted demands of memory."""
+
+    request: Request
+    num_new_tokens: int
+    """Tokens that this step computes, behind those that need no computing."""
+    new_computed_blocks: ComputedBlocks | None = None
+    """Its prefix hit; None: it was not looked up."""
+    num_external_computed_tokens: int = 0
+    """Tokens that a connector brings, behind the hit."""
+    num_lookahead_tokens: int = 0
+    """Positions that get a place behind all tokens, within max_model_len."""
+    num_encoder_tokens: int = 0
+    """Tokens that get blocks of cross-attention layers, this once."""
+    delay_cache_blocks: bool = False
+    """Nothing is published yet."""
+    full_sequence_must_fit: bool = False
+    """It is refused unless its whole known sequence fits the free blocks."""
+    must_fit: int = 0
+    """It is refused unless so many of its tokens do."""
+    keep_watermark: bool = False
+    """It is refused if fewer blocks than the watermark would stay free, of the whole sequence too."""
 
 
 class KVCacheManager:
@@ -233,67 +258,57 @@ class KVCacheManager:
 
     # ---- admission
 
-    def allocate_slots(
-        self,
-        request: Request,
-        num_new_tokens: int,
-        *,
-        computed: ComputedBlocks | None = None,
-        num_lookahead_tokens: int = 0,
-        num_external_computed_tokens: int = 0,
-        delay_cache_blocks: bool = False,
-        num_encoder_tokens: int = 0,
-        full_sequence_must_fit: bool = False,
-        must_fit: int = 0,
-        keep_watermark: bool = False,
-    ) -> Blocks | KVShortage:
-        """Make room for a request that is being admitted; it gets a table slot, and all its blocks are returned.
-
-        ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
-        ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
-        ``num_encoder_tokens`` get blocks of cross-attention layers, this once.
-        ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks, ``must_fit`` unless so
-        many tokens do;
-        ``keep_watermark`` refuses if fewer blocks than the watermark would stay free, of the whole sequence too.
-        """
-        hits = computed or self.no_hits
-        known = request.num_computed_tokens + hits.num_tokens + num_external_computed_tokens
-        total_computed = min(known, self.max_model_len)
-        need_of = self.coordinator.need
-        if self._mamba and any(group.is_being_written(hits.blocks[group.group_id]) for group in self._mamba):
+    def allocate_slots(self, demand: Demand) -> Blocks | KVShortage:
+        """Make room for a request that is being admitted; it gets a table slot, and all its blocks are returned."""
+        request, hits = demand.request, demand.new_computed_blocks or self.no_hits
+        if self._mamba and self._is_being_written(hits.blocks):
             return KVShortage(KVLimit.STATE_NOT_READY, needed=0, free=self.pool.num_free, cached_hits=0)
-        if full_sequence_must_fit or must_fit:
-            whole = min(max(must_fit, request.num_tokens if full_sequence_must_fit else 0), self.max_model_len)
-            extent = Extent(whole, whole, num_encoder_tokens)
-            need = need_of(request.slot, extent, hits.blocks, total_computed, whole=True)
-            short = self._refusal(KVLimit.FULL_SEQUENCE, need, keep_watermark=keep_watermark)
+        num_computed = request.num_computed_tokens + hits.num_tokens + demand.num_external_computed_tokens
+        total_computed = min(num_computed, self.max_model_len)
+        if demand.full_sequence_must_fit or demand.must_fit:
+            short = self._refuses_sequence(demand, hits.blocks, total_computed)
             if short is not None:
                 return short
-        stop = total_computed + num_new_tokens
-        extent = Extent(self.reach(stop, num_lookahead_tokens), stop, num_encoder_tokens)
         if request.slot >= 0:
             self.coordinator.drop_skipped(request.slot, total_computed)
-        need = need_of(request.slot, extent, hits.blocks, known)
-        short = self._refusal(KVLimit.BLOCKS, need, keep_watermark=keep_watermark)
-        if short is not None:
-            return short
+        end = total_computed + demand.num_new_tokens
+        extent = Extent(self.reach(end, demand.num_lookahead_tokens), end, demand.num_encoder_tokens)
+        need = self.coordinator.need(request.slot, extent, hits.blocks, num_computed)
+        short = self._refusal(KVLimit.BLOCKS, need, demand)
+        return self._take(demand, extent, hits.blocks, num_computed) if short is None else short
+
+    def _is_being_written(self, hits: Blocks) -> bool:
+        """Whether a state that ends the hit is computed in this very step."""
+        return any(group.is_being_written(hits[group.group_id]) for group in self._mamba)
+
+    def _refuses_sequence(self, demand: Demand, hits: Blocks, total_computed: int) -> KVShortage | None:
+        """What the sequence as a whole lacks, as far as all of it must fit."""
+        known = demand.request.num_tokens if demand.full_sequence_must_fit else 0
+        whole = min(max(demand.must_fit, known), self.max_model_len)
+        extent = Extent(whole, whole, demand.num_encoder_tokens)
+        need = self.coordinator.need(demand.request.slot, extent, hits, total_computed, whole=True)
+        return self._refusal(KVLimit.FULL_SEQUENCE, need, demand)
+
+    def _take(self, demand: Demand, extent: Extent, hits: Blocks, num_computed: int) -> Blocks:
+        """Take what was found free: the table slot of a request that has none, its hits, and blocks for ``extent``."""
+        request = demand.request
         if request.slot < 0:
             self.table.acquire(request, self.max_model_len)
-            self.coordinator.open(request.slot, hits.blocks, known)
-            if num_external_computed_tokens:
-                self.coordinator.allocate_external(request.slot, known)
+            self.coordinator.open(request.slot, hits, num_computed)
+            if demand.num_external_computed_tokens:
+                self.coordinator.allocate_external(request.slot, num_computed)
             if self.kept_blocks:
                 self._free_kept_of(request.request_id)
         self.coordinator.grow(request.slot, extent)
         held = self.coordinator.held(request.slot)
         self.new_blocks.add(request.slot, self.table.set_blocks(request.slot, held))
-        if not delay_cache_blocks:
-            self.publish(request, min(stop, request.num_tokens))
+        if not demand.delay_cache_blocks:
+            self.publish(request, min(extent.num_tokens_main_model, request.num_tokens))
         return held
 
-    def _refusal(self, limit: KVLimit, need: Need, *, keep_watermark: bool) -> KVShortage | None:
+    def _refusal(self, limit: KVLimit, need: Need, demand: Demand) -> KVShortage | None:
         short = self._shortage(limit, need)
-        if short is None and keep_watermark and self.watermark_blocks:
+        if short is None and demand.keep_watermark and self.watermark_blocks:
             return self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
         return short
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
-from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.kv.manager import Demand, KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import AdmissionLimit, Candidate, Limit, Refused, StepBudget
@@ -229,18 +229,19 @@ class MemoryLimit:
         self._pins = pins
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
-        answer = self._kv.allocate_slots(
+        demand = Demand(
             candidate.request,
             candidate.num_new_tokens,
-            computed=candidate.computed,
-            num_lookahead_tokens=self._num_lookahead_tokens if self._looks_ahead(candidate) else 0,
+            candidate.computed,
             num_external_computed_tokens=candidate.num_external_computed_tokens,
-            delay_cache_blocks=candidate.loads_async,
+            num_lookahead_tokens=self._num_lookahead_tokens if self._looks_ahead(candidate) else 0,
             num_encoder_tokens=candidate.num_encoder_tokens,
+            delay_cache_blocks=candidate.loads_async,
             full_sequence_must_fit=self._reserve_full,
             must_fit=candidate.must_fit,
             keep_watermark=len(self._running) > 0,
         )
+        answer = self._kv.allocate_slots(demand)
         if not isinstance(answer, KVShortage):
             self._took_encoder_items(candidate, budget)
             if self._counts_lookups and candidate.computed is not None:
