@@ -1,7 +1,6 @@
 """Models whose layers differ: several KV-cache groups over one pool (full + sliding window, chunked local, Mamba, ...).
 
-A prefix hit must serve every group. Each attention type accepts a candidate length or shortens it; the check is
-repeated until none does, which ends because lengths only shrink.
+A prefix hit must serve every group: :mod:`tokenyard.core.kv.hybrid_lookup` finds the longest one that does.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from tokenyard.core.kv.groups import (
     FullAttentionManager,
     GroupBlocks,
     Need,
-    PrefixQuery,
     Retention,
     SingleTypeManager,
     SlidingWindowManager,
 )
+from tokenyard.core.kv.hybrid_lookup import AttentionType, HybridLookup
 from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
 from tokenyard.core.profiles import OLDEST, DecisionProfile
-from tokenyard.core.request import BlockHash, Request
+from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
 
@@ -54,21 +53,6 @@ class GroupBounds(NamedTuple):
     def max_in_flight_tokens(self) -> int:
         """Most tokens that are scheduled and whose window is still held."""
         return self.max_num_batched_tokens * self.max_steps_in_flight
-
-
-class _AttentionType(NamedTuple):
-    """Groups of one type and shape: they are looked up together."""
-
-    managers: list[SingleTypeManager]
-    drop_last_hit: bool
-
-    @property
-    def block_size(self) -> int:
-        return self.managers[0].block_size
-
-    @property
-    def is_full(self) -> bool:
-        return isinstance(self.managers[0], FullAttentionManager)
 
 
 def hash_block_size(config: CacheConfig) -> int:
@@ -158,13 +142,11 @@ class HybridCoordinator:
         for manager in self.managers if profile.windows_free_unhashed_first else ():
             manager.put_back_dropped = unhashed_first
             manager.put_back_freed = unhashed_first if isinstance(manager, SlidingWindowManager) else None
-        self._types = self._attention_types(config, sizes, drops)
         self._alignment = lcm(*sizes)
-        self._is_of_one_type = len(self._types) == 1 and len(config.shared_block_sizes) == len(sizes)
         self._hash_block_size = hash_block_size(config)
+        types = self._attention_types(config, sizes, drops)
+        self._lookup = HybridLookup(types, len(sizes), self._alignment, self._hash_block_size, profile)
         self._caches_tails = profile.eagle_caches_prompt_tail
-        self._peeks_all_hashed = profile.eagle_peeks_all_hashed
-        self._peeks_beyond_states = profile.eagle_peeks_beyond_states
         unit_below = self._alignment if any(drops) and profile.eagle_keeps_block_below else 0
         self._retention = Retention(profile.prefix_cache_retention_interval, unit_below)
         # A state is found where it was kept, and no draft model has one.
@@ -175,6 +157,12 @@ class HybridCoordinator:
         shares = [group.shares_prefixes for group in config.groups]
         self._findable = [manager for manager, found in zip(self.managers, shares, strict=True) if found]
         """Groups whose blocks can be found again by another request."""
+        self._tailed = [
+            manager
+            for manager in self._findable
+            if isinstance(manager, FullAttentionManager) and manager.hash_stride > 1
+        ]
+        """Groups of full attention in whose blocks a hash can end before the block does."""
         self._finds_beyond = {
             i
             for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True))
@@ -182,93 +170,20 @@ class HybridCoordinator:
         }
         self._seal_unit = gcd(self._alignment, *(sizes[i] for i in self._finds_beyond))
 
-    def _attention_types(
-        self, config: CacheConfig, sizes: Sequence[int], drops: Sequence[bool]
-    ) -> list[_AttentionType]:
+    def _attention_types(self, config: CacheConfig, sizes: Sequence[int], drops: Sequence[bool]) -> list[AttentionType]:
         """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
         by_shape: dict[tuple[GroupKind, int, int], list[int]] = {}
         for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True)):
             if not group.shares_prefixes:
                 continue
             by_shape.setdefault(_shape(group, size), []).append(i)
-        types = [_AttentionType([self.managers[i] for i in ids], drops[ids[0]]) for ids in by_shape.values()]
+        types = [AttentionType([self.managers[i] for i in ids], drops[ids[0]]) for ids in by_shape.values()]
         if self._caching and any(t.drop_last_hit and isinstance(t.managers[0], ChunkedLocalManager) for t in types):
             raise ConfigError("method", "eagle", "chunked local attention serves no EAGLE drafts: use another method")
         return sorted(types, key=lambda kind: not kind.is_full)
 
-    # ---- lookup
-
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        if self._is_of_one_type:
-            kind = self._types[0]
-            hits = self._lookup(kind, request, max_length, kind.block_size, drop_last=kind.drop_last_hit)
-            return ComputedBlocks(tuple(hits), len(hits[0]) * kind.block_size)
-        return self._fixed_point(request, max_length)
-
-    def _lookup(
-        self, kind: _AttentionType, request: Request, max_length: int, alignment: int, *, drop_last: bool
-    ) -> list[list[int]]:
-        first = kind.managers[0]
-        hashes: Sequence[BlockHash] = request.block_hashes
-        if first.hash_stride > 1:
-            hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
-        return first.find_longest_cache_hit(kind.managers, PrefixQuery(hashes, max_length, drop_last, alignment))
-
-    def _fixed_point(self, request: Request, max_length: int) -> ComputedBlocks:
-        """Shorten the candidate length until every type accepts it."""
-        found: dict[int, list[list[int]]] = {}
-        dropped: set[int] = set()
-        length, longest = max_length, 0
-        simple = len(self._types) == 2 and self._types[0].is_full
-        while True:
-            candidate = length
-            for i, kind in enumerate(self._types):
-                if kind.is_full and i in found:
-                    # What full attention has matched stays matched for any shorter length.
-                    candidate = candidate // kind.block_size * kind.block_size
-                    continue
-                candidate = self._accept(i, kind, request, candidate, max_length, found, dropped)
-                longest = max(longest, candidate)
-            if candidate >= length:
-                break
-            length = candidate
-            if simple:
-                break
-        junction = longest if longest > length else 0
-        return ComputedBlocks(tuple(self._trimmed(found, length)), length, junction)
-
-    def _accept(
-        self,
-        i: int,
-        kind: _AttentionType,
-        request: Request,
-        candidate: int,
-        max_length: int,
-        found: dict[int, list[list[int]]],
-        dropped: set[int],
-    ) -> int:
-        """The length of at most ``candidate`` tokens that attention type ``i`` accepts."""
-        drop_last = kind.drop_last_hit and i not in dropped
-        # To drop a block and still reach the candidate, one more has to match.
-        reach = candidate
-        is_state = isinstance(kind.managers[0], MambaManager)
-        if drop_last and (self._peeks_beyond_states or not is_state):
-            most = len(request.block_hashes) * self._hash_block_size if self._peeks_all_hashed else max_length
-            reach = min(candidate + kind.block_size, most)
-        found[i] = self._lookup(kind, request, reach, self._alignment, drop_last=drop_last)
-        accepted = len(found[i][0]) * kind.block_size
-        if drop_last:
-            dropped.add(i)
-        elif accepted < candidate:
-            dropped.clear()
-        return accepted
-
-    def _trimmed(self, found: dict[int, list[list[int]]], length: int) -> list[list[int]]:
-        hits: list[list[int]] = [[] for _ in self.managers]
-        for i, kind in enumerate(self._types):
-            for manager, blocks in zip(kind.managers, found[i], strict=True):
-                hits[manager.group_id] = blocks[: length // kind.block_size] if kind.is_full else blocks
-        return hits
+        return self._lookup.longest_hit(request, max_length)
 
     # ---- allocation
 
@@ -336,34 +251,47 @@ class HybridCoordinator:
     # ---- publication and the end
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        # A hit is a multiple of the alignment, so what lies beyond the last multiple cannot be part of one yet.
+        unit = 1 if self._lookup.is_of_one_type else self._alignment
+        aligned = [tokens // unit * unit for tokens in num_tokens]
         slots = [request.slot for request in requests]
         hashes = [request.block_hashes for request in requests]
-        # A hit is a multiple of the alignment, so what lies beyond the last multiple cannot be part of one yet.
-        alignment = self._alignment
-        unit = 1 if self._is_of_one_type else alignment
-        aligned = [tokens // unit * unit for tokens in num_tokens]
         reachable = [self._retention.of(request) for request in requests]
         for manager in self._findable:
-            ends = aligned
-            if manager.group_id in self._finds_beyond:
-                size = manager.block_size
-                ends = [min(n, end + size) if end else 0 for n, end in zip(num_tokens, aligned, strict=True)]
-            manager.publish_run(slots, hashes, ends, alignment, reachable)
-            if manager.hash_stride > 1 and isinstance(manager, FullAttentionManager):
-                finds_tail = self._caches_tails and manager.group_id in self._finds_beyond
-                for request, tokens in zip(requests, ends if finds_tail else aligned, strict=True):
-                    if finds_tail or len(request.block_hashes) * self._hash_block_size < tokens:
-                        most = request.num_prompt_tokens - (not finds_tail)
-                        manager.note_prompt_tail(request.slot, len(request.block_hashes), most, tokens)
+            manager.publish_run(slots, hashes, self._ends(manager, num_tokens, aligned), self._alignment, reachable)
+        for full in self._tailed:
+            self._note_prompt_tails(full, requests, self._ends(full, num_tokens, aligned))
         # A block whose hash is not known yet is looked at again.
         known = [len(chain) * self._hash_block_size for chain in hashes]
         seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]
-        for manager in self._kept_again:
-            for i, request in enumerate(requests):
-                if aligned[i] == manager.last_state(request.num_prompt_tokens):
-                    manager.write_again(request.slot, aligned[i], request.block_hashes)
-                    seals[i] = aligned[i]
+        for row in self._write_states_again(requests, aligned) if self._kept_again else ():
+            seals[row] = aligned[row]
         self.table.set_seal_at(int64s(slots), int64s(seals))
+
+    def _ends(self, manager: SingleTypeManager, num_tokens: Sequence[int], aligned: list[int]) -> list[int]:
+        """By request: tokens whose blocks a hit of the group may reach, one block beyond the alignment perhaps."""
+        if manager.group_id not in self._finds_beyond:
+            return aligned
+        size = manager.block_size
+        return [min(n, end + size) if end else 0 for n, end in zip(num_tokens, aligned, strict=True)]
+
+    def _note_prompt_tails(self, full: FullAttentionManager, requests: Sequence[Request], ends: Sequence[int]) -> None:
+        """Note which blocks hold the end of a prompt without being full, up to the last hash within."""
+        finds_tail = self._caches_tails and full.group_id in self._finds_beyond
+        for request, tokens in zip(requests, ends, strict=True):
+            num_hashes = len(request.block_hashes)
+            if finds_tail or num_hashes * self._hash_block_size < tokens:
+                full.note_prompt_tail(request.slot, num_hashes, request.num_prompt_tokens - (not finds_tail), tokens)
+
+    def _write_states_again(self, requests: Sequence[Request], aligned: Sequence[int]) -> list[int]:
+        """States that repeated prompts resume at count as written in this step; rows of the requests that are there."""
+        rows = []
+        for manager in self._kept_again:
+            for row, request in enumerate(requests):
+                if aligned[row] == manager.last_state(request.num_prompt_tokens):
+                    manager.write_again(request.slot, aligned[row], request.block_hashes)
+                    rows.append(row)
+        return rows
 
     def held(self, slot: int) -> Blocks:
         return tuple(list(manager.held[slot]) for manager in self.managers)
