@@ -247,9 +247,15 @@ class FileError(TokenyardError):
 
 
 class TraceError(TokenyardError):
-    """A trace cannot be found or holds nothing that can be read."""
+    """A trace cannot be found, holds nothing that can be read, or not what was asked for."""
 
     code = "trace"
+
+    def __init__(
+        self, message: str = "", *, field: str | None = None, value: object = None, fix: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.field, self.value, self.fix = field, value, fix
 
 
 LOADED_FROM_FILE = "tokenyard_policy_"

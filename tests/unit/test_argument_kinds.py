@@ -20,7 +20,7 @@ from tokenyard import (
     SchedulerConfig,
     Workload,
 )
-from tokenyard.errors import MissingExtraError, NotModelledError, WorkloadError
+from tokenyard.errors import MissingExtraError, NotModelledError, TraceError, WorkloadError
 from tokenyard.sim import ConstantLatency, KVLink, replay_parallel, router_maker
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4")
@@ -220,3 +220,56 @@ def test_the_end_of_an_answer_is_a_number() -> None:
     wrong: Any = "soon"
     with pytest.raises(RequestError, match="ends_after = 'soon': give a number of output tokens"):
         tokenyard.Scheduler(CONFIG, CACHE).add_request(tokenyard.Request("r", [1, 2], ends_after=wrong))
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return SMALL.replay("chat", limit=12, trace=tmp_path_factory.mktemp("chat") / "trace")
+
+
+def test_whatif_calls_changes_so(chat: RunResult) -> None:
+    assert chat.trace is not None
+    ask = Recording(chat.trace).whatif
+    assert _refused(ask, {"max_num_seq": 2})[:2] == ("changes", "max_num_seq")
+    assert _refused(ask, "max_num_seqs")[:2] == ("changes", "max_num_seqs")
+    assert _refused(ask, {"x": {"max_num_seq": 2}})[0] == "changes"
+    assert _refused(ask, 3)[:2] == ("changes", 3)
+    assert _refused(ask, {"max_num_seqs": "two"})[0] == "max_num_seqs"
+
+
+def test_what_a_trace_does_not_hold_is_data(chat: RunResult, tmp_path: Path) -> None:
+    assert chat.trace is not None
+    for ask, field, wrong, near in (
+        (tokenyard.why, "request_id", "chat_0003_tt0", "chat_0003_t0"),
+        (tokenyard.waiting, "job_id", "chat_003", "chat_0003"),
+    ):
+        with pytest.raises(TraceError) as caught:
+            ask(chat.trace, wrong)
+        assert (caught.value.field, caught.value.value) == (field, wrong)
+        assert near in str(caught.value.fix)
+        assert near in str(caught.value)
+    with pytest.raises(TraceError) as nowhere:
+        tokenyard.report(tmp_path / "nowhere")
+    assert (nowhere.value.field, nowhere.value.value) == ("path", str(tmp_path / "nowhere"))
+    assert nowhere.value.fix == "name a trace file or the directory that holds it"
+
+
+def test_words_that_are_near_are_told(chat: RunResult) -> None:
+    assert _refused(SMALL.replay, "chat", slo={"tftt": "1s"}) == ("slo", "tftt", "did you mean ttft?")
+    assert _refused(SMALL.replay, "chat", slo={"gold:tftt_p90": "1s"}) == ("slo", "gold:tftt_p90", "did you mean ttft?")
+    assert _refused(SMALL.replay, "chat", slo={"ttft": None})[:2] == ("slo", None)
+    assert _refused(tokenyard.compare_recordings, chat.trace, chat.trace, align="steps") == (
+        *("align", "steps", "use one of: step, time, job"),
+    )
+    field, value, fix = _refused(SMALL.plan, "chat", space={"max_num_seqs": [2]}, minimize="cost", price={"h1000": 2})
+    assert (field, value) == ("price", "h1000")
+    assert "h100" in fix
+
+
+def test_figures_of_a_study_are_functions_and_names(chat: RunResult) -> None:
+    few: dict[str, Any] = {"num_prompts": 2, "input_len": 8, "output_len": 2}
+    assert _refused(tokenyard.study, "random", SMALL, metrics={"mine": 3}, **few)[0] == "metrics"
+    study = tokenyard.study("random", SMALL, **few)
+    means: Callable[..., object] = study.means
+    assert _refused(means, 3)[:2] == ("metric", 3)
+    assert _refused(means, None)[:2] == ("metric", None)

@@ -8,13 +8,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
+from numbers import Real
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.figures import LatencyFigures, Series, TokenGaps
 from tokenyard.trace.schema import RequestFinished
 
@@ -315,11 +316,11 @@ several.
 
 
 def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
-    """Bounds as texts. ConfigError for what is none comes when they are read."""
+    """Bounds as texts. Raises ConfigError for other kinds; for texts that are none, it comes when they are read."""
     if slo is None:
         return ()
     if isinstance(slo, Mapping):
-        return (tuple(f"{name}{_sign(str(name))}{_time(value)}" for name, value in slo.items()),)
+        return (tuple(_bound(name, value) for name, value in slo.items()),)
     several = (slo,) if isinstance(slo, str) else slo
     if not isinstance(several, Sequence) or not all(_is_texts(each) for each in several):
         raise ConfigError("slo", slo, f'{_FIX}; or by name: {{"ttft_p90": "500ms"}}')
@@ -332,10 +333,17 @@ def _is_texts(value: object) -> bool:
     return all(isinstance(each, str) for each in several)
 
 
+def _bound(name: object, value: object) -> str:
+    """One of a mapping, whose name may say of which class it is."""
+    figure, _, _ = str(name).rpartition(":")[2].strip().lower().replace("-", "_").partition("_")
+    if figure not in (*SLO_FIGURES, *_OTHER_NAMES):
+        close = near_names(figure, (*SLO_FIGURES, *_OTHER_NAMES), 1)
+        raise ConfigError("slo", name, f"did you mean {close[0]}?" if close else _FIX)
+    if isinstance(value, bool) or not isinstance(value, str | Real):
+        raise ConfigError("slo", value, f'give {name} a time, as "500ms", or a number of milliseconds')
+    return f"{name}{_sign(str(name))}{value if isinstance(value, str) else f'{value}ms'}"
+
+
 def _sign(name: str) -> str:
     """``=`` where the name says a statistic, which its class, if it names one, may not be taken for."""
     return "=" if "_" in name.rpartition(":")[2] else ":"
-
-
-def _time(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value}ms"

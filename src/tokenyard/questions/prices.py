@@ -30,4 +30,7 @@ def prices_of(price: Mapping[str, float] | None) -> dict[str, float]:
         return {}
     if not isinstance(price, Mapping):
         raise ConfigError("price", price, 'give what each GPU costs for an hour: {"h100": 2.5}')
-    return read_prices([[f"{gpu}={each}" for gpu, each in price.items()]])
+    try:
+        return read_prices([[f"{gpu}={each}" for gpu, each in price.items()]])
+    except ConfigError as error:
+        raise ConfigError("price", error.value, error.marked_fix) from None

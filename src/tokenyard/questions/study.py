@@ -187,7 +187,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def _require(self, metric: str) -> None:
         if metric not in self.metrics:
-            near = [name for name in self.metrics if name.startswith(metric)] or self.metrics
+            near = [name for name in self.metrics if name.startswith(str(metric))] or self.metrics
             raise ConfigError("metric", metric, f"use one of: {', '.join(near)}")
 
 
@@ -223,7 +223,7 @@ def study(
     kept = None if output is None else given_path("output", output)
     require_several(loads, seeds)
     named = _by_name(deployments)
-    if metrics is not None and not isinstance(metrics, Mapping):
+    if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
         fix = 'give functions of a RunResult by name, {"jain": fairness}; all figures of reports are there besides'
         raise ConfigError("metrics", metrics, fix)
     policy_choices(policies)

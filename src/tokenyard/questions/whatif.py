@@ -28,6 +28,7 @@ Change = Mapping[str, Any] | Deployment | str
 Changes = Change | Mapping[str, Mapping[str, Any] | Deployment]
 """The same, or several by what to call each."""
 _NAMED = (Mapping, Deployment)
+_CHANGES = "give settings by name, a Deployment, or a text: max_num_seqs=64,128"
 
 
 def read_recorded(
@@ -63,13 +64,25 @@ def whatif(
     run, deployment = read_recorded(
         trace, None if recorded is None else GivenDeployment(settings=deployment_settings(recorded, "recorded"))
     )
-    several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
-    variants = [variant for change in several for variant in _named(run, deployment, change)]
+    variants = _asked_for(run, deployment, changes)
     asked = WhatIfOptions(by, read_bounds(slo_texts(slo), by))
     bars = bars_of(progress)
     with bars(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress, asked)
     return answered(run, baseline, variants, bars)
+
+
+def _asked_for(run: RecordedRun, recorded: RecordedDeployment, changes: Changes | Sequence[Changes]) -> list[Variant]:
+    """The variants of changes. Raises ConfigError, which names ``changes`` where the command has ``--set``."""
+    if not isinstance(changes, Iterable | Deployment):
+        raise ConfigError("changes", changes, _CHANGES)
+    several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
+    try:
+        return [variant for change in several for variant in _named(run, recorded, change)]
+    except ConfigError as error:
+        if error.field != "set":
+            raise
+        raise ConfigError("changes", error.value, error.marked_fix, code=error.code) from None
 
 
 def answered(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant], bars: Bars) -> WhatIf:
@@ -118,7 +131,7 @@ def _variants_of(run: RecordedRun, recorded: RecordedDeployment, change: Change)
     if isinstance(change, str):
         return variants_of(run, recorded, changes=[change])
     if not isinstance(change, Mapping):
-        raise ConfigError("changes", change, "give settings by name, a Deployment, or a text: max_num_seqs=64,128")
+        raise ConfigError("changes", change, _CHANGES)
     several = [value if isinstance(value, list | tuple) else [value] for value in change.values()]
     variants = [dict(zip(change, values, strict=True)) for values in product(*several)]
     return [with_changes(run, recorded, each, text_of_settings(each)) for each in variants]

@@ -59,7 +59,8 @@ def find_trace(path: Path | str, *, joined: bool = False) -> TraceFiles:
         return _in_directory(path, joined=joined)
     if not path.is_file():
         problem = "is no file on a disk" if path.exists() else "no such file or directory"
-        raise TraceError(f"{path}: {problem}: name a trace file or the directory that holds it")
+        fix = "name a trace file or the directory that holds it"
+        raise TraceError(f"{path}: {problem}: {fix}", field="path", value=str(path), fix=fix)
     if path.name.endswith(_STEPS_ENDINGS):
         return TraceFiles(path, None)
     if path.name.endswith(_REQUESTS_ENDINGS):

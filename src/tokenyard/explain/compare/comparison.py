@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.first_difference import (
     Alignment,
     FirstDifference,
@@ -196,6 +197,8 @@ def compare_traces(
     a: Path | str, b: Path | str, align: Alignment = "step", *, slos: Sequence[SLO] = ()
 ) -> TraceComparison:
     """Compare two traces; ``slos`` are what goodput is counted by. Raises TraceError if either cannot be read."""
+    if align not in get_args(Alignment):
+        raise ConfigError("align", align, f"use one of: {', '.join(get_args(Alignment))}")
     first, second = summarize(a, slos=slos), summarize(b, slos=slos)
     headers = first.header, second.header
     parting = first_difference(a, b)

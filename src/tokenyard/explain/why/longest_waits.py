@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from heapq import heappush, heappushpop
 from pathlib import Path
 
 import msgspec
 
 from tokenyard.arguments import given_path, given_text, suggests_keywords
+from tokenyard.errors import TraceError, near_names, shown
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
@@ -20,6 +22,8 @@ from tokenyard.units import duration
 from tokenyard.vocabulary import Place, WaitState
 
 _LISTED = 10
+_JOBS_REMEMBERED = 1000
+"""Jobs that are compared with one that there is not."""
 
 
 class LongWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,11 +125,12 @@ class _Tally:
 def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
     """Add up the waits of a trace, or of those of several engines; of one job's requests if ``job_id`` is given.
 
-    Raises TraceError if there is no trace at ``path``, ConfigError for what is no path or no id.
+    Raises TraceError if there is no trace at ``path``, or no such job in it, ConfigError for what is no path or no id.
     """
     path = given_path("path", path)
     if job_id is not None:
         given_text("job_id", job_id, "give the id of a job, as a text")
+    known: dict[str, None] = {}
     longest: list[tuple[int, int, RequestTimeline, int | None]] = []
     whole, ranks = _Tally(), list[RankWaiting]()
     reconstructed, order = False, 0
@@ -134,6 +139,8 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
         tally = _Tally()
         for timeline in trace.timelines():
             if job_id is not None and timeline.job_id != job_id:
+                if timeline.job_id is not None and len(known) < _JOBS_REMEMBERED:
+                    known[timeline.job_id] = None
                 continue
             tally.add(timeline)
             order -= 1
@@ -145,6 +152,8 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
         reconstructed |= trace.reconstructed
         if rank is not None:
             ranks.append(_rank_waiting(rank, tally))
+    if job_id is not None and not whole.requests:
+        raise _no_job(path, job_id, known)
     longest.sort(key=lambda entry: entry[:2], reverse=True)
     return Waiting(
         requests=whole.requests,
@@ -156,6 +165,13 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
         ranks=ranks,
         partial=partial,
     )
+
+
+def _no_job(path: Path, job_id: str, known: Collection[str]) -> TraceError:
+    """The error for a job that has no request in a trace, with those that are most like it."""
+    near = near_names(job_id, known) or list(known)[:3]
+    fix = f"give the id of a job that came{': ' if near else ''}{', '.join(near)}"
+    return TraceError(f"{path}: no job {shown(job_id)}: {fix}", field="job_id", value=job_id, fix=fix)
 
 
 def _rank_waiting(rank: int, tally: _Tally) -> RankWaiting:

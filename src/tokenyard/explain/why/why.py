@@ -155,7 +155,10 @@ def why(path: Path | str, request_id: str) -> Why:
         source = trace.reader.files.source if rank is None else source
     if (only := meant.only()) is not None:
         return why(path, only)
-    raise TraceError(f"{source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
+    hint = _hint(request_id, known)
+    fix = "give the id of a request that came" + hint
+    problem = f"{source}: no request {_quoted(request_id)}{hint}"
+    raise TraceError(problem, field="request_id", value=request_id, fix=fix)
 
 
 def named_request(request_id: object) -> str:
