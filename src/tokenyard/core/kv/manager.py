@@ -273,8 +273,8 @@ class KVCacheManager:
             self.coordinator.drop_skipped(request.slot, total_computed)
         end = total_computed + demand.num_new_tokens
         extent = Extent(self.reach(end, demand.num_lookahead_tokens), end, demand.num_encoder_tokens)
-        need = self.coordinator.need(request.slot, extent, hits.blocks, num_computed)
-        short = self._refusal(KVLimit.BLOCKS, need, demand)
+        # A step is asked about with all that is computed, even beyond max_model_len, as in vLLM.
+        short = self._refuses_step(demand, extent, hits.blocks, num_computed)
         return self._take(demand, extent, hits.blocks, num_computed) if short is None else short
 
     def _is_being_written(self, hits: Blocks) -> bool:
@@ -282,12 +282,17 @@ class KVCacheManager:
         return any(group.is_being_written(hits[group.group_id]) for group in self._mamba)
 
     def _refuses_sequence(self, demand: Demand, hits: Blocks, total_computed: int) -> KVShortage | None:
-        """What the sequence as a whole lacks, as far as all of it must fit."""
+        """What the sequence as a whole lacks, where it must fit."""
         known = demand.request.num_tokens if demand.full_sequence_must_fit else 0
         whole = min(max(demand.must_fit, known), self.max_model_len)
         extent = Extent(whole, whole, demand.num_encoder_tokens)
         need = self.coordinator.need(demand.request.slot, extent, hits, total_computed, whole=True)
         return self._refusal(KVLimit.FULL_SEQUENCE, need, demand)
+
+    def _refuses_step(self, demand: Demand, extent: Extent, hits: Blocks, num_computed: int) -> KVShortage | None:
+        """What this step's tokens lack."""
+        need = self.coordinator.need(demand.request.slot, extent, hits, num_computed)
+        return self._refusal(KVLimit.BLOCKS, need, demand)
 
     def _take(self, demand: Demand, extent: Extent, hits: Blocks, num_computed: int) -> Blocks:
         """Take what was found free: the table slot of a request that has none, its hits, and blocks for ``extent``."""
