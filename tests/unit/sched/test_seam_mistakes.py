@@ -12,7 +12,7 @@ from tests.support.profiles import VLLM_0_33
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, make_request
 
-from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
 from tokenyard.core.request import Request
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.observer import Observers, StepObserver
@@ -215,6 +215,36 @@ def test_what_passes_over_a_second_bind_does_not_serve_with_the_first_scheduler_
         _scheduler(policy=policy)
     with pytest.raises(ConfigError, match=r"OnceConnector.*its bind must call super\(\)\.bind\(context\)"):
         _scheduler(kv_connector=connector)
+
+
+WINDOWS = CacheConfig(num_gpu_blocks=9, groups=(KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8),))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limits": [object()]},
+        {"hooks": [object()]},
+        {"observer": object()},
+        {"policy": object()},
+        {"kv_connector": object()},
+        {"config": SchedulerConfig(enable_return_routed_experts=True), "cache_config": WINDOWS},
+        {"policy": "bound"},
+        {"kv_connector": "bound"},
+    ],
+    ids=repr,
+)
+def test_policy_and_connector_can_be_used_after_a_scheduler_that_was_refused(wrong: dict[str, Any]) -> None:
+    policy, connector = Policy(), KVConnector()
+    bound = {"policy": Policy(), "kv_connector": KVConnector()}
+    _scheduler(**bound)
+    wrong = {name: bound[name] if value == "bound" else value for name, value in wrong.items()}
+    given = {"policy": policy, "kv_connector": connector, **wrong}
+    with pytest.raises(ConfigError, match="experts" if "config" in wrong else next(iter(wrong))):
+        Scheduler(**{"config": SchedulerConfig(), "cache_config": CacheConfig(num_gpu_blocks=9), **given})
+    assert not policy.is_bound
+    assert not connector.is_bound
+    _scheduler(policy=policy, kv_connector=connector)
 
 
 def test_a_bind_of_one_s_own_may_set_the_context() -> None:

@@ -18,7 +18,7 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.policy import AdmissionView
 from tokenyard.core.sched.queues import WaitingQueues
-from tokenyard.errors import ConfigError, PolicyError, shown
+from tokenyard.errors import PolicyError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The limits of the admission pass: small objects with one question each, asked in vLLM's order.
@@ -305,8 +305,6 @@ class CheckedLimit:
     """A limit of a plug-in, whose answer is checked."""
 
     def __init__(self, limit: AdmissionLimit) -> None:
-        if not callable(getattr(limit, "ask", None)):
-            raise ConfigError("limits", limit, "give objects with ask(candidate, budget, queues)")
         self._limit = limit
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:

@@ -21,6 +21,7 @@ from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
+from tokenyard.errors import ConfigError
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The parts of one scheduler that several of its rooms need.
@@ -58,7 +59,11 @@ def make_context(
     hooks: Sequence[FeatureHook],
     log_stats: bool,
 ) -> SchedulerContext:
-    """The parts that a configuration asks for; ``limits`` and ``hooks`` are the plug-ins' own."""
+    """The parts that a configuration asks for; ``limits`` and ``hooks`` are the plug-ins' own.
+
+    What cannot be is a ConfigError. Policy and connector are not bound yet, so that they can be used after one.
+    """
+    _check_plugins(limits, hooks)
     if not config.profile.prefill_ranks_spread_kv:
         cache_config = replace(cache_config, prefill_context_parallel_size=1)
     in_flight, grammars = StepsInFlight(), GrammarGate()
@@ -87,6 +92,15 @@ def make_context(
         clock,
         limits,
     )
+
+
+def _check_plugins(limits: Sequence[object], hooks: Sequence[object]) -> None:
+    for limit in limits:
+        if not callable(getattr(limit, "ask", None)):
+            raise ConfigError("limits", limit, "give objects with ask(candidate, budget, queues)")
+    for hook in hooks:
+        if not isinstance(hook, FeatureHook):
+            raise ConfigError("hooks", hook, "give objects of classes derived from tokenyard.core.FeatureHook")
 
 
 def _make_queues(config: SchedulerConfig, cache_config: CacheConfig, policy: PolicyGate) -> WaitingQueues:

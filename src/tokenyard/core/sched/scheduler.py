@@ -77,6 +77,8 @@ class Scheduler:
         debug: bool | None = None,
     ) -> None:
         _check_kinds(config, cache_config, speculative_config, clock)
+        self.observer = _gate(observer)
+        """Tells the observer, and survives it."""
         self.policy = make_policy(config.policy) if policy is None else policy
         self._policy_gate = PolicyGate(self.policy)
         context = make_context(
@@ -94,8 +96,6 @@ class Scheduler:
         self.config = config
         self.cache_config = context.cache_config
         self.clock = clock
-        self.observer = _gate(observer)
-        """Tells the observer, and survives it."""
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
@@ -111,7 +111,7 @@ class Scheduler:
         self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
-        self._policy_gate.bind(PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
+        self._bind(PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
         transfers = context.features.transfers
@@ -121,6 +121,18 @@ class Scheduler:
         self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
         self._fast_forward = FastForward(context, self._update.stamp_first_tokens)
         self._standstill = Standstill(context, lifecycle, clock)
+
+    def _bind(self, context: PolicyContext) -> None:
+        """Tell connector and policy whom they serve; neither does where one refuses."""
+        transfers = self._features.transfers
+        if transfers is not None:
+            transfers.bind()
+        try:
+            self._policy_gate.bind(context)
+        except Exception:
+            if transfers is not None:
+                transfers.connector.context = None
+            raise
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:

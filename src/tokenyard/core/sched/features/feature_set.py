@@ -18,7 +18,6 @@ from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
-from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
 
@@ -57,9 +56,6 @@ class Features:
         """Their parts in the life of requests and steps: metadata first, then what counts tokens, then events, and last
         the ``further`` ones of plug-ins.
         """
-        for each in further:
-            if not isinstance(each, FeatureHook):
-                raise ConfigError("hooks", each, "give objects of classes derived from tokenyard.core.FeatureHook")
         ordered = (
             self.transfers,
             self.placeholders,

@@ -38,6 +38,10 @@ class Transfers(FeatureHook):
     """Book-keeping of one connector."""
 
     def __init__(self, connector: KVConnector, kv: KVCacheManager) -> None:
+        """ConfigError if it is no connector at all."""
+        if not isinstance(connector, KVConnector):
+            fix = "give an object of a class derived from tokenyard.KVConnector"
+            raise ConfigError("kv_connector", connector, fix)
         self.connector = connector
         self._kv = kv
         self._received: set[str] = set()
@@ -57,16 +61,13 @@ class Transfers(FeatureHook):
         """What clients are to be notified of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
-        self._bind(ConnectorContext(kv.pool, kv.max_model_len))
 
-    def _bind(self, context: ConnectorContext) -> None:
+    def bind(self) -> None:
         """Tell the connector whom it serves, once."""
-        connector, field = self.connector, "kv_connector"
-        if not isinstance(connector, KVConnector):
-            raise ConfigError(field, connector, "give an object of a class derived from tokenyard.KVConnector")
+        connector, context = self.connector, ConnectorContext(self._kv.pool, self._kv.max_model_len)
         self.ask("bind", connector.bind, context)
         if not connector.is_bound or connector.context is not context:
-            raise ConfigError(field, type(connector).__name__, "its bind must call super().bind(context)")
+            raise ConfigError("kv_connector", type(connector).__name__, "its bind must call super().bind(context)")
 
     def ask(self, method: str, call: Callable[[*_Given], _Answer], *given: *_Given) -> _Answer:
         """What a method of the connector answers; ConnectorError if it raises."""
