@@ -52,6 +52,24 @@ def test_rejected_drafts_are_taken_back(toy: ToyEngine, sampled: list[int], comp
     assert toy.schedule().num_scheduled_tokens == {"a": 1}, "only the last token is left to compute"
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_a_request_whose_drafts_are_being_verified_waits_for_the_answer(toy: ToyEngine, names: str) -> None:
+    """Without async scheduling: the step in flight may have computed more than will stay."""
+    for name in names:
+        toy.add(name, 4, max_tokens=20)
+    plan = toy.step({name: [10] for name in names})
+    _propose(toy, plan, *([11, 12, 13] if name == "a" else [] for name in names))
+    first, second = toy.schedule(), toy.schedule()
+    assert second.num_scheduled_tokens == {}
+    assert [(each.request_id, each.reason) for each in toy.outcomes.not_scheduled] == [
+        (name, Reason.NO_NEW_TOKENS) for name in names
+    ]
+    toy.update(first, {"a": [11, 99]})
+    toy.update(second)
+    assert toy.requests["a"].output_token_ids == [10, 11, 99]
+    assert toy.schedule().num_scheduled_tokens == dict.fromkeys(names, 1)
+
+
 def test_a_stop_within_accepted_drafts_drops_the_rest(toy: ToyEngine) -> None:
     _started(toy, EOS, 12, eos_token_id=EOS)
     (row,) = toy.update(toy.schedule(), {"a": [EOS, 12, 13]})

@@ -58,10 +58,13 @@ class FastForward:
         self._ahead = int(context.features.placeholders is not None)
         """Steps that a request is in flight in while another is decided."""
         self._last: tuple[StepInFlight, StepOutcomes] | None = None
+        self._counted: int | None = None
+        """What :meth:`count` has found since the last step; it holds while as many steps are in flight."""
 
     def note(self, step: StepInFlight, outcomes: StepOutcomes) -> None:
         """The newest step, and what it refused."""
         self._last = (step, outcomes)
+        self._counted = None
 
     def forget(self) -> None:
         """Something has changed since."""
@@ -73,9 +76,13 @@ class FastForward:
         ``tells``: an observer is notified why the queue's head is refused, so that the reason has to stay the same, and
         no block may go that the head could use.
         """
-        if self._last is None or not self._is_possible:
+        if self._last is None or not self._is_possible or len(self._context.in_flight) != 1 + self._ahead:
             return 0
-        step, outcomes = self._last
+        if self._counted is None:
+            self._counted = self._count(*self._last, tells=tells)
+        return self._counted
+
+    def _count(self, step: StepInFlight, outcomes: StepOutcomes, *, tells: bool) -> int:
         if not self._all_decode(step) or outcomes.not_scheduled or outcomes.skipped or outcomes.preemptions:
             return 0
         slots = step.plan.slots
@@ -111,8 +118,7 @@ class FastForward:
             return False
         if newest.table_version != table.version:
             return False
-        in_flight = self._context.in_flight
-        return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
+        return all(_brings_token_each(step, newest) for step in self._context.in_flight)
 
     def _none_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
         """Whether the admission pass would end as it did in every further step."""
@@ -142,6 +148,7 @@ class FastForward:
         them; None unless it ``tells`` one.
         """
         assert self._last is not None
+        self._counted = None
         kv, table, in_flight, steps = self._kv, self._table, self._context.in_flight, len(moments)
         newest, outcomes = self._last[0].plan, self._last[1]
         slots, free = newest.slots, kv.num_free_blocks

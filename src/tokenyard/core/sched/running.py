@@ -153,8 +153,8 @@ class RunningPass:
                 want[covered] = 0
         if self._decode_round is not None and len(requests):
             want[self._decode_round.holds(requests)] = 0
-        if not all_ones(want) and np.count_nonzero(want) < want.size:
-            keep = want > 0
+        if not all_ones(want) and np.count_nonzero(keep := want > 0) < want.size:
+            # Below zero: the drafts of a step in flight, of which it is not known yet how many are right.
             for row in (~keep).nonzero()[0].tolist():
                 reason = Reason.NO_NEW_TOKENS
                 if covered is not None and row in covered:

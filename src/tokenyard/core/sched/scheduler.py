@@ -14,7 +14,7 @@ from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.kv.events import KVEventBatch
 from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
+from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, checked_repeats
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
@@ -251,19 +251,25 @@ class Scheduler:
 
         0 also while an observer wants to see every step.
         """
+        return self._count_repeats()
+
+    def _count_repeats(self) -> int:
         observer = self.observer
         if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
             return 0
         return self._fast_forward.count(tells=observer is not None)
 
-    @one_call
+    @checked_call
     def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
         """Take in the oldest output and decide a step like the last one, several times, in one stroke.
 
         ``tokens`` has shape ``[n, steps]``: a token per request for each of the outputs, which come at ``moments``
-        (seconds). At most :meth:`num_repeats` steps. Returns the plans in flight then, the oldest first. They and all
-        else are what as many calls of :meth:`update_from_output` and :meth:`schedule` would give.
+        (seconds). Returns the plans in flight then, the oldest first. They and all else are what as many calls of
+        :meth:`update_from_output` and :meth:`schedule` would give. ValueError, and nothing changes, for more steps than
+        :meth:`num_repeats` or none, and for what are no tokens of theirs.
         """
+        tokens = checked_repeats(self._in_flight, tokens, moments, self._count_repeats())
+        self._calls.is_half_done = True
         repeated = self._fast_forward.repeat(self.step, tokens, moments, tells=self.observer is not None)
         self.step += len(moments)
         if self.observer is not None and repeated is not None:
