@@ -60,6 +60,28 @@ def test_a_prompt_is_a_list_of_token_ids(prompt: Any) -> None:
     assert _refused("prompt_token_ids", "r", prompt).request_id == "r"
 
 
+class Id:
+    """A number that NumPy does not know."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("prompt", [[1, Id(7)], [Id(1), 7], [np.int64(1), Id(7)], (1, Id(7))])
+def test_token_ids_may_be_numbers_of_others(prompt: Any) -> None:
+    assert Request("r", prompt).prompt_token_ids == [1, 7]
+
+
+@pytest.mark.parametrize(
+    "prompt", [[1, Id(-7)], [Id(2**31), 7], [Id(2**70)], [Id(1), "7"], [Id(1), 1.5], [Id(1), None]]
+)
+def test_numbers_of_others_may_be_no_token_ids(prompt: Any) -> None:
+    _refused("prompt_token_ids", "r", prompt)
+
+
 @pytest.mark.parametrize(
     "prompt", [[0], [2**31 - 1], (1, 2), range(3), np.array([1], np.int64), np.array([1], np.uint8)]
 )
@@ -101,6 +123,7 @@ def test_sampling_parameters_are_of_their_type(params: Any) -> None:
         ("lora_name", [7, b"x"]),
         ("cache_salt", [7, b"x"]),
         ("job_id", [7]),
+        ("ends_after", ["x", 2.5, 0, -1, True, 2**31]),
     ],
 )
 def test_fields_of_a_wrong_type_are_refused(field: str, values: list[Any]) -> None:

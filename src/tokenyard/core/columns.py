@@ -79,7 +79,10 @@ def int32s(values: list[int]) -> Int32Array:
 
 
 def token_column(ids: list[int]) -> Int32Array | None:
-    """Token ids as a column that stays as it is; None where one is no ``int`` from 0 to 2**31 - 1."""
+    """Token ids as a column that stays as it is; None where one is no ``int`` from 0 to 2**31 - 1.
+
+    Of other kinds of whole numbers, which say by ``__index__`` what they are, it makes a column or None: ask them then.
+    """
     if not _IS_COMPILED:
         try:
             # Not struct.pack(form, *ids), which makes a list of all arguments before it makes a tuple of them.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from inspect import getattr_static
 from math import inf, isfinite
 from numbers import Integral, Real
+from operator import index
 from typing import Protocol
 
 import numpy as np
@@ -174,6 +175,8 @@ def token_array(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
         return packed
     try:
         wide = np.asarray(value)
+        if wide.dtype == object:  # numbers that NumPy does not know, which say by __index__ what they are
+            wide = np.asarray([index(each) for each in value])
     except (TypeError, ValueError, OverflowError):
         raise RequestError(request_id, "prompt_token_ids", value, wanted) from None
     if wide.ndim != 1 or wide.size == 0:
@@ -272,6 +275,12 @@ def check_kind(request_id: str, resumable: object, grammar: object) -> None:
         if not has_member(grammar, name):
             fix = f"has no {name}: give an object as StructuredOutput describes it"
             raise RequestError(request_id, "structured_output", grammar, fix)
+
+
+def check_end(request_id: str, ends_after: object) -> None:
+    """Raise RequestError for an end of the answer that is no number of tokens."""
+    if ends_after is not None:
+        _check_count(request_id, "ends_after", ends_after, 1)
 
 
 def check_sampling_params(request_id: str, params: SamplingParams) -> None:

@@ -17,6 +17,7 @@ from tokenyard.core.params import (
     SamplingParams,
     TokenIds,
     check_embeds,
+    check_end,
     check_id,
     check_items,
     check_kind,
@@ -180,8 +181,11 @@ def _check(
         check_embeds(request_id, prompt_embeds, num_prompt_tokens)
 
 
-def _params_of(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:
+def _params_of(
+    request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None, ends_after: int | None
+) -> SamplingParams:
     """When the request ends. A pooling request counts as one that stops after one token, and ends before it."""
+    check_end(request_id, ends_after)
     if pooling is None:
         return SamplingParams() if sampling is None else sampling
     check_pooling_params(request_id, pooling)
@@ -297,7 +301,7 @@ class Request:
         itself, as if the last were the end of the sequence, where no model says so (a replay). Raises RequestError if
         a field cannot work.
         """
-        params = _params_of(str(request_id), sampling_params, pooling_params)
+        params = _params_of(str(request_id), sampling_params, pooling_params, ends_after)
         prompt = token_array(str(request_id), prompt_token_ids)
         _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
         check_texts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.toy_engine import ToyEngine
 
@@ -93,9 +94,22 @@ def test_running_requests_may_be_held_and_keep_their_blocks() -> None:
     assert engine.step().req_ids == ("r0", "r1")
 
 
+def _holding(held: Any) -> StepBounds:
+    return StepBounds(holds=held)
+
+
 @pytest.mark.parametrize(
     "limits",
-    [7, StepBounds(tokens=0), StepBounds(seats=0), StepBounds(longest_prefill=True), StepBounds(prefill_tokens=-1)],
+    [
+        *(
+            7,
+            StepBounds(tokens=0),
+            StepBounds(seats=0),
+            StepBounds(longest_prefill=True),
+            StepBounds(prefill_tokens=-1),
+        ),
+        *map(_holding, ("r0", 7, [7], iter(["r0"]), np.array(["r0"]), None)),
+    ],
 )
 def test_limits_that_cannot_be_are_the_policys_mistake(limits: object) -> None:
     with pytest.raises(PolicyError, match="step_begins returned"):
@@ -279,6 +293,18 @@ def test_a_policy_says_what_is_evicted_first() -> None:
         engine.drain()
         again = engine.add("again", engine.requests["r0"].all_token_ids[:12])
         assert engine.scheduler.kv.num_cached_tokens(again) == hits, type(policy)
+
+
+@pytest.mark.parametrize("answer", [lambda n: (True for _ in range(n)), lambda n: [True] * (n + 1), lambda n: None])
+def test_what_says_nothing_of_some_blocks_is_an_error_in_the_policys_name(answer: Callable[[int], Any]) -> None:
+    class Wrong(ty.Policy):
+        def evicts_first(self, blocks: Sequence[int], contents: Sequence[BlockHash | None]) -> Sequence[bool]:
+            row: Sequence[bool] = answer(len(blocks))
+            return row
+
+    engine = toy(Wrong(), [12])
+    with pytest.raises(PolicyError, match=r"Wrong\.evicts_first returned .*: return \d answers, one for each block"):
+        engine.drain()
 
 
 def test_a_request_is_swapped_out_when_it_is_preempted_and_comes_back() -> None:

@@ -232,7 +232,7 @@ WINDOWS = CacheConfig(num_gpu_blocks=9, groups=(KVCacheGroup(kind=GroupKind.SLID
         {"policy": "bound"},
         {"kv_connector": "bound"},
     ],
-    ids=repr,
+    ids=" ".join,
 )
 def test_policy_and_connector_can_be_used_after_a_scheduler_that_was_refused(wrong: dict[str, Any]) -> None:
     policy, connector = Policy(), KVConnector()

@@ -47,9 +47,18 @@ class StepBounds(NamedTuple):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
                 return f"{name}: a whole number from {lowest} on, or None"
+        if not _are_ids(self.holds):
+            return "holds: a collection of request ids, such as a set"
         if not isinstance(self.detail, str) or not self.detail:
             return "detail: a word"
         return None
+
+
+def _are_ids(given: object) -> bool:
+    """Whether it is a collection of texts; a text is none, whose parts would pass for ids."""
+    if isinstance(given, str | np.ndarray) or not isinstance(given, Collection):
+        return False
+    return all(isinstance(each, str) for each in given)
 
 
 class Refused(NamedTuple):

@@ -372,7 +372,8 @@ class PolicyGate:
             return
         contents = [hash_of[block] for block in freed]
         first = self._ask("evicts_first", self.policy.evicts_first, tuple(freed), contents)
-        if len(first) != len(freed):
+        is_row = isinstance(first, Sequence) or (isinstance(first, np.ndarray) and first.ndim == 1)
+        if not is_row or len(first) != len(freed):
             raise self._wrong("evicts_first", first, f"{len(freed)} answers, one for each block")
         queue.prepend_n([block for block, each in zip(freed, first, strict=True) if each])
         queue.append_n([block for block, each in zip(freed, first, strict=True) if not each])
