@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
+from math import inf
+from numbers import Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from tokenyard.errors import ConfigError, UnknownArgumentError, near_names
 
@@ -70,6 +72,14 @@ def suggests_keywords(
 def check_keywords(called: str, function: Callable[..., object], given: Mapping[str, Any]) -> None:
     """The same for what passes its arguments on to such a ``function`` and is ``called`` otherwise."""
     function.keywords.check(called, given)  # type: ignore[attr-defined]
+
+
+def is_number(value: object, low: float = 0.0, *, above: bool = False, below: float = inf) -> TypeGuard[float]:
+    """Whether it is a number, and no boolean, from ``low`` on, or ``above`` it, and ``below`` another one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Real):
+        return False
+    number: Any = value
+    return bool(low < number < below if above else low <= number < below)
 
 
 def given_text(field: str, value: object, fix: str = "give a text that is not empty") -> str:

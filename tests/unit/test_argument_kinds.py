@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokenyard
@@ -21,7 +22,16 @@ from tokenyard import (
     Workload,
 )
 from tokenyard.errors import MissingExtraError, NotModelledError, TraceError, WorkloadError
-from tokenyard.sim import ConstantLatency, KVLink, replay_parallel, router_maker
+from tokenyard.policies import VTC, FastServe, NoisySJF, PrefillReload
+from tokenyard.sim import (
+    Autoscaling,
+    ConstantLatency,
+    KVLink,
+    SimulatedSpeculation,
+    Transfer,
+    replay_parallel,
+    router_maker,
+)
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4")
 
@@ -273,3 +283,37 @@ def test_figures_of_a_study_are_functions_and_names(chat: RunResult) -> None:
     means: Callable[..., object] = study.means
     assert _refused(means, 3)[:2] == ("metric", 3)
     assert _refused(means, None)[:2] == ("metric", None)
+
+
+NUMBERS: list[tuple[Callable[..., object], str, str]] = [
+    *((partial(Autoscaling, least=1, most=2), each, each) for each in ("startup", "sync", "window", "tolerance")),
+    (partial(Autoscaling, least=1, most=2), "target", "scale_target"),
+    *((Transfer, each, each) for each in ("bandwidth", "latency")),
+    *((PrefillReload, each, each) for each in ("base", "linear", "quadratic")),
+    *((FastServe, "promote", "promote"), (NoisySJF, "sigma", "sigma")),
+]
+
+
+@pytest.mark.parametrize("wrong", [None, "1", True, -1.0, float("nan"), THING])
+@pytest.mark.parametrize(("ask", "name", "field"), NUMBERS)
+def test_a_number_is_a_number(ask: Callable[..., object], name: str, field: str, wrong: Any) -> None:
+    found, value, fix = _refused(ask, **{name: wrong})
+    assert found == field
+    assert value is wrong
+    assert fix
+
+
+def test_numbers_of_numpy_count() -> None:
+    three: Any = np.float32(3)
+    assert Autoscaling(least=1, most=2, window=three).window == 3
+    for wrong in ({"ann": 0}, {"ann": "2"}, {"ann": None}, 3, ["ann"]):
+        weights: Any = wrong
+        assert _refused(VTC, weights=weights)[0] == "weights"
+
+
+@pytest.mark.parametrize("wrong", [3, None, (), (2.0,), ("0.5",)])
+def test_acceptance_is_probabilities(wrong: Any) -> None:
+    config = tokenyard.SpeculativeConfig(num_speculative_tokens=2)
+    field, _, fix = _refused(partial(SimulatedSpeculation, config=config), acceptance=wrong)
+    assert field == "acceptance"
+    assert fix

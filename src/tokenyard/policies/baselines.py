@@ -14,9 +14,10 @@ engine does besides (kernels, swapping, its own step times) is not here; docs/ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf
+from math import exp
 from random import Random
 
+from tokenyard.arguments import is_number
 from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import Refused, StepBounds
@@ -137,7 +138,7 @@ class FastServe(Policy):
     def __init__(self, batch: int = 32, quantum: int = 64, levels: int = 6, promote: float = 10.0) -> None:
         for name, value in (("batch", batch), ("quantum", quantum), ("levels", levels)):
             require_int(name, value, 1)
-        if not 0 < promote < inf:
+        if not is_number(promote, above=True):
             raise ConfigError("promote", promote, "give a number of seconds above 0")
         self._batch, self._quantum, self._levels, self._promote = batch, quantum, levels, promote
         self._served: dict[str, tuple[float, int]] = {}
@@ -181,7 +182,7 @@ class NoisySJF(KeyedPolicy):
     reads_max_tokens = True
 
     def __init__(self, sigma: float = 0.5, seed: int = 0) -> None:
-        if not 0 <= sigma < inf:
+        if not is_number(sigma):
             raise ConfigError("sigma", sigma, "give a number from 0 on")
         self._sigma, self._seed = sigma, seed
 

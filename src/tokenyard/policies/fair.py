@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush, heapreplace
 from itertools import chain, count
-from math import inf
 from typing import Generic, TypeVar
 from weakref import WeakSet
 
+from tokenyard.arguments import is_number
 from tokenyard.core.params import user_name
 from tokenyard.core.request import Request
 from tokenyard.core.sched.policy import Policy
@@ -138,9 +138,11 @@ class FairShare(Policy):
     reorders = True
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        if weights is not None and not isinstance(weights, Mapping):
+            raise ConfigError("weights", weights, 'give the weight of each user by name: {"ann": 2.0}')
         self._weights = dict(weights or {})
         for name, weight in self._weights.items():
-            if not 0 < weight < inf:
+            if not is_number(weight, above=True):
                 raise ConfigError("weights", f"{name}: {weight}", "give a number above 0")
         self.given: dict[User, float] = {}
         """Weighted tokens per user; only their differences mean something."""
@@ -262,7 +264,7 @@ class AttainedService(KeyedPolicy):
     reads_tokens = False
 
     def __init__(self, ageing: float = 1000.0) -> None:
-        if not 0 < ageing < inf:
+        if not is_number(ageing, above=True):
             raise ConfigError("ageing", ageing, "give a number of tokens per second above 0")
         self._ageing = ageing
         self._given: OrderedDict[str, int] = OrderedDict()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, isnan
+from math import isnan
 
+from tokenyard.arguments import is_number
 from tokenyard.core.config import require_int
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
@@ -123,7 +124,7 @@ class Bypass(Policy):
     reads_tokens = False
 
     def __init__(self, patience: float = 5.0, limit: int = 64, looks: int = 16) -> None:
-        if not 0 <= patience < float("inf"):
+        if not is_number(patience):
             raise ConfigError("patience", patience, "give a number of seconds from 0 on")
         require_int("limit", limit, 0)
         require_int("looks", looks, 1)
@@ -198,7 +199,7 @@ class ShortestRemaining(KeyedPolicy):
     reads_max_tokens = True
 
     def __init__(self, ageing: float = 1000.0) -> None:
-        if not 0 < ageing < inf:
+        if not is_number(ageing, above=True):
             raise ConfigError("ageing", ageing, "give a number of tokens per second above 0")
         self._ageing = ageing
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.arguments import suggests_keywords
+from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
@@ -104,7 +104,7 @@ def read_metrics(
     ``source``: a file of scrapes, or of Prometheus' answers to range queries. Raises WorkloadError if it holds no
     requests, ConfigError where several models are served and none is named.
     """
-    path = Path(source)
+    path = given_path("source", source)
     return _read(read_scrapes(read_input(path, MOST_BYTES), path.name, model_name), seed)
 
 

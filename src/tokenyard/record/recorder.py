@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, cast
 
 from msgspec.structs import replace
 
+from tokenyard.arguments import given_kind
 from tokenyard.core.config import PauseState
 from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import BlockHash, FinishReason
@@ -84,6 +85,9 @@ class TraceRecorder(StepObserver):
         decoder: Decoder | None = None,
         turns: Mapping[str, TurnOrder] | None = None,
     ) -> None:
+        for field, value, kind in (("writer", writer, TraceWriter), ("start", start, TraceStart)):
+            if value is not None:
+                given_kind(field, value, kind, f"give a {kind.__name__}, or leave it out")
         self._writer = writer
         self.reads_tokens = writer is not None
         self._sinks = sinks

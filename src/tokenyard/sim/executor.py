@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import is_number
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.core.columns import ONE, any_true, constant, counting
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
@@ -44,10 +45,10 @@ class SimulatedSpeculation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.acceptance:
+        if not isinstance(self.acceptance, tuple | list) or not self.acceptance:
             raise ConfigError("acceptance", self.acceptance, "give at least one probability")
         for rate in self.acceptance:
-            if not 0 <= rate <= 1:
+            if not is_number(rate) or rate > 1:
                 raise ConfigError("acceptance", rate, "give probabilities from 0 to 1")
 
     @property

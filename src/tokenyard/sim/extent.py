@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
@@ -37,7 +38,7 @@ class Extent(NamedTuple):
     @classmethod
     def of(cls, warmup: float, until: float | None) -> Extent:
         """Raises ConfigError for what is no time."""
-        if isinstance(warmup, bool) or not isinstance(warmup, int | float) or not 0 <= warmup < inf:
+        if not is_number(warmup):
             raise ConfigError("warmup", warmup, "give seconds from the start of the workload, not negative")
         if until is None:
             return cls(float(warmup))

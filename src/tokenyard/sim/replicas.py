@@ -8,6 +8,7 @@ from enum import Enum
 from math import ceil, inf
 from typing import Protocol
 
+from tokenyard.arguments import is_number
 from tokenyard.core.config import require_int
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
@@ -54,12 +55,16 @@ class Autoscaling:
         require_int("replicas", self.most, 1, _MOST_REPLICAS)
         if self.most < self.least:
             raise ConfigError("replicas", f"{self.least}..{self.most}", "give the fewest first, for example 1..8")
-        if not 0 <= self.startup < inf:
+        if not is_number(self.startup):
             raise ConfigError("startup", self.startup, "give a time, not negative")
-        if not 0 < self.target < inf:
+        if not is_number(self.target, above=True):
             raise ConfigError("scale_target", self.target, "give a number of requests above 0")
-        if not 0 < self.sync < inf or not 0 <= self.window < inf or not 0 <= self.tolerance < 1:
-            raise ConfigError("sync", (self.sync, self.window, self.tolerance), "give seconds, and a share below 1")
+        if not is_number(self.sync, above=True):
+            raise ConfigError("sync", self.sync, "give a number of seconds above 0")
+        if not is_number(self.window):
+            raise ConfigError("window", self.window, "give a number of seconds, not negative")
+        if not is_number(self.tolerance, below=1.0):
+            raise ConfigError("tolerance", self.tolerance, "give a share from 0 on, below 1")
 
     @property
     def is_fixed(self) -> bool:

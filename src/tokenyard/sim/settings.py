@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
-from numbers import Real
 from typing import NamedTuple
 
-from tokenyard.arguments import given_kind
+from tokenyard.arguments import given_kind, is_number
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
@@ -67,7 +65,7 @@ def check_link(link: object) -> None:
     given_kind("link", link, KVLink, "give a KVLink: bytes of one block, and GB a second")
     assert isinstance(link, KVLink)
     require_int("bytes_per_block", link.bytes_per_block, 1, 1 << 50)
-    if isinstance(link.gb_per_s, bool) or not isinstance(link.gb_per_s, Real) or not 0 < link.gb_per_s < inf:
+    if not is_number(link.gb_per_s, above=True):
         raise ConfigError("gb_per_s", link.gb_per_s, "give a number above 0")
 
 

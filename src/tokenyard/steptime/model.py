@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import is_number
 from tokenyard.core.columns import total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
@@ -136,7 +137,7 @@ class Transfer:
     """Seconds per transfer."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.bandwidth < float("inf"):
+        if not is_number(self.bandwidth, above=True):
             raise ConfigError("bandwidth", self.bandwidth, "give a number of bytes per second above 0")
         require_seconds("latency", self.latency)
 
@@ -191,7 +192,7 @@ MOST_SECONDS = 1e9
 
 def require_seconds(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is a finite number of seconds, not negative."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if not is_number(value):
         raise ConfigError(name, value, "give a number of seconds, not negative")
     if value > MOST_SECONDS:
         raise ConfigError(name, value, f"give at most {MOST_SECONDS:,.0f} seconds")

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.arguments import given_text, suggests_keywords
+from tokenyard.arguments import given_text, is_number, suggests_keywords
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
@@ -142,9 +142,9 @@ class WorkloadBuilder:
     @suggests_keywords()
     def poisson(self, *, rate: float, n: int) -> list[float]:
         """``n`` moments in seconds, ``rate`` a second on average at random (a Poisson process); the first is 0."""
-        if not _is_number(rate) or not 0 < rate < inf:
+        if not is_number(rate, above=True):
             raise ConfigError("rate", rate, "give a number of arrivals a second above 0")
-        if not _is_number(n) or not 1 <= n <= MAX_COUNT or n != int(n):
+        if not is_number(n, 1, below=MAX_COUNT + 1) or n != int(n):
             raise ConfigError("n", n, f"give a whole number from 1 to {MAX_COUNT}")
         moments: list[float] = poisson_arrivals(self.rng, int(n), rate).tolist()
         return moments
@@ -152,16 +152,16 @@ class WorkloadBuilder:
     @suggests_keywords()
     def lognormal(self, mu: float, sigma: float) -> float:
         """A number whose logarithm is normal: median ``exp(mu)``; as ``numpy.random.Generator.lognormal``."""
-        if not _is_number(mu) or not -inf < mu < inf:
+        if not is_number(mu, -inf, above=True):
             raise ConfigError("mu", mu, "give a finite number")
-        if not _is_number(sigma) or not 0 <= sigma < inf:
+        if not is_number(sigma):
             raise ConfigError("sigma", sigma, "give a finite number, not negative")
         return float(self.rng.lognormal(mu, sigma))
 
     @suggests_keywords()
     def exponential(self, mean: float) -> float:
         """An exponential number of this mean."""
-        if not _is_number(mean) or not 0 <= mean < inf:
+        if not is_number(mean):
             raise ConfigError("mean", mean, "give a number, not negative")
         return float(self.rng.exponential(mean))
 
@@ -362,7 +362,7 @@ def _listed(field: str, ids: object, fix: str) -> Text:
 
 def _count(field: str, value: Any) -> int:
     """A number of tokens, from a number that may have been drawn."""
-    if not _is_number(value) or not -inf < value < 2**31:
+    if not is_number(value, -inf, above=True, below=2**31):
         raise ConfigError(field, value, "give a number of tokens")
     if value < 0:
         raise ConfigError(field, value, "give a number of tokens, not negative")
@@ -374,7 +374,7 @@ def _predicted(value: float | None) -> int | None:
 
 
 def _seconds(field: str, value: Any) -> float:
-    if not _is_number(value) or not is_seconds(value):
+    if not is_number(value) or not is_seconds(value):
         raise ConfigError(field, value, f"give a number of seconds from 0 to {MAX_SECONDS:g}")
     return float(value)
 
@@ -400,10 +400,6 @@ def _images(items: object) -> tuple[MultiModalItem, ...]:
     if not all(isinstance(each, MultiModalItem) for each in given):
         raise ConfigError("images", items, "give a list of tokenyard.core.MultiModalItem")
     return given
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _fields(meta: object) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import is_number
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
@@ -51,7 +52,7 @@ def require_positive(options: object, *fields: str) -> None:
     """Raise ConfigError unless each named option is a finite number above 0."""
     for field in fields:
         value = getattr(options, field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if not is_number(value, above=True):
             raise ConfigError(field, value, "give a number above 0")
 
 
@@ -420,7 +421,7 @@ class RandomOptions:
     def __post_init__(self) -> None:
         require_counts(self, num_prompts=1, input_len=1, output_len=1, prefix_len=0, seed=0)
         ratio = self.range_ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio < 1:
+        if not is_number(ratio, below=1.0):
             raise ConfigError("random_range_ratio", ratio, "give a number from 0 to below 1")
 
 

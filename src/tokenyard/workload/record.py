@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.arguments import given_path
+from tokenyard.arguments import given_path, is_number
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
@@ -342,7 +342,7 @@ class Workload:
 
     def with_rate(self, scale: float) -> Workload:
         """The same workload arriving ``scale`` times as fast; gaps between turns stay as they are."""
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        if not is_number(scale, above=True):
             raise ConfigError("rate_scale", scale, "give a number above 0")
         if scale == 1:
             return self

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
@@ -176,7 +177,7 @@ class PrefillReload:
     def __post_init__(self) -> None:
         for name in ("base", "linear", "quadratic"):
             value = getattr(self, name)
-            if not 0 <= value < float("inf"):
+            if not is_number(value):
                 raise ConfigError(name, value, "give a number, not negative")
 
     def seconds(self, num_tokens: int) -> float:

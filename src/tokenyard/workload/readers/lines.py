@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect
 
+from tokenyard.arguments import is_number
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
@@ -191,7 +192,7 @@ class ReadOptions:
             require_int("limit", self.limit, 1)
         require_int("seed", self.seed, 0)
         rate = 1.0 if self.session_rate is None else self.session_rate
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        if not is_number(rate, above=True):
             raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
 
 
