@@ -392,7 +392,7 @@ CHAT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="h100", max_model_len=16384)
 
 
 def reported(folder: Path, slo: str, deployment: ty.Deployment = CHAT) -> Report:
-    ty.run("rag", deployment, limit=60, trace=folder)
+    ty.run("rag", deployment, limit=45, trace=folder)
     return ty.report(folder, slo=slo)
 
 
@@ -411,7 +411,7 @@ def test_the_value_that_is_named_holds_the_bound(tmp_path: Path) -> None:
 
 
 def test_what_is_tried_for_a_missed_bound_is_judged_by_it() -> None:
-    report = ty.run("rag", CHAT, limit=60, slo={"itl_p99": "60ms"}, advice="all").report
+    report = ty.run("rag", CHAT, limit=30, slo={"itl_p99": "60ms"}, advice="all").report
     told = report.advice[0]
     assert told.trial is not None
     assert told.trial.setting == "max_num_batched_tokens"

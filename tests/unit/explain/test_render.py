@@ -218,13 +218,20 @@ def test_bars_without_block_characters(report: Report) -> None:
     assert "█" not in file.getvalue()
 
 
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace in which requests wait for a seat."""
+    trace = tmp_path_factory.mktemp("crowded")
+    server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
+    ty.run("chat", server, limit=6, rate_scale=40, trace=trace)
+    return trace
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80])
-def test_who_waited_longest_is_named_whole(tmp_path: Path, width: int) -> None:
-    server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
-    ty.run("chat", server, limit=8, rate_scale=20, trace=tmp_path / "trace")
+def test_who_waited_longest_is_named_whole(crowded: Path, width: int) -> None:
     file = io.StringIO()
-    found = waiting(tmp_path / "trace")
+    found = waiting(crowded)
     print_waiting(found, Console(file=file, width=width))
     text = file.getvalue()
     assert max(map(len, text.splitlines())) <= width

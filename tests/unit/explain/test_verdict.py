@@ -13,9 +13,14 @@ from tokenyard.cli.main import main
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
 
 
+@pytest.fixture(scope="module")
+def found() -> ty.Report:
+    """A run that was short of seats, whose advice was tried."""
+    return ty.run("chat", DEPLOYMENT, limit=8, rate_scale=30, advice="all").report
+
+
 @pytest.mark.slow
-def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
-    found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
+def test_it_names_the_reason_its_share_and_the_change_that_helped(found: ty.Report) -> None:
     verdict = found.verdict
     assert (verdict.code, verdict.reason) == ("held_back", "max_num_seqs")
     lost = sum(each.seconds for each in found.recorded_reasons.values())
@@ -31,8 +36,7 @@ def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
 
 
 @pytest.mark.slow
-def test_a_change_that_ends_answers_later_says_so() -> None:
-    found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
+def test_a_change_that_ends_answers_later_says_so(found: ty.Report) -> None:
     advice = next(each for each in found.advice if each.trial is not None and each.trial.effects)
     assert advice.trial is not None
     effects = [

@@ -31,10 +31,10 @@ def whole() -> Study:
         "chat",
         {"two": DEPLOYMENT, "four": DEPLOYMENT.with_(max_num_seqs=4)},
         policies=["fcfs", LongestFirst],
-        loads=[1, 20],
+        loads=[1, 40],
         seeds=[0, 1],
         metrics={"worst_ttft": worst_ttft},
-        limit=6,
+        limit=3,
     )
 
 
@@ -47,14 +47,14 @@ def test_every_combination_is_a_row(whole: Study) -> None:
 
 
 def test_a_row_is_what_run_answers(whole: Study) -> None:
-    cell = StudyCell("four", "LongestFirst", 20.0)
-    found = ty.run("chat", DEPLOYMENT.with_(max_num_seqs=4), policy=LongestFirst, limit=6, seed=1, rate_scale=20)
+    cell = StudyCell("four", "LongestFirst", 40.0)
+    found = ty.run("chat", DEPLOYMENT.with_(max_num_seqs=4), policy=LongestFirst, limit=3, seed=1, rate_scale=40)
     assert whole.values("worst_ttft", cell)[1] == worst_ttft(found)
     assert whole.values("ttft_ms.p99", cell)[1] == pytest.approx(found.report.ttft_ms.p99)
 
 
 def test_cells_are_compared_seed_by_seed(whole: Study) -> None:
-    cell, first = StudyCell("four", "fcfs", 20.0), StudyCell("two", "fcfs", 20.0)
+    cell, first = StudyCell("four", "fcfs", 40.0), StudyCell("two", "fcfs", 40.0)
     own, other = whole.values("worst_ttft", cell), whole.values("worst_ttft", first)
     assert whole.against("worst_ttft", cell, first) == interval([own[seed] - other[seed] for seed in (0, 1)])
     assert whole.against("worst_ttft", cell, first, ratio=True) == interval([own[s] / other[s] for s in (0, 1)])
@@ -65,13 +65,13 @@ def test_cells_are_compared_seed_by_seed(whole: Study) -> None:
 def test_it_prints_and_draws(whole: Study) -> None:
     text = str(whole)
     assert "LongestFirst on four" in text
-    assert "load 20" in text
+    assert "load 40" in text
     assert whole.draw().count("<polyline") == 12
     assert repr(whole) == "<Study: 8 cells x 2 seeds on chat>"
 
 
 def test_processes_give_the_same_rows(whole: Study) -> None:
-    again = ty.study("chat", {"two": DEPLOYMENT}, seeds=[0, 1], limit=6, jobs=2)
+    again = ty.study("chat", {"two": DEPLOYMENT}, seeds=[0, 1], limit=3, jobs=2)
     cell = StudyCell("two", "fcfs", 1.0)
     assert again.values("e2e_ms.mean", cell) == whole.values("e2e_ms.mean", cell)
 

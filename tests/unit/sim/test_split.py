@@ -190,7 +190,7 @@ def test_an_answer_that_only_the_decode_engine_refuses_frees_the_prompt_in_the_e
 
 @pytest.mark.slow
 def test_a_workload_is_served_whole_and_the_same_each_time() -> None:
-    workload = read_workload("chat", limit=20, rate_scale=4.0)
+    workload = read_workload("chat", limit=6, rate_scale=12.0)
     config = SchedulerConfig(max_num_seqs=16, max_num_batched_tokens=2048, max_model_len=16_384)
     runs = []
     for _ in range(2):
