@@ -140,7 +140,9 @@ def _parsed(arguments: list[str]) -> Command:
     if sayable != arguments:
         try:
             with redirect_stderr(StringIO()):
-                return read_by_tyro(arguments)
+                parsed, unknown = _by_tyro(arguments, return_unknown_args=True)
+            if not unknown:
+                return cast("Command", parsed)
         except SystemExit as ended:
             if not ended.code:
                 raise
@@ -151,17 +153,22 @@ def _parsed(arguments: list[str]) -> Command:
 
 def read_by_tyro(arguments: list[str]) -> Command:
     """What tyro reads, which prints help and mistakes itself."""
+    return cast("Command", _by_tyro(arguments))
+
+
+def _by_tyro(arguments: list[str], *, return_unknown_args: bool = False) -> Any:
+    """A command; with the words that tyro does not know, where it may return them: it then looks for none like them."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 
     from tokenyard.cli.support.groups import registry  # noqa: PLC0415
 
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
-    parsed = tyro.cli(
+    return tyro.cli(
         reduce(or_, known),
         prog="tokenyard",
         description=_DESCRIPTION,
         args=arguments,
+        return_unknown_args=return_unknown_args,
         registry=registry(),
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
     )
-    return cast("Command", parsed)
