@@ -322,13 +322,7 @@ def build_replay(
     if traffic.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, traffic)
         header = with_images(header, scheduler, settled)
-    latency = resolved.latency
-    if (asking := traffic.first_with_adapter) is not None and not settled.adapters.enable_lora:
-        fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
-        raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
-    has_adapters, has_images = asking is not None, traffic.first_with_images is not None
-    if has_adapters or has_images:
-        latency = _latency(settled, resolved.speculation, has_adapters=has_adapters, has_images=has_images)
+    latency = _latency_of(resolved, traffic)
     header = with_known_error(header, latency, traffic)
     start = describe_run(
         scheduler,
@@ -359,6 +353,17 @@ def build_replay(
         slos=tuple(slos),
         autoscaling=resolved.autoscaling,
     )
+
+
+def _latency_of(resolved: ResolvedDeployment, traffic: Workload) -> LatencyModel:
+    """The deployment's, with what the traffic's adapters and pictures add to a step."""
+    if (asking := traffic.first_with_adapter) is not None and not resolved.settled.adapters.enable_lora:
+        fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
+        raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
+    has_adapters, has_images = asking is not None, traffic.first_with_images is not None
+    if not (has_adapters or has_images):
+        return resolved.latency
+    return _latency(resolved.settled, resolved.speculation, has_adapters=has_adapters, has_images=has_images)
 
 
 def _sections(

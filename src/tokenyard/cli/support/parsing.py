@@ -156,7 +156,7 @@ def read_by_tyro(arguments: list[str]) -> Command:
     return cast("Command", _by_tyro(arguments))
 
 
-def _by_tyro(arguments: list[str], *, return_unknown_args: bool = False) -> Any:
+def _by_tyro(arguments: list[str], **options: Any) -> Any:
     """A command; with the words that tyro does not know, where it may return them: it then looks for none like them."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 
@@ -168,7 +168,7 @@ def _by_tyro(arguments: list[str], *, return_unknown_args: bool = False) -> Any:
         prog="tokenyard",
         description=_DESCRIPTION,
         args=arguments,
-        return_unknown_args=return_unknown_args,
         registry=registry(),
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
+        **options,
     )

@@ -166,42 +166,10 @@ def _read(
     fields = reading.fields
     try:
         stack = read_row(_row(reading.architecture, fields), reading)
-        length, longest = (stack.max_model_len, 0) if stack.max_model_len else _context_lengths(fields, version)
-        head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
-        spec = ModelSpec(
-            name=name,
-            architecture=reading.architecture,
-            model_type=fields.text("model_type"),
-            layers=stack.layers,
-            hidden_size=stack.hidden_size,
-            vocab_size=stack.vocab_size,
-            max_model_len=length,
-            longest_model_len=longest,
-            dtype=reading.dtype,
-            quantization=reading.quant.method,
-            tie_word_embeddings=_tied(reading, stack),
-            head_weights=head,
-            other_parameters=stack.other_parameters,
-            embedding_parameters=stack.embedding_parameters,
-            encoders=with_largest_images(
-                _stored(stack.encoders, reading), reading.architecture, raw, processors_beside(where)
-            ),
-            supports_multimodal=bool(stack.encoders),
-            max_encoder_tokens=stack.max_encoder_tokens,
-            replicated_embedding=stack.replicated_embedding,
-            images_attend_both_ways=stack.images_attend_both_ways,
-            embedding_on_every_stage=stack.embedding_on_every_stage
-            or listed("embedding on every stage", reading.architecture),
-            encoders_on_every_stage=stack.encoders_on_every_stage,
-            head_on_every_stage=listed("head on every stage", reading.architecture),
-            runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", reading.architecture)),
-            kv_cache_dtype=reading.quant.kv_cache_dtype,
-            predicting_layers=stack.predicting_layers,
-            joins_once=stack.joins_once,
-            attention_first=stack.attention_first,
-            one_gpu=stack.one_gpu,
-            least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
+        images = with_largest_images(
+            _stored(stack.encoders, reading), reading.architecture, raw, processors_beside(where)
         )
+        spec = _spec(name, reading, stack, images, version)
         if all(layer.attends_to_all for layer in stack.layers):
             # Where one is given, vLLM puts layers into one group, in which these are in any case.
             fields.harmless("attention_chunk_size")
@@ -214,6 +182,44 @@ def _read(
         if where in error.field:
             raise
         raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
+
+
+def _spec(name: str, reading: ConfigReader, stack: Stack, encoders: tuple[EncoderSpec, ...], version: str) -> ModelSpec:
+    """The model whose fields, layers and encoders have been read."""
+    architecture, fields, quant = reading.architecture, reading.fields, reading.quant
+    length, longest = (stack.max_model_len, 0) if stack.max_model_len else _context_lengths(fields, version)
+    head = quant.of("lm_head") if _quantizes_head(reading) else None
+    return ModelSpec(
+        name=name,
+        architecture=architecture,
+        model_type=fields.text("model_type"),
+        layers=stack.layers,
+        hidden_size=stack.hidden_size,
+        vocab_size=stack.vocab_size,
+        max_model_len=length,
+        longest_model_len=longest,
+        dtype=reading.dtype,
+        quantization=quant.method,
+        tie_word_embeddings=_tied(reading, stack),
+        head_weights=head,
+        other_parameters=stack.other_parameters,
+        embedding_parameters=stack.embedding_parameters,
+        encoders=encoders,
+        supports_multimodal=bool(stack.encoders),
+        max_encoder_tokens=stack.max_encoder_tokens,
+        replicated_embedding=stack.replicated_embedding,
+        images_attend_both_ways=stack.images_attend_both_ways,
+        embedding_on_every_stage=stack.embedding_on_every_stage or listed("embedding on every stage", architecture),
+        encoders_on_every_stage=stack.encoders_on_every_stage,
+        head_on_every_stage=listed("head on every stage", architecture),
+        runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", architecture)),
+        kv_cache_dtype=quant.kv_cache_dtype,
+        predicting_layers=stack.predicting_layers,
+        joins_once=stack.joins_once,
+        attention_first=stack.attention_first,
+        one_gpu=stack.one_gpu,
+        least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
+    )
 
 
 def _row(architecture: str, fields: Fields) -> ArchitectureRow:
