@@ -322,8 +322,14 @@ class Request:
         self.client_index, self.meta, self.resumable = client_index, meta or {}, resumable
 
         self.structured_output = structured_output
+        self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
+        """Whether anything besides tokens enters its block hashes."""
+        self._begin(prompt)
+
+    def _begin(self, prompt: TokenIds) -> None:
+        """It holds nothing, has computed nothing and has said nothing: where it stands before its first step."""
         self.status = RequestStatus.WAITING
-        if structured_output is not None:
+        if self.structured_output is not None:
             self.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.stop_reason: int | str | None = None
         self.times = RequestTimes()
@@ -333,8 +339,6 @@ class Request:
         self.block_hashes: list[BlockHash] = []
         self.prefix_hash: PrefixHash | None = None
         """Where hashing goes on; None before the first block. Both belong to the block hasher."""
-        self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
-        """Whether anything besides tokens enters its block hashes."""
 
         self.slot = -1
         self._table: CounterTable | None = None

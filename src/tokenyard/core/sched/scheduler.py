@@ -18,7 +18,7 @@ from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, che
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
-from tokenyard.core.sched.context import check_queues, make_context
+from tokenyard.core.sched.context import SchedulerContext, check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
@@ -107,6 +107,10 @@ class Scheduler:
         self._hooks = context.hooks
         self._waiting_queues = context.waiting_queues
         self._running = context.running
+        self._make_rooms(context, prefill_seconds)
+
+    def _make_rooms(self, context: SchedulerContext, prefill_seconds: Callable[[int], float] | None) -> None:
+        """What decides, each over the parts that all share; the policy sees what observers are shown."""
         self._lifecycle = lifecycle = Lifecycle(context, self._queued, self._tell_finished)
         self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
@@ -120,7 +124,7 @@ class Scheduler:
         self._update = OutputUpdate(context, lifecycle.stop)
         self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
         self._fast_forward = FastForward(context, self._update.stamp_first_tokens)
-        self._standstill = Standstill(context, lifecycle, clock)
+        self._standstill = Standstill(context, lifecycle, context.clock)
 
     def _bind(self, context: PolicyContext) -> None:
         """Tell connector and policy whom they serve; neither does where one refuses."""
