@@ -45,8 +45,15 @@ def _classes_in(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, a
 
 
 def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
-    """Public attributes that a class's own ``__init__`` sets and documents: annotation (empty without one) and text."""
-    made = vars(kind).get("__init__")
+    """Public attributes that a class's own ``__init__``, and what it calls for that, set and document.
+
+    Each has its annotation, empty without one, and the text.
+    """
+    return _set_by(kind, "__init__")
+
+
+def _set_by(kind: type, method: str) -> dict[str, tuple[str, str]]:
+    made = vars(kind).get(method)
     if not inspect.isfunction(made) or not _has_source(made):
         return {}
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(made))).body
@@ -57,6 +64,10 @@ def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
         if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
             annotation = ast.unparse(statement.annotation) if isinstance(statement, ast.AnnAssign) else ""
             found[target.attr] = annotation, text
+    for each in function.body:
+        called = each.value.func if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) else None
+        if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self":
+            found |= _set_by(kind, called.attr)
     return found
 
 
