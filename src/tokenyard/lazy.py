@@ -31,6 +31,16 @@ def _read_stub(package: str) -> dict[str, dict[str, tuple[str, ...]]]:
     return offered
 
 
+def _elsewhere(name: str, packages: Collection[str]) -> str:
+    """Which of the packages offers the name, for the end of a sentence; empty where none does."""
+    for each in packages if name[:1] != "_" else ():
+        inside = vars(import_module(each))
+        is_made_here = getattr(inside.get(name), "__module__", None) == each
+        if name in inside.get("__all__", ()) or is_made_here:
+            return f": it is {each}.{name}"
+    return ""
+
+
 def lazy_names(
     package: str, *, submodules: Collection[str] = ()
 ) -> tuple[dict[str, dict[str, tuple[str, ...]]], list[str], Callable[[str], object], Callable[[], list[str]]]:
@@ -47,7 +57,7 @@ def lazy_names(
         if f"{package}.{name}" in submodules:
             return import_module(f"{package}.{name}")
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_elsewhere(name, submodules)}")
         value = getattr(import_module(module_of[name]), name)
         namespace[name] = value
         return value

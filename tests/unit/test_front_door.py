@@ -167,6 +167,11 @@ def test_any_other_name_is_refused_and_submodules_still_import() -> None:
         tokenyard.Schedulr  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'tokenyard\.connectors' has no attribute 'Mtch'"):
         import_module("tokenyard.connectors").Mtch  # noqa: B018
+    for name, place in (("ConstantLatency", "sim"), ("WorkloadError", "errors"), ("Plan", "questions")):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}': it is tokenyard\.{place}\.{name}$"):
+            getattr(tokenyard, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'sys'$"):
+        tokenyard.sys  # type: ignore[attr-defined]  # noqa: B018
     from tokenyard import errors  # noqa: PLC0415
 
     assert errors.TokenyardError is tokenyard.TokenyardError
