@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.integration.command import call, tokenyard
 
-SMALL = ("agentic", "--limit", "2", "--num-gpu-blocks-override", "2500", "--max-model-len", "32768")
+SMALL = ("chat", "--limit", "2", "--num-gpu-blocks-override", "2500", "--max-model-len", "32768")
 
 
 def test_json_has_every_policy_load_and_metric(tmp_path: Path) -> None:
