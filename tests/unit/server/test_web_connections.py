@@ -58,14 +58,14 @@ def test_a_request_that_does_not_come_is_not_waited_for(folder: Path, sent: byte
 
 def test_a_connection_that_asks_again_and_again_is_not_idle(folder: Path) -> None:
     """However short its requests are: between them it looks the same every time."""
-    with serving(folder, seconds_to_ask=0.8) as port:
+    with serving(folder, seconds_to_ask=2.0) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         client.connect()
         first = client.sock
-        for _ in range(12):
+        for _ in range(10):
             client.request("GET", "/nothing")
             assert client.getresponse().read()
-            time.sleep(0.1)
+            time.sleep(0.25)
         assert client.sock is first
         client.close()
 
@@ -75,10 +75,10 @@ def test_nor_one_that_comes_byte_by_byte(folder: Path) -> None:
         drip = connected(stack, port)
         began = time.monotonic()
         with suppress(ConnectionError):
-            while time.monotonic() < began + 5:
+            while time.monotonic() < began + 20:
                 drip.sendall(b"x")
                 time.sleep(0.02)
-        assert time.monotonic() < began + 5
+        assert time.monotonic() < began + 20
 
 
 def test_nor_the_second_one_of_a_connection(folder: Path) -> None:

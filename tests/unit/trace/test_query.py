@@ -151,7 +151,7 @@ def test_time_is_bounded(trace: Path, sql: str) -> None:
     began = time.monotonic()
     with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
         rows(trace, sql, seconds=0.5, memory_mb=8_000)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.slow

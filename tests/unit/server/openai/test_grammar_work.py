@@ -128,7 +128,7 @@ def test_what_is_being_compiled_is_not_waited_for() -> None:
         waiting = pool.submit(lambda: None)
         until(lambda: all(each.running() for each in running))
         start = time.monotonic()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20, "they are released after 30"
     assert not any(each.done() for each in running)
     assert all(each.daemon for each in pool.threads)
     release.set()

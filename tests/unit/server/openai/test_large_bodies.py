@@ -35,7 +35,7 @@ def refused(server: ApiServer, path: str, body: Any) -> dict[str, Any]:
     )
     assert answer.status_code == 400
     assert len(answer.content) < 2000
-    assert time.monotonic() - start < 5, "minutes without a bound"
+    assert time.monotonic() - start < 20, "minutes without a bound"
     error: dict[str, Any] = answer.json()["error"]
     return error
 
