@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard import Deployment, TokenyardError
 from tokenyard.cli.support.asking import scenario_of
@@ -70,7 +71,7 @@ def outcome(make: Any) -> Any:
 
 
 @given(GIVEN, GIVEN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100))
 def test_every_form_is_the_same_value(first: dict[str, Any], second: dict[str, Any]) -> None:
     deployment = Deployment(**first)
     copies = (pickle.loads(pickle.dumps(deployment)), Deployment.from_json(deployment.to_json()))
@@ -84,7 +85,7 @@ def test_every_form_is_the_same_value(first: dict[str, Any], second: dict[str, A
 
 
 @given(GIVEN)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(80))
 def test_names_mean_what_flags_mean(given_settings: dict[str, Any]) -> None:
     off = ("enforce_eager", "ignore_unmodelled")
     plain = {name: value for name, value in given_settings.items() if value or name not in off}
