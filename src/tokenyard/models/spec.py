@@ -317,7 +317,11 @@ class ModelSpec(MeanLayer):
     @property
     def layer_counts(self) -> list[tuple[LayerSpec, int]]:
         """Layers that are made alike, each with its count, in the order of their first."""
-        return list(Counter(self.layers).items())
+        by_identity = {id(layer): layer for layer in self.layers}
+        counts = Counter[LayerSpec]()
+        for number, count in Counter(map(id, self.layers)).items():
+            counts[by_identity[number]] += count
+        return list(counts.items())
 
     @property
     def has_states(self) -> bool:

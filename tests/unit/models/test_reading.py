@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -628,3 +629,14 @@ def test_layers_that_repeat_are_read_again_and_kept_once() -> None:
     assert {layer.num_bytes(2) for layer in model.layers[32:]} == {0}
     assert sum(layer.num_active_parameters for layer in model.layers[32:]) > 0
     assert model.num_active_parameters > 1.8 * model.num_parameters - 2 * model.vocab_size * model.hidden_size
+
+
+def test_layers_that_are_equal_are_counted_together_and_are_one_object_where_a_file_is_read() -> None:
+    gemma = MODELS["gemma-3-4b"]
+    windows, whole = gemma.layer_counts[0], gemma.layer_counts[1]
+    assert (windows[0], whole[0]) == (gemma.layers[0], gemma.layers[5])
+    assert (windows[1], whole[1]) == (29, 5)
+    assert len(set(map(id, gemma.layers))) == 2
+    copied = replace(gemma, layers=tuple(map(copy, gemma.layers)))
+    assert len(set(map(id, copied.layers))) == len(gemma.layers)
+    assert copied.layer_counts == gemma.layer_counts

@@ -169,7 +169,9 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     reading.fields.harmless(*row.harmless, *row.known)
     reading.outer.harmless(*row.harmless_around, *(row.known if row.towers else ()))
     kinds = _kinds(row, reading, values)
-    layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
+    alike: dict[LayerSpec, LayerSpec] = {}  # one object for layers that are equal: they are counted in no time
+    made = (_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
+    layers = tuple(alike.setdefault(layer, layer) for layer in made)
     predicting, joins_once = layers_that_predict(
         reading,
         layers,
