@@ -51,6 +51,8 @@ BlockHash = bytes | int
 
 TOKEN_BYTES = 4
 """Bytes of a token id, an int32, where tokens are kept or hashed."""
+_MOST_PIECES = 32
+"""Pieces of a token stream that it costs less to hand out than to join."""
 _packed = struct.Struct("i").pack
 
 
@@ -416,6 +418,13 @@ class Request:
             return given[start:stop]
         more = np.frombuffer(self._joined(), np.int32)[max(start - first, 0) : stop - first]
         return more.copy() if start >= first else np.concatenate((given[start:], more))
+
+    def pieces(self) -> tuple[TokenIds, tuple[bytes, ...]]:
+        """The sealed tokens in pieces that stay as they are: their beginning, and int32 bytes of what follows."""
+        behind = self._behind
+        if len(behind) > _MOST_PIECES:
+            self._joined()
+        return self._given, tuple(behind)
 
     def _joined(self) -> bytes:
         """What has come behind the beginning, which is something, in one piece."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import tracemalloc
+from collections import deque
+
 import numpy as np
 import pytest
-from tests.support.toy_engine import ToyEngine, prompt_of
+from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
 from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 
 def test_a_new_request_is_sent_in_full() -> None:
@@ -102,6 +107,52 @@ def test_a_request_the_workers_forgot_is_sent_with_its_tokens() -> None:
     assert output.not_scheduled_before == (0,)
     assert output.scheduled_cached_reqs.all_token_ids == {"a": toy.requests["a"].all_token_ids[:5]}
     assert toy.step().scheduled_cached_reqs.all_token_ids == {}
+
+
+def test_tokens_that_are_sent_whole_stay_what_they_were() -> None:
+    """Two steps in flight: each step leaves out whom the one before has. Blocks fill, a session goes on, others start
+    over, and nothing is read before the end.
+    """
+    toy = ToyEngine(num_gpu_blocks=14, enable_prefix_caching=False)
+    session = toy.add("session", 7, max_tokens=6, resumable=True)
+    flight = deque([toy.schedule()])
+    for name, prompt in (("a", 3), ("b", 4)):
+        toy.add(name, prompt, max_tokens=18)
+    flight.append(toy.schedule())
+    sent: list[tuple[SchedulerOutput, dict[str, list[int]]]] = []
+    for number in range(80):
+        if number in (6, 18):
+            toy.scheduler.add_request(make_request("session", prompt_of(f"piece {number}", 5), resumable=number < 9))
+        toy.update(flight.popleft())
+        flight.append(plan := toy.schedule())
+        sent.append(
+            (plan, {plan.req_ids[row]: toy.requests[plan.req_ids[row]].all_token_ids for row in plan.known_tokens})
+        )
+    assert (session.status.is_finished, toy.scheduler.get_request_counts()) == (True, (0, 0))
+    assert sum(request.num_preemptions for request in toy.requests.values())
+    assert {name for _, known in sent for name in known} == {"session", "a", "b"}
+    for plan, known in sent:
+        copy = pickle.loads(pickle.dumps(plan))
+        assert plan.scheduled_cached_reqs.all_token_ids == copy.scheduled_cached_reqs.all_token_ids == known
+        assert plan == copy
+        assert all(not tokens.flags.writeable for tokens in plan.known_tokens.values())
+
+
+def test_whole_token_streams_cost_nothing_where_they_are_not_read() -> None:
+    """With two steps in flight every step says the tokens of all its rows."""
+    toy = ToyEngine(max_model_len=1 << 16, max_num_batched_tokens=1 << 16, num_gpu_blocks=20_000)
+    toy.add("a", 50_001)
+    flight = deque([toy.schedule(), toy.schedule()])
+    for _ in range(4):
+        toy.update(flight.popleft())
+        flight.append(toy.schedule())
+    toy.update(flight.popleft())
+    tracemalloc.start()
+    plan = toy.scheduler.schedule()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000, "bytes; the tokens are four times as many"
+    assert [len(tokens) for tokens in plan.known_tokens.values()] == [50_004]
 
 
 def test_finished_and_preempted_ids_are_told_once() -> None:

@@ -81,6 +81,52 @@ class ScheduledDrafts(NamedTuple):
     """Drafts per request, shape ``[n]``."""
 
 
+class KnownTokens(Mapping[int, TokenIds]):
+    """Row -> all tokens of its request that were known before the step, int32, read-only.
+
+    With several steps in flight every step has all its rows here, and most executors never look: what is kept are
+    pieces of token streams, which stay as they are, and whole streams are made of them when they are asked for.
+    """
+
+    __slots__ = ("_counts", "_pieces", "_rows", "_tails")
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        pieces: Sequence[tuple[TokenIds, tuple[bytes, ...]]],
+        tails: IntArray,
+        counts: IntArray,
+    ) -> None:
+        """``counts[i]`` tokens of row ``rows[i]``: ``pieces[i]`` up to the last full block, at least, and ``tails[i]``
+        behind that, of shape ``[n, block_size]``.
+        """
+        self._rows = {row: i for i, row in enumerate(rows)}
+        self._pieces, self._tails, self._counts = pieces, tails, counts
+
+    def __getitem__(self, row: int) -> TokenIds:
+        i = self._rows[row]
+        given, behind = self._pieces[i]
+        count, block_size = int(self._counts[i]), self._tails.shape[1]
+        num_left = count % block_size
+        sealed = np.concatenate((given, np.frombuffer(b"".join(behind), np.int32))) if behind else given
+        tokens = np.concatenate((sealed[: count - num_left], self._tails[i, :num_left].astype(np.int32)))
+        tokens.flags.writeable = False
+        return tokens
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type, tuple[dict[int, TokenIds]]]:
+        """Elsewhere they are a dictionary of arrays."""
+        return dict, (dict(self),)
+
+
 class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One step's decision, as columns.
 
@@ -163,7 +209,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
         For other languages and for comparing; a plan that has to come back as one is pickled.
         """
-        fields = msgspec.structs.asdict(self) | {"finished_req_ids": sorted(self.finished_req_ids)}
+        fields = msgspec.structs.asdict(self)
+        fields |= {"finished_req_ids": sorted(self.finished_req_ids), "known_tokens": dict(self.known_tokens)}
         return msgspec.msgpack.encode(fields, enc_hook=encode_arrays)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.running import RunningPass
-from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
+from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
 
 
 class StepPlanner:
@@ -230,7 +230,10 @@ class OutputBuilder:
         )
         # Most steps have nothing more to say, and to make a plan costs by the field.
         if admitted or left_out_before or outcomes.preemptions:
-            plan = plan.replace(**_changes(rows.requests, num_running, left_out_before, resumed, outcomes))
+            known_tokens = self._known_tokens(rows, (*left_out_before, *resumed), num_known)
+            plan = plan.replace(
+                **_changes(rows.requests, num_running, left_out_before, resumed, outcomes), known_tokens=known_tokens
+            )
         if preempted_before:
             plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
         if self._says_more or table.num_with_grammar:
@@ -248,6 +251,14 @@ class OutputBuilder:
     def _left_out_before(self, slots: IntArray, step: int) -> Sequence[int]:
         """Running rows that had no part in the last step."""
         return () if self._last_was_complete else (self._table.last_step[slots] != step - 1).nonzero()[0].tolist()
+
+    def _known_tokens(self, rows: ScheduledRows, sent: Sequence[int], num_known: IntArray) -> Mapping[int, TokenIds]:
+        """All tokens of the rows ``sent``, of which workers know nothing."""
+        if not sent:
+            return {}
+        at = np.array(sent)
+        pieces = [rows.requests[row].pieces() for row in sent]
+        return KnownTokens(sent, pieces, self._table.tail[rows.slots[at]], num_known[at])
 
     def _advance(
         self, step: int, rows: ScheduledRows, coming: IntArray, *, any_admitted: bool
@@ -325,7 +336,6 @@ def _changes(
         "new_requests": _new_requests(requests, num_running, resumed),
         "admitted_resumed": tuple(resumed),
         "not_scheduled_before": tuple(left_out_before),
-        "known_tokens": _known_tokens(requests, (*left_out_before, *resumed)),
         "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
     }
 
@@ -346,7 +356,3 @@ def _new_request(request: Request) -> NewRequest:
         request.prompt_embeds,
         request.output_seed,
     )
-
-
-def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int, TokenIds]:
-    return {row: requests[row].token_slice(0, requests[row].num_tokens) for row in rows}
