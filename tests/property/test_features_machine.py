@@ -164,7 +164,7 @@ def draw_params(random: Random) -> SamplingParams:
         max_tokens=most,
         min_tokens=random.choice([0, 0, min(2, most)]),
         eos_token_id=random.choice([None, 0]),
-        stop_token_ids=random.choice([(), (), (1,)]),
+        stop_token_ids=random.choice([(), (), (1,), (1, *range(60, 70))]),
         repetition_detection=random.choice([None, None, RepetitionDetectionParams(max_pattern_size=2, min_count=3)]),
     )
 

@@ -94,7 +94,7 @@ def draw_request(name: str, number: int, random: Random, **more: Any) -> Request
         min_tokens=min(random.choice([0, 0, 0, 1, 3]), max_tokens),
         eos_token_id=random.choice([None, EOS]),
         ignore_eos=random.random() < 0.3,
-        stop_token_ids=random.choice([(), (), (STOP,), (STOP, EOS)]),
+        stop_token_ids=random.choice([(), (), (STOP,), (STOP, EOS), (*range(2000, 2006), STOP, EOS, 2006)]),
         skip_reading_prefix_cache=random.random() < 0.1,
     )
     return Request(

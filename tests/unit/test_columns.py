@@ -16,8 +16,10 @@ from tokenyard.core.columns import (
     are_within,
     constant,
     difference,
+    either,
     gather,
     less,
+    rows_among,
     rows_from,
     same,
     scatter,
@@ -92,6 +94,30 @@ def test_entries_of_slots(table: tuple[IntArray, IntArray, IntArray], beyond: in
     rows = rows_from(values, column, slots, beyond)
     assert rows.dtype == np.int64
     assert rows.tolist() == (values - beyond >= column[slots]).nonzero()[0].tolist()
+
+
+@given(tables(), st.integers(0, 3), st.data())
+def test_values_among_several_entries(
+    table: tuple[IntArray, IntArray, IntArray], width: int, data: st.DataObject
+) -> None:
+    """Entries of one slot: one number, or ``width`` of them."""
+    column, slots, values = table
+    entries = np.array([[data.draw(st.integers(0, 3)) for _ in range(width)] for _ in column], np.int64)
+    few = values % 4
+    for among in (column % 4, entries.reshape(len(column), width), entries.reshape(len(column), width)[:, ::-1]):
+        found = rows_among(few, among, slots)
+        assert found.dtype == np.int64
+        of = among.reshape(len(column), -1)
+        assert found.tolist() == [row for row, slot in enumerate(slots.tolist()) if few[row] in of[slot]]
+    with pytest.raises(IndexError):
+        rows_among(np.array([1]), entries, np.array([len(column)]))
+
+
+@given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_rows_of_either(one: set[int], other: set[int]) -> None:
+    rows = either(np.array(sorted(one), np.int64), np.array(sorted(other), np.int64))
+    assert rows.dtype == np.int64
+    assert rows.tolist() == sorted(one | other)
 
 
 @given(tables(), st.sampled_from([1, -1]))

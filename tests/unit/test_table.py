@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.request import Request, SamplingParams
-from tokenyard.core.table import COLUMNS, NO_TOKEN, RequestTable
+from tokenyard.core.table import COLUMNS, MOST_STOP_IDS, NO_TOKEN, RequestTable
 
 
 @pytest.fixture
@@ -34,7 +34,17 @@ def test_a_row_is_loaded_from_its_request(table: RequestTable) -> None:
     assert (table.num_tokens[slot], table.num_computed[slot]) == (6, 0)
     assert (table.stop_at[slot], table.max_total[slot], table.eos[slot]) == (15, 15, 7)
     assert table.tail[slot, :2].tolist() == [5, 6]
-    assert table.num_with_stop_ids == 1
+    assert table.stop_ids[slot].tolist() == [8] + [NO_TOKEN] * (MOST_STOP_IDS - 1)
+    assert (table.num_with_stop_ids, table.num_any_may_stop) == (1, 0)
+
+
+def test_more_stop_tokens_than_there_are_places_for_are_asked_about_one_by_one(table: RequestTable) -> None:
+    request = Request("r", [1], SamplingParams(stop_token_ids=tuple(range(MOST_STOP_IDS + 1))))
+    slot = table.acquire(request, 100)
+    assert (table.any_may_stop[slot], table.stop_ids[slot].max()) == (True, NO_TOKEN)
+    assert (table.num_with_stop_ids, table.num_any_may_stop) == (0, 1)
+    table.release(request)
+    assert table.num_any_may_stop == 0
 
 
 def test_the_length_limit_is_the_nearer_one(table: RequestTable) -> None:
@@ -140,7 +150,7 @@ def test_a_stream_is_cut_and_goes_on(prompt: list[int], tails: list[tuple[int, l
         assert request.sealed_tokens(start, len(expected)).tolist() == expected[start:]
 
 
-@pytest.mark.parametrize("damage", ["computed", "drafts", "slot", "stops", "eos", "short"])
+@pytest.mark.parametrize("damage", ["computed", "drafts", "slot", "stops", "any", "eos", "short"])
 def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     request = make_request("a", 4)
     slot = table.acquire(request, 100)
@@ -156,6 +166,8 @@ def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
         request.slot = 1
     elif damage == "stops":
         table.num_with_stop_ids = 1
+    elif damage == "any":
+        table.num_any_may_stop = 1
     else:
         table.num_tokens.base[slot] = 3  # type: ignore[index]  # the column behind the read-only view
     with pytest.raises(AssertionError):

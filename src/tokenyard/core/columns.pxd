@@ -72,8 +72,10 @@ cdef bint _may_change(ndarray column) noexcept
 
 cdef bint _are_alike(ndarray one, ndarray other) noexcept
 
-@cython.locals(at='whole*', most=Py_ssize_t, i=Py_ssize_t)
 cdef bint _have_entries(ndarray slots, ndarray column) noexcept
+
+@cython.locals(at='whole*', most=Py_ssize_t, i=Py_ssize_t)
+cdef bint _have_rows(ndarray slots, ndarray table) noexcept
 
 cdef ndarray _like(ndarray column)
 
@@ -99,6 +101,11 @@ cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole sign=*)
     into='whole*',
 )
 cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
+
+@cython.locals(
+    found=list, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, of='whole*', entries_of='whole*', at='whole*'
+)
+cpdef rows_among(ndarray values, ndarray table, ndarray slots)
 
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint all_ones(ndarray column) except -1

@@ -135,15 +135,20 @@ def _is_walked(column: IntArray) -> bool:
 
 
 def _length(column: IntArray) -> int:
-    """Entries of a plain column."""
+    """Entries of a plain column, or slots of a table."""
     return column.length  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
 def _have_entries(slots: IntArray, column: IntArray) -> bool:
     """Whether C can walk over both, and there is an entry for each slot."""
-    if not (_is_plain(slots) and _is_plain(column)):
+    return _is_plain(column) and _have_rows(slots, column)
+
+
+def _have_rows(slots: IntArray, table: IntArray) -> bool:
+    """The same of an array of any shape, whose first dimension are slots."""
+    if not (_is_plain(slots) and _is_walked(table)):
         return False
-    at, most = slots.data, _length(column)
+    at, most = slots.data, _length(table)
     for i in range(_length(slots)):  # noqa: SIM110 - C makes no generator
         if not 0 <= at[i] < most:
             return False
@@ -240,6 +245,33 @@ def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int =
             into[found] = i
             found += 1
     return rows
+
+
+def rows_among(values: IntArray, table: IntArray, slots: IntArray) -> IntArray:
+    """Rows whose value is among the entries of their slot, of which there are one or several; mostly none."""
+    if not (_IS_COMPILED and _are_alike(values, slots) and _have_rows(slots, table)):
+        entries = table[slots]
+        are_equal = entries == (values if entries.ndim == 1 else values[:, None])
+        if 1 not in are_equal.tobytes():
+            return NO_ROWS
+        rows: IntArray = (are_equal if entries.ndim == 1 else are_equal.any(axis=1)).nonzero()[0]
+        return rows
+    width = table.size // _length(table)
+    of, entries_of, at = values.data, table.data, slots.data
+    found = []
+    for i in range(_length(slots)):
+        for k in range(at[i] * width, (at[i] + 1) * width):
+            if entries_of[k] == of[i]:
+                found.append(i)
+                break
+    return int64s(found) if found else NO_ROWS
+
+
+def either(rows: IntArray, others: IntArray) -> IntArray:
+    """Rows that are among the one or the other, both in order; mostly none is."""
+    if not len(rows) or not len(others):
+        return rows if len(rows) else others
+    return np.union1d(rows, others)
 
 
 # Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.

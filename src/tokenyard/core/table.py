@@ -37,12 +37,15 @@ from tokenyard.core.columns import (
 )
 from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
 
-__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
+__all__ = ["MOST_STOP_IDS", "NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 
 BoolArray = npt.NDArray[np.bool_]
 
 NO_TOKEN = -1
-"""Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
+"""Stands in the columns ``eos`` and ``stop_ids`` where a request has no further such token; no token id is negative."""
+
+MOST_STOP_IDS = 8
+"""Stop tokens of a request that the ``stop_ids`` column has places for; one that has more is asked for each token."""
 
 NEVER: int = np.iinfo(np.int64).max
 """A position no request reaches."""
@@ -105,8 +108,10 @@ class Columns:
     """Prompt + max_tokens."""
     eos: IntArray
     """End-of-sequence token or NO_TOKEN."""
-    has_stop_ids: BoolArray
-    """Any token may stop it."""
+    stop_ids: IntArray
+    """Stop tokens, shape ``[slots, MOST_STOP_IDS]``; NO_TOKEN behind them, and where there are more."""
+    any_may_stop: BoolArray
+    """Any token may stop it: there are more stop tokens, or repetition is looked for."""
     prefilling: BoolArray
     """Tokens of its prompt are left to be computed."""
     drafts: IntArray
@@ -115,14 +120,19 @@ class Columns:
 
 _COUNTERS = (
     *("num_prompt", "num_tokens", "num_computed", "tail_origin", "capacity", "seal_at", "skip_at", "encoder_at"),
-    *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "drafts"),
+    *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "stop_ids", "drafts"),
 )
-COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("has_stop_ids", "prefilling"), np.bool_)
+COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("any_may_stop", "prefilling"), np.bool_)
 """Column -> type of its entries."""
 
 
-def _any_token_may_stop(params: SamplingParams) -> bool:
-    return bool(params.stop_token_ids) or params.repetition_detection is not None
+def _stop_ids(params: SamplingParams) -> Sequence[int]:
+    """The stop tokens, if there are places for all of them."""
+    return params.stop_token_ids if len(params.stop_token_ids) <= MOST_STOP_IDS else ()
+
+
+def _any_may_stop(params: SamplingParams) -> bool:
+    return len(params.stop_token_ids) > MOST_STOP_IDS or params.repetition_detection is not None
 
 
 class RequestTable(Columns):
@@ -148,7 +158,9 @@ class RequestTable(Columns):
         self.num_with_eos = 0
         """Tenants that stop at an end-of-sequence token: zero lets the stop check skip it."""
         self.num_with_stop_ids = 0
-        """Tenants that any token may stop (``stop_token_ids``, repetition): zero lets the stop check skip them."""
+        """The same of those with tokens in ``stop_ids``."""
+        self.num_any_may_stop = 0
+        """The same of those that any token may stop."""
         self.num_with_grammar = 0
         """Tenants whose output follows a grammar."""
         self._size = 0
@@ -167,8 +179,9 @@ class RequestTable(Columns):
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
         old, before, now = self._size, self._write, Columns()
+        widths = {"drafts": self.max_drafts, "stop_ids": MOST_STOP_IDS}
         for name, kind in COLUMNS.items():
-            shape = (size, self.max_drafts) if name == "drafts" else (size,)
+            shape = (size, widths[name]) if name in widths else (size,)
             column: npt.NDArray[np.generic] = np.zeros(shape, kind)
             if old:
                 column[:old] = getattr(before, name)
@@ -229,9 +242,12 @@ class RequestTable(Columns):
         write.stop_at[slot] = min(request.num_prompt_tokens + longest, max_model_len)
         write.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
         self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
-        stops = _any_token_may_stop(params)
-        write.has_stop_ids[slot] = stops
-        self.num_with_stop_ids += stops
+        stop_ids, any_may_stop = _stop_ids(params), _any_may_stop(params)
+        write.stop_ids[slot] = NO_TOKEN
+        write.stop_ids[slot, : len(stop_ids)] = stop_ids
+        self.num_with_stop_ids += bool(stop_ids)
+        write.any_may_stop[slot] = any_may_stop
+        self.num_any_may_stop += any_may_stop
         self.num_with_grammar += request.structured_output is not None
         write.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
@@ -252,7 +268,8 @@ class RequestTable(Columns):
         self.flush_tail(request)
         request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
         self.num_with_eos -= bool(self.eos[slot] != NO_TOKEN)
-        self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
+        self.num_with_stop_ids -= bool(self.stop_ids[slot, 0] != NO_TOKEN)
+        self.num_any_may_stop -= bool(self.any_may_stop[slot])
         self.num_with_grammar -= request.structured_output is not None
 
     def flush_tail(self, request: Request) -> None:
@@ -458,4 +475,5 @@ class RequestTable(Columns):
             assert self.num_drafts[slot] >= 0, f"{request.request_id} has negative drafts"
             assert self.placeholders[slot] >= 0, f"{request.request_id} has negative placeholders"
         assert self.num_with_eos == sum(self.eos[slot] != NO_TOKEN for slot, _ in tenants)
-        assert self.num_with_stop_ids == sum(_any_token_may_stop(r.sampling_params) for _, r in tenants)
+        assert self.num_with_stop_ids == sum(bool(_stop_ids(r.sampling_params)) for _, r in tenants)
+        assert self.num_any_may_stop == sum(_any_may_stop(r.sampling_params) for _, r in tenants)

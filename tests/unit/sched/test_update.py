@@ -9,6 +9,7 @@ from tests.support.toy_engine import ToyEngine, prompt_of, snapshot
 
 from tokenyard.core.request import FinishReason, RequestStatus
 from tokenyard.core.sched.outputs import ModelOutput, RequestOutput
+from tokenyard.core.table import MOST_STOP_IDS
 
 EOS, STOP, OTHER = 2, 7, 9
 
@@ -62,6 +63,43 @@ def test_a_stop_token_stops_and_is_the_reason() -> None:
     assert _row(toy, OTHER).finish_reason is None
     assert _row(toy, 8) == RequestOutput("a", [8], FinishReason.STOP, 8)
     assert request.stop_reason == 8
+
+
+class Asked(tuple[int, ...]):
+    """Stop tokens that count how often one of them is looked for."""
+
+    times = 0
+
+    def __contains__(self, token: object) -> bool:
+        type(self).times += 1
+        return super().__contains__(token)
+
+
+@pytest.mark.parametrize("places", [MOST_STOP_IDS, MOST_STOP_IDS + 1])
+def test_stop_tokens_are_looked_for_among_all_rows_at_once(places: int) -> None:
+    """As long as a request has no more of them than there are places."""
+    toy = ToyEngine()
+    for name in ("a", "b"):
+        toy.add(name, eos_token_id=EOS, stop_token_ids=Asked(range(60, 60 + places)), max_tokens=50)
+    Asked.times = 0
+    for _ in range(10):
+        toy.step()
+    assert Asked.times == (0 if places <= MOST_STOP_IDS else 20)
+    last = 60 + places - 1
+    output = toy.schedule()
+    rows = list(toy.update(output, {"a": [OTHER], "b": [last]}))
+    assert [(row.finish_reason, row.stop_reason) for row in rows] == [(None, None), (FinishReason.STOP, last)]
+
+
+def test_a_slot_forgets_the_stop_tokens_of_the_one_before() -> None:
+    toy = ToyEngine()
+    toy.add("a", stop_token_ids=(STOP, 8, 9), max_tokens=1)
+    toy.step()
+    for name, stops in (("b", (STOP,)), ("c", ())):
+        toy.add(name, stop_token_ids=stops, max_tokens=9)
+        rows = list(toy.update(toy.schedule(), {name: [8]}))
+        assert [row.finish_reason for row in rows] == [None]
+        toy.abort(name)
 
 
 def test_ignoring_the_end_of_sequence_leaves_stop_tokens_alone() -> None:

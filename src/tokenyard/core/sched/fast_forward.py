@@ -114,7 +114,7 @@ class FastForward:
             return False
         if plan.preempted_req_ids or plan.not_scheduled_before:
             return False
-        if table.num_with_eos or table.num_with_stop_ids or table.num_with_grammar:
+        if table.num_with_eos or table.num_with_stop_ids or table.num_any_may_stop or table.num_with_grammar:
             return False
         if newest.table_version != table.version:
             return False

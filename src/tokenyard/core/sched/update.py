@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, all_ones, any_true, counting, frozen, rows_from
+from tokenyard.core.columns import IntArray, all_ones, counting, either, frozen, rows_among, rows_from
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -98,11 +98,12 @@ class Acceptance:
             self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
         may_stop = rows_from(num_tokens, table.stop_at, slots)
-        if table.num_with_eos or table.num_with_stop_ids:
-            by_token = table.has_stop_ids[slots] | (tokens == table.eos[slots])
-            if any_true(by_token):
-                by_token[may_stop] = True
-                may_stop = by_token.nonzero()[0]
+        if table.num_with_eos:
+            may_stop = either(may_stop, rows_among(tokens, table.eos, slots))
+        if table.num_with_stop_ids:
+            may_stop = either(may_stop, rows_among(tokens, table.stop_ids, slots))
+        if table.num_any_may_stop:
+            may_stop = either(may_stop, table.any_may_stop[slots].nonzero()[0])
         return self._stopped(may_stop, slots, tokens, num_tokens) if len(may_stop) else []
 
     def _stopped(
