@@ -271,7 +271,8 @@ def either(rows: IntArray, others: IntArray) -> IntArray:
     """Rows that are among the one or the other, both in order; mostly none is."""
     if not len(rows) or not len(others):
         return rows if len(rows) else others
-    return np.union1d(rows, others)
+    union: IntArray = np.union1d(rows, others)
+    return union
 
 
 # Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.

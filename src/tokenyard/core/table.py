@@ -112,6 +112,8 @@ class Columns:
     """Stop tokens, shape ``[slots, MOST_STOP_IDS]``; NO_TOKEN behind them, and where there are more."""
     any_may_stop: BoolArray
     """Any token may stop it: there are more stop tokens, or repetition is looked for."""
+    followed: IntArray
+    """``num_tokens`` up to which repetition has been looked for; 0: not since the tenant came or was changed."""
     prefilling: BoolArray
     """Tokens of its prompt are left to be computed."""
     drafts: IntArray
@@ -120,7 +122,7 @@ class Columns:
 
 _COUNTERS = (
     *("num_prompt", "num_tokens", "num_computed", "tail_origin", "capacity", "seal_at", "skip_at", "encoder_at"),
-    *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "stop_ids", "drafts"),
+    *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "stop_ids", "followed", "drafts"),
 )
 COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("any_may_stop", "prefilling"), np.bool_)
 """Column -> type of its entries."""
@@ -132,7 +134,8 @@ def _stop_ids(params: SamplingParams) -> Sequence[int]:
 
 
 def _any_may_stop(params: SamplingParams) -> bool:
-    return len(params.stop_token_ids) > MOST_STOP_IDS or params.repetition_detection is not None
+    looked_for = params.repetition_detection
+    return len(params.stop_token_ids) > MOST_STOP_IDS or (looked_for is not None and looked_for.max_pattern_size > 0)
 
 
 class RequestTable(Columns):
@@ -248,6 +251,7 @@ class RequestTable(Columns):
         self.num_with_stop_ids += bool(stop_ids)
         write.any_may_stop[slot] = any_may_stop
         self.num_any_may_stop += any_may_stop
+        write.followed[slot] = 0
         self.num_with_grammar += request.structured_output is not None
         write.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
@@ -399,6 +403,10 @@ class RequestTable(Columns):
     def set_encoder_at(self, slot: int, position: int) -> None:
         """The position beyond which one of the tenant's encoder inputs has to be looked at."""
         self._write.encoder_at[slot] = position
+
+    def set_followed(self, slots: IntArray, num_tokens: IntArray) -> None:
+        """Repetition has been looked for up to these numbers of tokens."""
+        scatter(self._write.followed, slots, num_tokens)
 
     def note_departure(self) -> None:
         """A tenant leaves, or what steps in flight bring for one is worthless: their updates have to look."""

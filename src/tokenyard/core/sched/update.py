@@ -9,36 +9,13 @@ import msgspec
 import numpy as np
 
 from tokenyard.core.columns import IntArray, all_ones, counting, either, frozen, rows_among, rows_from
-from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
+from tokenyard.core.sched.repetition import Repetitions, repeats
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.core.table import NO_TOKEN
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Output that goes round in circles: a pattern that stands several times in a row at the end ends its request.
-
-
-def repeats(request: Request, num_tokens: int, params: RepetitionDetectionParams) -> bool:
-    """Whether the output of a request of ``num_tokens`` tokens ends with a repeated pattern.
-
-    A tail of period ``size`` is one whose tokens equal those ``size`` places before them.
-    """
-    sizes = range(max(params.min_pattern_size, 1), params.max_pattern_size + 1)
-    if not sizes:
-        return False
-    start = max(request.num_prompt_tokens, num_tokens - sizes[-1] * params.min_count)
-    output = request.token_slice(start, num_tokens)
-    for size in sizes:
-        tail = output[-size * params.min_count :]
-        if len(tail) < size * params.min_count:
-            return False
-        if (tail[size:] == tail[:-size]).all():
-            return True
-    return False
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Acceptance of sampled tokens: append, seal full blocks, find who stops.
@@ -87,6 +64,7 @@ class Acceptance:
             max_model_len=context.config.max_model_len,
             min_tokens_bar_stops=context.config.profile.min_tokens_bar_stops,
         )
+        self._repetitions = Repetitions(context.table)
         self._on_seal = context.kv.on_seal
         """Notified of blocks that have just become full, with their tokens (to hash them)."""
 
@@ -103,7 +81,8 @@ class Acceptance:
         if table.num_with_stop_ids:
             may_stop = either(may_stop, rows_among(tokens, table.stop_ids, slots))
         if table.num_any_may_stop:
-            may_stop = either(may_stop, table.any_may_stop[slots].nonzero()[0])
+            rows = table.any_may_stop[slots].nonzero()[0]
+            may_stop = either(may_stop, self._repetitions.may_stop(rows, slots, tokens, num_tokens))
         return self._stopped(may_stop, slots, tokens, num_tokens) if len(may_stop) else []
 
     def _stopped(
