@@ -18,6 +18,9 @@ from tests.support.headless import HeadlessViewer
 
 REPO = Path(__file__).resolve().parent.parent
 
+# As the command has it: threads for small matrices cost many times what they do. Read once, when NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Before any test module asks for its share: `support/examples.py` counts by the profile. A deadline would measure what
 # else the machine does.
 _REPEATED = settings(deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=bool(os.environ.get("CI")))

@@ -228,13 +228,13 @@ def test_a_report_is_printed_on_a_console(recorded: RunResult) -> None:
 
 def test_the_end_of_an_answer_is_a_number() -> None:
     wrong: Any = "soon"
-    with pytest.raises(RequestError, match="ends_after = 'soon': give a number of output tokens"):
+    with pytest.raises(RequestError, match="ends_after = 'soon': give a whole number"):
         tokenyard.Scheduler(CONFIG, CACHE).add_request(tokenyard.Request("r", [1, 2], ends_after=wrong))
 
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    return SMALL.replay("chat", limit=12, trace=tmp_path_factory.mktemp("chat") / "trace")
+    return SMALL.replay("chat", limit=4, trace=tmp_path_factory.mktemp("chat") / "trace")
 
 
 def test_whatif_calls_changes_so(chat: RunResult) -> None:
