@@ -47,14 +47,14 @@ ROWS = _rows(MAP.read_text(encoding="utf-8"))
 
 
 def _member(owner: Any, name: str) -> Any:
-    """An attribute, a declared field, or an attribute that ``__init__`` assigns; AttributeError if there is none."""
+    """An attribute, a declared field, or an attribute that a method assigns; AttributeError if there is none."""
     if hasattr(owner, name):
         return getattr(owner, name)
     for each in getattr(owner, "__mro__", ()):
         if name in getattr(each, "__annotations__", {}):
             return None
-        own_init = each.__dict__.get("__init__")
-        if inspect.isfunction(own_init) and re.search(rf"\bself\.{name}\b[^=\n]*=", inspect.getsource(own_init)):
+        is_ours = each.__module__.startswith("tokenyard.")
+        if is_ours and re.search(rf"\bself\.{name}\b[^=\n]*=[^=]", inspect.getsource(each)):
             return None
     raise AttributeError(f"{owner} has no {name}")
 
