@@ -37,7 +37,7 @@ def constant(value: int) -> IntArray:
 
 
 def frozen(column: IntArray) -> IntArray:
-    """The column itself, read-only from now on: a step is a value, whose columns are never written to."""
+    """The column itself, read-only from now on: what a step says of its requests stays as it is."""
     column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
     return column
 

@@ -115,7 +115,7 @@ class Columns:
     followed: IntArray
     """``num_tokens`` up to which repetition has been looked for; 0: not since the tenant came or was changed."""
     prefilling: BoolArray
-    """Tokens of its prompt are left to be computed."""
+    """Known tokens are left to be computed: of its prompt and, after a preemption, of its output."""
     drafts: IntArray
     """Drafts that wait to be verified, shape ``[slots, max_drafts]``."""
 

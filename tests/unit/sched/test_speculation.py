@@ -37,6 +37,8 @@ def test_drafts_are_scheduled_behind_the_known_token(toy: ToyEngine) -> None:
     output = toy.schedule()
     assert output.num_scheduled_tokens == {"a": 4}
     assert output.scheduled_spec_decode_tokens == {"a": [11, 12, 13]}
+    assert output.drafts is not None
+    assert not any(column.flags.writeable for column in output.drafts), "a plan stays as it is"
     assert toy.requests["a"].num_computed_tokens == 8
     assert toy.requests["a"].spec_token_ids == []
 

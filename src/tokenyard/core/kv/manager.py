@@ -2,7 +2,8 @@
 
 The scheduler never touches a block. It asks for room (:meth:`KVCacheManager.allocate_slots` for one request that is
 being admitted, :meth:`KVCacheManager.grow_run` for a run of running ones) and gets blocks or a
-:class:`~tokenyard.core.kv.allocation.KVShortage`; nothing changes when the answer is no.
+:class:`~tokenyard.core.kv.allocation.KVShortage`. After a no a request holds what it held, less the blocks behind a
+window, which it gives back before it asks.
 
 Positions of a request during an allocation (vLLM's layout):
 
@@ -334,7 +335,7 @@ class KVCacheManager:
 
         ``slots`` and ``ends`` have shape ``[n]``; lookahead positions come on top, within max_model_len. Blocks that
         become full are published up to the verified tokens. Returns the number of rows served; the first one not served
-        is unchanged, see :meth:`shortage_of`.
+        gets nothing, see :meth:`shortage_of`, but has given back what lies behind a window.
         """
         reach = self._reach_run(ends, num_lookahead_tokens) if num_lookahead_tokens else ends
         served = self.coordinator.grow_run(slots, reach, ends, self.new_blocks)

@@ -159,7 +159,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     total_num_scheduled_tokens: int
     """Tokens to compute in this step, all requests together."""
     new_blocks: BlockDeltas
-    """Blocks got in this step (all blocks, if admitted), by row and KV-cache group."""
+    """Blocks got in this step (all blocks, if admitted), by row and KV-cache group; not to be changed."""
     new_requests: Mapping[int, NewRequest] = {}
     """Row -> a request scheduled for the first time."""
     admitted_resumed: tuple[int, ...] = ()

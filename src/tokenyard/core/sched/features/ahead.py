@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import ONE, IntArray, less, rows_from
+from tokenyard.core.columns import ONE, IntArray, frozen, less, rows_from
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -39,7 +39,8 @@ class Speculation:
         if not np.count_nonzero(waiting):
             return None
         covered = ends - table.num_tokens[slots] - table.placeholders[slots]
-        scheduled = ScheduledDrafts(table.drafts[slots], np.minimum(np.maximum(covered, 0), waiting))
+        counts = np.minimum(np.maximum(covered, 0), waiting)
+        scheduled = ScheduledDrafts(frozen(table.drafts[slots]), frozen(counts))
         table.clear_drafts(slots)
         return scheduled
 
@@ -80,7 +81,7 @@ class Speculation:
         ended = np.fromiter((request.status.is_finished for request in step.requests), np.bool_, len(valid))
         tokens[ended], valid[ended] = scheduled.tokens[ended], scheduled.counts[ended]
         return step.plan.replace(
-            drafts=ScheduledDrafts(tokens, scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
+            drafts=ScheduledDrafts(frozen(tokens), scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
         )
 
     def _allowed(self, requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
