@@ -82,7 +82,7 @@ class AdmissionPass:
             if skipped is None:
                 skipped = queues.holding_queue()
             queues.take(queue, into=skipped)
-            outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
+            outcomes.skipped.append(refusal.of_skipped())
         outcomes.admission = ended
         if skipped is not None:
             queues.take_back(skipped)

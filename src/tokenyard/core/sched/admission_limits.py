@@ -21,11 +21,10 @@ from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.errors import PolicyError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The limits of the admission pass: small objects with one question each, asked in vLLM's order.
+# The limits of single features. A further feature is a further limit in the list at the end of this file.
 #
 # An answer is a value: None (granted) or an :class:`~tokenyard.core.sched.outcomes.Outcome` that says *skipped* (try
-# the next request) or *stopped* (no more admissions), with its numbers. A further feature is a further limit in the
-# list.
+# the next request) or *stopped* (no more admissions), with its numbers.
 
 
 class ReadyLimit:
@@ -136,7 +135,7 @@ class PrefillLimit:
             wanted = budget.longest_prefill
         if not self._chunked and wanted > budget.tokens:
             ended = candidate.stopped(Reason.PREFILL_EXCEEDS_BUDGET, budget.tokens, queues, wanted)
-            return ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1) if self._skips else ended
+            return ended.of_skipped() if self._skips else ended
         candidate.num_new_tokens = min(wanted, budget.tokens)
         return None
 
@@ -188,7 +187,7 @@ class EncoderLimit:
         if grant.num_new_tokens:
             return None
         ended = candidate.stopped(Reason.ENCODER_BUDGET, budget.encoder, queues, wanted)
-        return ended if self._ends_pass else ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
+        return ended if self._ends_pass else ended.of_skipped()
 
 
 class AlignmentLimit:
@@ -199,18 +198,15 @@ class AlignmentLimit:
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
-        granted = self._alignment.admit_request(request, wanted, candidate.num_computed_tokens)
-        if candidate.is_padded and granted < wanted:
-            # What was cut off are drafts, and they come whole or not at all.
-            granted, candidate.is_padded = 1, False
-        candidate.num_new_tokens = granted
-        if granted:
+        candidate.num_new_tokens = self._alignment.admit_request(request, wanted, candidate.num_computed_tokens)
+        candidate.drop_cut_padding(wanted)
+        if candidate.num_new_tokens:
             return None
         return candidate.stopped(Reason.MAMBA_ALIGNMENT, budget.tokens, queues, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The last limit of the admission pass: memory. A yes has allocated.
+# The last limit: memory.
 
 
 class MemoryLimit:
@@ -317,9 +313,7 @@ class CheckedLimit:
         if not min(before, 1) <= candidate.num_new_tokens <= before:
             problem = f"left {candidate.num_new_tokens} of {before} tokens: lower num_new_tokens, to 1 at least"
             raise PolicyError(self._limit, "ask", problem)
-        if candidate.is_padded and candidate.num_new_tokens < before:
-            # What was cut off are drafts, and they come whole or not at all.
-            candidate.num_new_tokens, candidate.is_padded = 1, False
+        candidate.drop_cut_padding(before)
         return candidate.refused(answer, budget, queues) if isinstance(answer, Refused) else answer
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, all_ones, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -36,7 +36,7 @@ class AnswerChecks:
             _check_extras(step, model.extras)
         if model.connector is not None and self._transfers is not None:
             self._check_report(model.connector, self._transfers)
-        if not all_ones(model.num_sampled):
+        if not model.one_each and np.count_nonzero(model.num_sampled) < len(model.num_sampled):
             self._check_none_is_missing(step, model)
 
     def _check_none_is_missing(self, step: StepInFlight, model: ModelOutput) -> None:

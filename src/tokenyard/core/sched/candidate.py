@@ -253,6 +253,11 @@ class Candidate:
         self.num_encoder_tokens = 0
         """The embeddings among them that cross-attention layers keep."""
 
+    def drop_cut_padding(self, wanted: int) -> None:
+        """Of ``wanted`` tokens some may have been cut off: placeholder drafts come whole or not at all."""
+        if self.is_padded and self.num_new_tokens < wanted:
+            self.num_new_tokens, self.is_padded = 1, False
+
     def skipped(self, reason: Reason, budget: StepBudget) -> Outcome:
         """It is skipped, for this reason; others are tried."""
         return Outcome(OutcomeKind.SKIPPED, reason, self.request.request_id, 1, budget_left=budget.tokens)

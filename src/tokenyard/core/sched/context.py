@@ -17,7 +17,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
-from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.policy import PolicyContext, PolicyGate
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
@@ -92,6 +92,19 @@ def make_context(
         clock,
         limits,
     )
+
+
+def bind_parts(context: SchedulerContext, given: PolicyContext) -> None:
+    """Tell connector and policy, which is ``given`` this, whom they serve; neither does where one refuses."""
+    transfers = context.features.transfers
+    if transfers is not None:
+        transfers.bind()
+    try:
+        context.policy.bind(given)
+    except Exception:
+        if transfers is not None:
+            transfers.connector.context = None
+        raise
 
 
 def _check_plugins(limits: Sequence[object], hooks: Sequence[object]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
-from tokenyard.core.sched.outputs import ConnectorOutput, ModelAuxOutput
+from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,11 +159,16 @@ class Lifecycle:
 # What goes wrong at the workers: external KV that failed to load, and requests that were lost.
 
 
-def failed_requests(step: StepInFlight, extras: ModelAuxOutput) -> list[Request]:
-    """Scheduled requests that the workers have lost and that have not ended meanwhile."""
-    if not extras.failed:
-        return []
-    return [each for each in step.requests if each.request_id in extras.failed and not each.status.is_finished]
+class Void(NamedTuple):
+    """Requests for which nothing is taken in of what a step has sampled."""
+
+    failed: Sequence[Request] = ()
+    """They end as errors."""
+    rewound: Sequence[Request] = ()
+    """They compute again what was lost."""
+
+
+NOTHING_VOID = Void()
 
 
 class Recovery:
@@ -177,22 +183,35 @@ class Recovery:
         self._transfers = transfers
         self._is_async = context.features.placeholders is not None
 
-    def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
-        """Requests whose output in this step is void, because their KV was not there."""
+    def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> Void:
+        """Requests whose KV was not there."""
         transfers = self._transfers
         transfers.forget_doubtful(step, report)
         if report is None or not report.invalid_block_ids:
-            return []
+            return NOTHING_VOID
         running = self._running.requests
         loading = [each for each in self._waiting_queues.skipped if each.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
         lost = transfers.invalidate(report.invalid_block_ids, loading, running, step.plan.num_scheduled_tokens)
         self._kv.evict_blocks(lost.blocks)
         if self._fails:
-            return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)
+            return Void(sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id))
         if not self._is_async:
             for request in lost.rewound:
                 self._kv.rewind_published(request)
             self._lifecycle.start_over(lost.sharing, now)
-            return [*lost.rewound, *lost.sharing]
+            return Void(rewound=[*lost.rewound, *lost.sharing])
         self._lifecycle.start_over([*lost.rewound, *lost.sharing], now)  # their steps in flight build on what was lost
-        return []
+        return NOTHING_VOID
+
+
+def void_requests(
+    step: StepInFlight, model: ModelOutput, broken: Collection[Request], recovery: Recovery | None, now: float
+) -> Void:
+    """Requests that the workers have lost, whose grammars are ``broken``, or whose KV was not there."""
+    void = NOTHING_VOID if recovery is None else recovery.lost(step, model.connector, now)
+    lost = model.extras.failed if model.extras is not None else _NO_IDS
+    if not (lost or broken or void.failed):
+        return void
+    named = [each for each in step.requests if each.request_id in lost]
+    failed = dict.fromkeys(each for each in (*named, *broken, *void.failed) if not each.status.is_finished)
+    return void._replace(failed=list(failed))

@@ -55,6 +55,10 @@ class Outcome(NamedTuple):
     detail: str | None = None
     """For ``policy_refused``: the word of the policy, or of its limit."""
 
+    def of_skipped(self) -> Outcome:
+        """The same of one request that is skipped, while the pass goes on."""
+        return self._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
+
 
 BLOCKED_REASONS = {
     RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers, total
+from tokenyard.core.columns import IntArray, all_ones, any_true, are_within, as_whole_numbers, total
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
@@ -190,7 +190,7 @@ class ModelOutput:
     numbers.
     """
 
-    __slots__ = ("connector", "extras", "num_sampled", "sampled")
+    __slots__ = ("connector", "extras", "num_sampled", "one_each", "sampled")
 
     def __init__(
         self,
@@ -206,7 +206,10 @@ class ModelOutput:
         sampled, num_sampled = as_whole_numbers(sampled), as_whole_numbers(num_sampled)
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
-        _check_counts(num_sampled, sampled.shape[1])
+        self.one_each = sampled.shape[1] > 0 and all_ones(num_sampled)
+        """Every row has one token, as in nearly every step."""
+        if not self.one_each:
+            _check_counts(num_sampled, sampled.shape[1])
         _check_ids(sampled, num_sampled)
         self.sampled = sampled
         self.num_sampled = num_sampled

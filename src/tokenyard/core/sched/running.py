@@ -1,4 +1,4 @@
-"""The running pass: how many tokens each running request gets, row by row."""
+"""The running pass: how many tokens each running request gets, and who loses memory when there is too little."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The running pass: how many tokens each running request gets, and who loses memory when there is too little.
-#
-# It works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is granted
-# in one stroke. Where memory ends it preempts one victim and looks for the next run; the rules are the same for a run
-# of a thousand requests and for a run of one.
+# The pass works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is
+# granted in one stroke. Where memory ends it preempts one victim and looks for the next run; the rules are the same for
+# a run of a thousand requests and for a run of one.
 #
 #     rows    [ 0 ...... done ) [ done ............ n )
 #               granted           to be looked at
@@ -37,7 +35,7 @@ class RunningPass:
         deadlock: AdmissionDeadlock,
         encoder_deadlock: EncoderDeadlock | None,
     ) -> None:
-        self._config = config = context.config
+        config = context.config
         self._table = context.table
         self._kv = context.kv
         self._running = context.running
@@ -59,6 +57,7 @@ class RunningPass:
         """Encoder budget left when they were planned."""
         self._num_lookahead_tokens = features.num_lookahead_tokens
         self._drifts = config.profile.running_index_drifts
+        self._forgets = not config.rolled_back_work_stays_cached
         self._ends_with_itself = config.profile.self_preemption_ends_pass
         self._made_room_for: Request | None = None
         """Asks again after a preemption, for what it has asked for."""
@@ -223,36 +222,36 @@ class RunningPass:
         Returns its row now and whether it was itself the victim.
         """
         request = self._made_room_for = rows.requests[row]
-        shortage = self._kv.shortage_of(
-            int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
-        )
+        reach = int(rows.computed[row] + rows.want[row])
+        shortage = self._kv.shortage_of(int(rows.slots[row]), reach, self._num_lookahead_tokens)
         if self._policy.free_for_running(shortage, len(self._running)) or self._kv.free_kept(request):
             return row, False
         position = self._policy.victim(self._running.requests)
         stands_before = position < self._running.requests.index(request)
         victim = self._running.pop(position)
-        rolled_back = 0
         at = rows.requests.index(victim) if victim in rows.requests else -1
-        forgets = not self._config.rolled_back_work_stays_cached
-        if 0 <= at < row:
-            # It was granted tokens earlier in this very step: take them back.
-            rolled_back = int(rows.granted[at])
-            budget.refund(rolled_back)
-            if forgets:
-                self._kv.forget_content_beyond(victim, int(rows.computed[at]))
-        elif stands_before and self._drifts:
+        # It was granted tokens earlier in this very step, it is the request itself, or its turn has not come.
+        was_served, is_itself = 0 <= at < row, at == row
+        rolled_back = self._take_back(rows, at, budget) if was_served else 0
+        if stands_before and not was_served and self._drifts:
             self._drift += 1
-        if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
-            self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)
+        if self._encoder is not None and (was_served or (is_itself and self._forgets)):
+            self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if self._forgets else None)
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
         if not len(self._running):
-            self._deadlock.preempted_itself(
-                request, int(rows.computed[row] + rows.want[row]) + self._num_lookahead_tokens
-            )
+            self._deadlock.preempted_itself(request, reach + self._num_lookahead_tokens)
         if at >= 0:
             rows.drop(at)
-        return row - (0 <= at < row), victim is request
+        return row - was_served, is_itself
+
+    def _take_back(self, rows: ScheduledRows, at: int, budget: StepBudget) -> int:
+        """The tokens that the row at ``at`` was granted in this step go back to the budget; returns them."""
+        tokens = int(rows.granted[at])
+        budget.refund(tokens)
+        if self._forgets:
+            self._kv.forget_content_beyond(rows.requests[at], int(rows.computed[at]))
+        return tokens
 
     def _drift_past(self, rows: ScheduledRows, done: int, outcomes: StepOutcomes) -> None:
         """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""

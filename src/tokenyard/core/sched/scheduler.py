@@ -18,14 +18,14 @@ from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, che
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
-from tokenyard.core.sched.context import SchedulerContext, check_queues, make_context
+from tokenyard.core.sched.context import SchedulerContext, bind_parts, check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder_checks import check_encodable
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
-from tokenyard.core.sched.lifecycle import Lifecycle, Recovery, failed_requests
+from tokenyard.core.sched.lifecycle import NOTHING_VOID, Lifecycle, Recovery, void_requests
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
 from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
@@ -115,7 +115,7 @@ class Scheduler:
         self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
-        self._bind(PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
+        bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
         transfers = context.features.transfers
@@ -126,18 +126,6 @@ class Scheduler:
         self._fast_forward = FastForward(context, self._update.stamp_first_tokens)
         self._standstill = Standstill(context, lifecycle, context.clock)
 
-    def _bind(self, context: PolicyContext) -> None:
-        """Tell connector and policy whom they serve; neither does where one refuses."""
-        transfers = self._features.transfers
-        if transfers is not None:
-            transfers.bind()
-        try:
-            self._policy_gate.bind(context)
-        except Exception:
-            if transfers is not None:
-                transfers.connector.context = None
-            raise
-
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Notify ``observer`` from now on, in place of the one before; ConfigError if it is none."""
@@ -146,10 +134,9 @@ class Scheduler:
 
     def __repr__(self) -> str:
         running, waiting = self.get_request_counts()
-        name = type(self.policy).__name__
         free, total = self.num_free_blocks, self.num_total_blocks
         return (
-            f"<Scheduler: {name}, step {self.step}, {running:,} running, {waiting:,} waiting, "
+            f"<Scheduler: {type(self.policy).__name__}, step {self.step}, {running:,} running, {waiting:,} waiting, "
             f"{free:,} of {total:,} blocks free>"
         )
 
@@ -294,23 +281,18 @@ class Scheduler:
         output = step.plan
         self._answers.check(step, model_output)
         self._calls.is_half_done = True
-        now, events = self.clock(), self._features.events
-        transfers, extras = self._features.transfers, model_output.extras
-        lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
-        failed = failed_requests(step, extras) if extras is not None else []
+        now, events, transfers = self.clock(), self._features.events, self._features.transfers
         errors = self._grammars.take_failed()
-        if errors:
-            failed += [each for each in errors if each not in failed and not each.status.is_finished]
+        usual = not errors and model_output.extras is None and self._recovery is None
+        void = NOTHING_VOID if usual else void_requests(step, model_output, errors, self._recovery, now)
         # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
-        accepted = self._update.run(step, model_output, now, lost + failed)
+        accepted = self._update.run(step, model_output, now, [*void.failed, *void.rewound])
         errors |= self._grammars.take_failed()
-        if lost and self.config.kv_load_failure_policy == "fail":
-            failed += [request for request in lost if request not in failed]
-        if failed:
+        if void.failed:
             self._begins()
-            self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
-            accepted = accepted.with_failed(failed)
+            self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in void.failed], now)
+            accepted = accepted.with_failed(void.failed)
         params: Mapping[str, Mapping[str, object]] = {}
         if transfers is not None:
             params = transfers.take_params()
@@ -413,12 +395,8 @@ class Scheduler:
         ids = list(self.requests if request_ids is None else dict.fromkeys(request_ids_of(request_ids)))
         unknown = [rid for rid in ids if rid not in self.requests]
         if unknown and not missing_ok:
-            raise RequestError(
-                unknown[0],
-                "request_id",
-                unknown[0],
-                "no unfinished request has this id: leave it out, or say missing_ok=True",
-            )
+            fix = "no unfinished request has this id: leave it out, or say missing_ok=True"
+            raise RequestError(unknown[0], "request_id", unknown[0], fix)
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         self._begins()
         self._lifecycle.finish([(request, status) for request in ended], self.clock())
