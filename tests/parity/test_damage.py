@@ -48,7 +48,9 @@ def _outcome(content: bytes, folder: Path) -> str:
         result = replay_vector(path)
     except ParityError as damage:
         return "damaged" if str(path) in str(damage) else f"damaged, and the file is not named: {damage}"
-    return "unsupported" if result.unsupported else "compared" if result.steps else "nothing compared"
+    if result.unsupported:
+        return "unsupported"
+    return "compared" if result.steps or result.difference else "nothing compared"
 
 
 @given(name=st.sampled_from(SHORT), data=st.data())
@@ -91,6 +93,17 @@ def test_a_step_whose_output_was_lost_at_the_end_is_damage(name: str, tmp_path: 
     last = max(number for number, line in enumerate(lines) if "u" in line)
     lost = lines[last].pop("u")["of"]
     with pytest.raises(ParityError, match=rf"ends before the outputs of schedule\(\) number {lost}$"):
+        _replay(lines, tmp_path)
+
+
+def test_a_step_of_which_a_token_was_lost_is_damage(tmp_path: Path) -> None:
+    """Its request would wait for it for ever."""
+    lines = _read(SHORT[0])
+    tick, rows = next(
+        (n, line["u"]["sampled"]) for n, line in enumerate(lines) if any(line.get("u", {}).get("out", ()))
+    )
+    rows[0][1] = []
+    with pytest.raises(ParityError, match=rf"tick {tick - 1}: the model returned no token for request '{rows[0][0]}'"):
         _replay(lines, tmp_path)
 
 

@@ -324,7 +324,10 @@ class VectorReplay:
             self._check(drafts_problem(output, theirs["drafts"], self.max_drafts))
             drafts = dict(theirs["drafts"])
         self.executor.record(dict(theirs["sampled"]), frozenset(theirs.get("pooled", ())), drafts)
-        result = self.core.take_in()
+        try:
+            result = self.core.take_in()
+        except ValueError as refused:
+            raise self._damaged(str(refused)) from None
         news = _news(result, self.scheduler)
         if self.records_events:
             news["events"] = [
