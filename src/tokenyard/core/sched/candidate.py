@@ -254,7 +254,7 @@ class Candidate:
         """The embeddings among them that cross-attention layers keep."""
 
     def drop_cut_padding(self, wanted: int) -> None:
-        """Of ``wanted`` tokens some may have been cut off: placeholder drafts come whole or not at all."""
+        """Some of the ``wanted`` tokens may have been cut off: placeholder drafts come whole or not at all."""
         if self.is_padded and self.num_new_tokens < wanted:
             self.num_new_tokens, self.is_padded = 1, False
 
