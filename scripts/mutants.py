@@ -46,7 +46,7 @@ TESTS = {
     "unit/test_decision_profile.py",
     "core/sched/update.py": "unit/sched/test_update.py unit/sched/test_output.py unit/sched/test_finish.py "
     "unit/sched/test_times_and_stats.py unit/sched/test_executor_mistakes.py unit/sched/test_sessions.py "
-    "unit/sched/test_extras.py",
+    "unit/sched/test_extras.py unit/sched/test_repetition.py",
 }
 """Module -> its own tests, below tests/."""
 RECORDED = "parity/test_golden.py"
