@@ -42,6 +42,7 @@ ALSO: dict[str, tuple[str, ...]] = {
         "cross_attention_mixed_blocks_priority",
         "drafts_model_length_reached",
         "grammars_drafts_async",
+        "hybrid_drafts_async_mixed_blocks",
         "images_eagle_in_one_piece_async",
         "images_many_small",
         "pipeline_2_async",
@@ -67,18 +68,40 @@ ALSO: dict[str, tuple[str, ...]] = {
     ),
     "0.27": (
         "grammars_resets_in_flight",
+        "images_many_small",
         "mamba_align_images",
+        "mamba_all_drafts_async",
         "pipeline_2_async",
     ),
     "0.28": (
         "async_priority_drift",
         "cross_attention_mixed_blocks_priority",
+        "images_eagle",
         "images_many_small",
         "mamba_align_images",
+        "mamba_all_drafts_async",
+        "repetitions",
     ),
-    "0.29": ("mamba_align_eagle_unmarked",),
-    "0.31": ("mamba_align",),
-    "0.32": ("mamba_align",),
+    "0.29": (
+        "images_eagle",
+        "mamba_align_eagle_unmarked",
+        "repetitions",
+    ),
+    "0.30": (
+        "images_where_output_begins",
+        "slices_of_24",
+    ),
+    "0.31": (
+        "images_many_small",
+        "images_where_output_begins",
+        "mamba_align",
+        "mamba_all_drafts_async",
+    ),
+    "0.32": (
+        "drawn_517",
+        "images_eagle_in_one_piece_async",
+        "mamba_align",
+    ),
 }
 """Version -> recordings that are replayed whatever the draw."""
 
