@@ -124,7 +124,11 @@ class Walk:
             self._clients(often)
             self._step()
         while self.told:
-            assert self.scheduler.step < MOST_STEPS, f"{len(self.told)} requests never end: {self.scheduler}"
+            if self.scheduler.step >= MOST_STEPS:
+                # Without that reservation two requests may evict each other for ever, in vLLM as here.
+                assert not self.scheduler.config.scheduler_reserve_full_isl, f"no request ends: {self.scheduler}"
+                self.scheduler.finish_requests(list(self.told))
+                self.told.clear()
             self._step()
         while self.in_flight:
             self._take_in()
