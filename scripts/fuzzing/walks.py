@@ -125,7 +125,7 @@ class Walk:
             self._step()
         while self.told:
             if self.scheduler.step >= MOST_STEPS:
-                # Without that reservation two requests may evict each other for ever, in vLLM as here.
+                # Without that reservation requests of one priority may evict each other for ever.
                 assert not self.scheduler.config.scheduler_reserve_full_isl, f"no request ends: {self.scheduler}"
                 self.scheduler.finish_requests(list(self.told))
                 self.told.clear()

@@ -63,7 +63,7 @@ def suggests_keywords(
                 keywords.check(called, given)
             return function(*args, **given)
 
-        checked.keywords = keywords  # type: ignore[attr-defined]
+        checked.keywords = keywords  # type: ignore[attr-defined]  # a function bears what check_keywords asks for
         return cast(_Function, checked)
 
     return decorated
@@ -71,7 +71,7 @@ def suggests_keywords(
 
 def check_keywords(called: str, function: Callable[..., object], given: Mapping[str, Any]) -> None:
     """The same for what passes its arguments on to such a ``function`` and is ``called`` otherwise."""
-    function.keywords.check(called, given)  # type: ignore[attr-defined]
+    function.keywords.check(called, given)  # type: ignore[attr-defined]  # a decorated one has them
 
 
 def is_number(value: object, low: float = 0.0, *, above: bool = False, below: float = inf) -> TypeGuard[float]:
