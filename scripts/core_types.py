@@ -9,7 +9,8 @@
 A class becomes one of C's if it derives from nothing, or from one that does. What is annotated with such a class, or a
 list, dict, tuple or set, is declared so, variables of methods as well; everything else stays any object, numbers too,
 unless they are annotated as ``Index``: no number can overflow unseen, and a replay's numbers pass for the hashes that
-annotations say. A module with a .pxd of its own keeps that.
+annotations say. A module's functions are called as methods are, from other modules as well. A module with a .pxd of its
+own keeps that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _NUMBER = "Index"
 _NUMBER_IN_C = "Py_ssize_t"
 _CONTAINERS = ("list", "dict", "tuple", "set")
 _IS_CLASS_OF_C = re.compile(r"^cdef class (\w+)", re.MULTILINE)
+_IS_FUNCTION_OF_C = re.compile(r"^cpdef .*?(\w+)\(", re.MULTILINE)
 _MAKES_CLOSURE = (ast.Lambda, ast.GeneratorExp, ast.FunctionDef, ast.Yield, ast.YieldFrom)
 
 
@@ -36,6 +38,8 @@ class Source(NamedTuple):
     tree: ast.Module
     classes: dict[str, ast.ClassDef]
     """Classes that become classes of C; of a module with a .pxd, those that it declares."""
+    functions: dict[str, ast.FunctionDef]
+    """The same of its functions."""
     is_declared: bool
     """It has a .pxd of its own."""
 
@@ -46,15 +50,20 @@ def read_sources(package: Path, modules: tuple[str, ...]) -> list[Source]:
     for module in modules:
         tree = ast.parse((package / f"{module}.py").read_text(encoding="utf-8"))
         own = package / f"{module}.pxd"
-        declared = _IS_CLASS_OF_C.findall(own.read_text(encoding="utf-8")) if own.exists() else None
+        declared = own.read_text(encoding="utf-8") if own.exists() else None
         classes: dict[str, ast.ClassDef] = {}
+        functions: dict[str, ast.FunctionDef] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and (
-                _is_plain(node, classes) if declared is None else node.name in declared
+                _is_plain(node, classes) if declared is None else node.name in _IS_CLASS_OF_C.findall(declared)
             ):
                 classes[node.name] = node
+            elif isinstance(node, ast.FunctionDef) and (
+                _is_called_by_c(node) if declared is None else node.name in _IS_FUNCTION_OF_C.findall(declared)
+            ):
+                functions[node.name] = node
         name = f"{package.name}.{module}".replace("/", ".")
-        sources.append(Source(name, tree, classes, declared is not None))
+        sources.append(Source(name, tree, classes, functions, declared is not None))
     return sources
 
 
@@ -70,10 +79,13 @@ def declarations(source: Source, sources: list[Source], context: dict[str, str])
     known = {name: home for name, home in homes.items() if home == source.name or imported.get(name) == home}
     parts = {name: kind for name, kind in context.items() if kind in homes} if "SchedulerContext" in imported else {}
     known |= {kind: homes[kind] for kind in parts.values()}
+    called = {name: each.name for each in sources for name in each.functions if imported.get(name) == each.name}
     lines = ["import cython"]
-    lines += [f"from {home} cimport {name}" for name, home in sorted(known.items()) if home != source.name]
+    lines += [f"from {home} cimport {name}" for name, home in sorted((known | called).items()) if home != source.name]
     for node in source.classes.values():
         lines += ["", *_class(node, source, known, parts)]
+    for function in source.functions.values():
+        lines += ["", *_locals(function, known), _call(function, known)]
     return "\n".join(lines) + "\n"
 
 
@@ -101,8 +113,8 @@ def _class(node: ast.ClassDef, source: Source, known: dict[str, str], parts: dic
     lines = [f"cdef class {node.name}{f'({bases[0]})' if bases else ''}:"]
     lines += [f"    cdef public {kind} {name}" for name, kind in attributes.items()]
     for each in node.body:
-        if isinstance(each, ast.FunctionDef) and (declared := _method(each, known)):
-            lines += [f"    {line}" for line in (*_locals(each, known), declared)]
+        if isinstance(each, ast.FunctionDef) and _is_called_by_c(each):
+            lines += [f"    {line}" for line in (*_locals(each, known), _call(each, known, "self"))]
     return lines if len(lines) > 1 else [*lines, "    pass"]
 
 
@@ -193,8 +205,8 @@ def _locals(node: ast.FunctionDef, known: dict[str, str]) -> list[str]:
     return [f"@cython.locals({declared})"] if found else []
 
 
-def _method(node: ast.FunctionDef, known: dict[str, str]) -> str | None:
-    """A method as C calls it; None where only Python can."""
+def _is_called_by_c(node: ast.FunctionDef) -> bool:
+    """Whether C can call the method or function; else only Python can."""
     args = node.args
     if (
         node.name.startswith("__")
@@ -204,12 +216,16 @@ def _method(node: ast.FunctionDef, known: dict[str, str]) -> str | None:
         or args.kwarg
         or args.posonlyargs
     ):
-        return None
-    if any(isinstance(each, _MAKES_CLOSURE) for statement in node.body for each in ast.walk(statement)):
-        return None
+        return False
+    return not any(isinstance(each, _MAKES_CLOSURE) for statement in node.body for each in ast.walk(statement))
+
+
+def _call(node: ast.FunctionDef, known: dict[str, str], *first: str) -> str:
+    """How C calls it; ``first``: what stands before the arguments that have kinds."""
+    args = node.args
     first_default = len(args.args) - len(args.defaults)
-    given = ["self"]
-    for place, arg in enumerate(args.args[1:], 1):
+    given = list(first)
+    for place, arg in enumerate(args.args[len(first) :], len(first)):
         kind = _declared(arg.annotation, known) if arg.annotation is not None else "object"
         kind = "" if kind in (*_CONTAINERS, "object") else f"{kind} "
         given.append(f"{kind}{arg.arg}{'=*' if place >= first_default else ''}")

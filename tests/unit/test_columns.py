@@ -14,13 +14,18 @@ from tokenyard.core.columns import (
     all_ones,
     any_true,
     are_within,
+    capped_sum,
     constant,
     difference,
     either,
+    extended,
+    frozen,
     gather,
     less,
+    parted,
     rows_among,
     rows_from,
+    rows_unlike,
     same,
     scatter,
     token_column,
@@ -91,6 +96,10 @@ def test_entries_of_slots(table: tuple[IntArray, IntArray, IntArray], beyond: in
     assert gather(column, slots).tolist() == column[slots].tolist()
     assert less(values, column, slots).tolist() == (values - column[slots]).tolist()
     assert difference(values, column[slots]).tolist() == (values - column[slots]).tolist()
+    sums = values + column[slots]
+    assert capped_sum(values, column, slots, 7).tolist() == [min(each, 7) for each in sums.tolist()]
+    value = column.item(0)
+    assert rows_unlike(column, slots, value).tolist() == (column[slots] != value).nonzero()[0].tolist()
     rows = rows_from(values, column, slots, beyond)
     assert rows.dtype == np.int64
     assert rows.tolist() == (values - beyond >= column[slots]).nonzero()[0].tolist()
@@ -145,6 +154,19 @@ def test_whole_columns(left: list[int], right: list[int]) -> None:
         assert are_within(numbers, -1, 2) == all(-1 <= number <= 2 for number in left)
 
 
+@given(tables(), st.lists(st.integers(-2, 2**40), max_size=6))
+def test_columns_parted_and_extended(table: tuple[IntArray, IntArray, IntArray], more: list[int]) -> None:
+    column = table[0]
+    above, others = parted(column)
+    assert above.dtype == others.dtype == np.int64
+    assert above.tolist() == [row for row, number in enumerate(column.tolist()) if number > 0]
+    assert others.tolist() == [row for row, number in enumerate(column.tolist()) if number <= 0]
+    longer = extended(column, more)
+    assert longer.tolist() == column.tolist() + more
+    assert frozen(longer) is longer
+    assert not longer.flags.writeable
+
+
 def test_no_entry_is_out_of_bounds_whatever_the_shape() -> None:
     for shape in ((0,), (2, 0), (0, 2)):
         for kind in (np.int64, np.int32):
@@ -157,6 +179,8 @@ def test_what_is_no_slot_or_read_only_is_an_error() -> None:
         lambda: gather(column, slots),
         lambda: less(slots, column, slots),
         lambda: rows_from(slots, column, slots),
+        lambda: rows_unlike(column, slots, 0),
+        lambda: capped_sum(slots, column, slots, 7),
         lambda: scatter(column, slots, slots),
         lambda: add_at(column, slots, ONE),
     ):

@@ -15,6 +15,7 @@ cdef extern from "numpy/arrayobject.h":
     object PyArray_EMPTY(int, Py_ssize_t*, int, bint)
     Py_ssize_t* PyArray_DIMS(object) noexcept nogil
     int NPY_INT64
+    int WRITEABLE "NPY_ARRAY_WRITEABLE"
     int import_c "_import_array"() except -1
 
     ctypedef class numpy.ndarray [object PyArrayObject, check_size ignore]:
@@ -58,6 +59,8 @@ cdef extern from "numpy/arrayobject.h":
         cdef inline object like(self):
             return PyArray_EMPTY(1, PyArray_DIMS(self), NPY_INT64, 0)
 
+    void clear_flags "PyArray_CLEARFLAGS" (ndarray, int) noexcept nogil
+
 
 cdef ndarray _counting
 
@@ -79,17 +82,26 @@ cdef bint _have_rows(ndarray slots, ndarray table) noexcept
 
 cdef ndarray _like(ndarray column)
 
+cpdef frozen(ndarray column)
+
+cpdef counting(Py_ssize_t n)
+
+cpdef bint any_true(mask) except -1
+
 @cython.locals(taken=ndarray, i=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
-cpdef _gather(ndarray column, ndarray slots)
+cpdef gather(ndarray column, ndarray slots)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
 cpdef less(ndarray values, ndarray column, ndarray slots)
 
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
+cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
+
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
-cpdef _difference(ndarray one, ndarray other)
+cpdef difference(ndarray one, ndarray other)
 
 @cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
-cpdef _scatter(ndarray column, ndarray slots, ndarray values)
+cpdef scatter(ndarray column, ndarray slots, ndarray values)
 
 @cython.locals(
     sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
@@ -101,6 +113,12 @@ cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole sign=*)
     into='whole*',
 )
 cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
+
+@cython.locals(found=list, i=Py_ssize_t, entries='whole*', at='whole*')
+cpdef rows_unlike(ndarray column, ndarray slots, whole value)
+
+@cython.locals(high=list, low=list, i=Py_ssize_t, entries='whole*')
+cpdef parted(ndarray column)
 
 @cython.locals(
     found=list, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, of='whole*', entries_of='whole*', at='whole*'
@@ -133,3 +151,7 @@ cpdef token_column(list ids)
 
 @cython.locals(column=ndarray, numbers='whole*', i=Py_ssize_t)
 cpdef int64s(list values)
+
+
+@cython.locals(longer=ndarray, entries='whole*', numbers='whole*', i=Py_ssize_t, count=Py_ssize_t)
+cpdef extended(ndarray column, list values)

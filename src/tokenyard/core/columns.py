@@ -8,7 +8,6 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from operator import getitem, setitem, sub
 from typing import Any
 
@@ -38,7 +37,10 @@ def constant(value: int) -> IntArray:
 
 def frozen(column: IntArray) -> IntArray:
     """The column itself, read-only from now on: what a step says of its requests stays as it is."""
-    column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+    if not _IS_COMPILED:
+        column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+    elif _may_change(column):
+        clear_flags(column, WRITEABLE)  # type: ignore[name-defined]  # noqa: F821 - of columns.pxd
     return column
 
 
@@ -117,6 +119,20 @@ def int64s(values: list[int]) -> IntArray:
     return column
 
 
+def extended(column: IntArray, values: list[int]) -> IntArray:
+    """The column, and the numbers behind it."""
+    if not (_IS_COMPILED and _is_plain(column)):
+        return np.concatenate((column, values))
+    count = _length(column)
+    longer = np.empty(count + len(values), np.int64)
+    entries, numbers = column.data, longer.data
+    for i in range(count):
+        numbers[i] = entries[i]
+    for i, value in enumerate(values, count):
+        numbers[i] = value
+    return longer
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Entries of a table's columns, for the slots of a step's rows: what every step does to a dozen columns.
 #
@@ -170,7 +186,8 @@ def _like(column: IntArray) -> IntArray:
     return column.like  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def _gather(column: IntArray, slots: IntArray) -> IntArray:
+def gather(column: IntArray, slots: IntArray) -> IntArray:
+    """The entries of ``slots``, shape ``[n]``."""
     if not _have_entries(slots, column):
         return column[slots]
     taken = _like(slots)
@@ -191,7 +208,20 @@ def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
     return taken
 
 
-def _difference(one: IntArray, other: IntArray) -> IntArray:
+def capped_sum(values: IntArray, column: IntArray, slots: IntArray, most: int) -> IntArray:
+    """``values`` and the entries of ``slots``, but ``most`` at most, shape ``[n]``."""
+    if not (_IS_COMPILED and _are_alike(values, slots) and _have_entries(slots, column)):
+        capped: IntArray = np.minimum(values + column[slots], most)
+        return capped
+    taken = _like(slots)
+    of, entries, at, into = values.data, column.data, slots.data, taken.data
+    for i in range(_length(slots)):
+        into[i] = min(of[i] + entries[at[i]], most)
+    return taken
+
+
+def difference(one: IntArray, other: IntArray) -> IntArray:
+    """``one - other``, both of shape ``[n]``."""
     if not _are_alike(one, other):
         return one - other
     taken = _like(one)
@@ -201,7 +231,8 @@ def _difference(one: IntArray, other: IntArray) -> IntArray:
     return taken
 
 
-def _scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
+def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
+    """The entries of ``slots``, which are distinct, become ``values``."""
     if not (_may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
         column[slots] = values
         return
@@ -247,6 +278,32 @@ def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int =
     return rows
 
 
+def rows_unlike(column: IntArray, slots: IntArray, value: int) -> IntArray:
+    """Rows whose slot's entry is not ``value``; mostly none."""
+    if not (_IS_COMPILED and _have_entries(slots, column)):
+        others: IntArray = (column[slots] != value).nonzero()[0]
+        return others
+    entries, at = column.data, slots.data
+    found = []
+    for i in range(_length(slots)):
+        if entries[at[i]] != value:
+            found.append(i)  # noqa: PERF401 - a comprehension's i is no number of C
+    return int64s(found) if found else NO_ROWS
+
+
+def parted(column: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows whose entry is above zero, and all others."""
+    if not (_IS_COMPILED and _is_plain(column)):
+        above = column > 0
+        return above.nonzero()[0], (~above).nonzero()[0]
+    entries = column.data
+    high: list[int] = []
+    low: list[int] = []
+    for i in range(_length(column)):
+        (high if entries[i] > 0 else low).append(i)
+    return int64s(high), int64s(low) if low else NO_ROWS
+
+
 def rows_among(values: IntArray, table: IntArray, slots: IntArray) -> IntArray:
     """Rows whose value is among the entries of their slot, of which there are one or several; mostly none."""
     if not (_IS_COMPILED and _are_alike(values, slots) and _have_rows(slots, table)):
@@ -275,16 +332,9 @@ def either(rows: IntArray, others: IntArray) -> IntArray:
     return union
 
 
-# Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.
-
-gather: Callable[[IntArray, IntArray], IntArray] = getitem
-"""``gather(column, slots)``: the entries of ``slots``, shape ``[n]``."""
-difference: Callable[[IntArray, IntArray], IntArray] = sub
-"""``difference(one, other)``: ``one - other``, both of shape ``[n]``."""
-scatter: Callable[[IntArray, IntArray, IntArray], None] = setitem  # type: ignore[assignment]  # of lists, says typeshed
-"""``scatter(column, slots, values)``: the entries of ``slots``, which are distinct, become ``values``."""
-if _IS_COMPILED:
-    gather, difference, scatter = _gather, _difference, _scatter
+if not _IS_COMPILED:
+    # Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.
+    globals().update(gather=getitem, difference=sub, scatter=setitem)
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:

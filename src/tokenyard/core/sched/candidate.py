@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 
 from tokenyard.core.columns import IntArray, counting, total
@@ -75,34 +74,59 @@ class Refused(NamedTuple):
         return isinstance(self.detail, str) and bool(self.detail)
 
 
-class StepBudget(msgspec.Struct, eq=False):
+class StepBudget:
     """Limits of one step, counted down while it is decided; none ever goes below zero."""
 
-    max_tokens: int
-    encoder: int = 0
-    """Encoder embeddings left."""
-    longest_prefill: int = 0
-    """Most tokens of one request; 0 = no such limit."""
-    slots_per_request: int = 0
-    """Input slots that every scheduled request takes beside its tokens, for its drafter."""
-    tokens: int = 0
-    """Tokens left for the next request, shared by prefill and decode: less its slots."""
-    tokens_used: int = 0
-    """Tokens granted."""
-    has_run: bool = False
-    """The running pass has granted tokens."""
-    has_run_prefill: bool = False
-    """It has granted some to a request in the middle of its prompt."""
-    encoder_items: dict[str, list[int]] = {}
-    """Request id -> items whose encoder runs in this step."""
-    loras: set[str] = set()
-    """LoRA adapters that take part in this step."""
-    overdrawn: int = 0
-    """Slots of the last request that exceed the budget: it may be used up to the last token."""
-    bounds: StepBounds | None = None
-    """What the policy says of this step."""
-    decode_tokens: int = 0
-    """Tokens granted to running requests that decode; counted only where there are ``bounds``."""
+    __slots__ = (
+        "bounds",
+        "decode_tokens",
+        "encoder",
+        "encoder_items",
+        "has_run",
+        "has_run_prefill",
+        "longest_prefill",
+        "loras",
+        "max_tokens",
+        "overdrawn",
+        "slots_per_request",
+        "tokens",
+        "tokens_used",
+    )
+
+    def __init__(
+        self,
+        max_tokens: int,
+        encoder: int = 0,
+        longest_prefill: int = 0,
+        slots_per_request: int = 0,
+        tokens: int = 0,
+        bounds: StepBounds | None = None,
+    ) -> None:
+        self.max_tokens = max_tokens
+        self.encoder = encoder
+        """Encoder embeddings left."""
+        self.longest_prefill = longest_prefill
+        """Most tokens of one request; 0 = no such limit."""
+        self.slots_per_request = slots_per_request
+        """Input slots that every scheduled request takes beside its tokens, for its drafter."""
+        self.tokens = tokens
+        """Tokens left for the next request, shared by prefill and decode: less its slots."""
+        self.tokens_used = 0
+        """Tokens granted."""
+        self.has_run = False
+        """The running pass has granted tokens; not kept where no limit asks."""
+        self.has_run_prefill = False
+        """It has granted some to a request in the middle of its prompt; not kept where no limit asks."""
+        self.encoder_items: dict[str, list[int]] = {}
+        """Request id -> items whose encoder runs in this step."""
+        self.loras: set[str] = set()
+        """LoRA adapters that take part in this step."""
+        self.overdrawn = 0
+        """Slots of the last request that exceed the budget: it may be used up to the last token."""
+        self.bounds = bounds
+        """What the policy says of this step."""
+        self.decode_tokens = 0
+        """Tokens granted to running requests that decode; counted only where there are ``bounds``."""
 
     def spend(self, tokens: int, num_requests: int = 1) -> None:
         """Tokens are granted."""
@@ -171,7 +195,7 @@ class ScheduledRows:
         """
         if self.granted is not self.want:
             self.granted, self._ends = self.want, None
-        open_want = self.want[done:]
+        open_want = self.want[done:] if done else self.want
         asked = total(open_want)
         if asked + inputs_each * (len(open_want) - 1) <= tokens:
             return len(self.want), asked

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.columns import IntArray, frozen
 from tokenyard.core.request import Request, RequestStatus
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
@@ -45,9 +45,7 @@ class RunningList:
         Neither can be changed.
         """
         if self._rows_version != self.version:
-            slots = self.slots.copy()
-            slots.flags.writeable = False
-            self._rows, self._rows_version = (tuple(self.requests), slots), self.version
+            self._rows, self._rows_version = (tuple(self.requests), frozen(self.slots.copy())), self.version
         return self._rows
 
     def append(self, request: Request) -> None:

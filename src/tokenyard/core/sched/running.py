@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import all_ones, constant, difference, gather
+from tokenyard.core.columns import all_ones, capped_sum, difference, gather, parted
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import ScheduledRows, StepBounds, StepBudget
@@ -46,9 +46,9 @@ class RunningPass:
         features = context.features
         self._placeholders = features.placeholders
         self._decode_round = features.decode_round
-        self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
+        self._speculates = features.speculation is not None
         self._encoder = features.encoder
-        self._last_position = constant(config.max_model_len - 1)
+        self._last_position = config.max_model_len - 1
         """A position beyond it is never computed: nothing could be sampled after it."""
         self._alignment = features.alignment
         self._planned: dict[str, tuple[int, ...]] = {}
@@ -139,28 +139,32 @@ class RunningPass:
         computed, known = gather(table.num_computed, slots), gather(table.num_tokens, slots)
         # Whose known tokens reach max_model_len has stopped; drafts and what is in flight can reach beyond it.
         ends = known
-        if self._counts_beyond_known:
-            ends = np.minimum(known + table.num_drafts[slots] + table.placeholders[slots], self._last_position)
+        if self._speculates:
+            ends = capped_sum(ends, table.num_drafts, slots, self._last_position)
+        if self._placeholders is not None:
+            ends = capped_sum(ends, table.placeholders, slots, self._last_position)
         want = difference(ends, computed)
         if limit:
             np.minimum(want, limit, out=want)
             ends = computed + want
-        covered = None
+        covered: Sequence[int] = ()
         if self._placeholders is not None:
-            covered = self._placeholders.cover_limit(slots, computed)
-            if len(covered):
-                want[covered] = 0
+            covered = self._placeholders.cover_limit(slots, computed).tolist()
+            for row in covered:
+                want[row] = 0
         if self._decode_round is not None and len(requests):
             want[self._decode_round.holds(requests)] = 0
-        if not all_ones(want) and np.count_nonzero(keep := want > 0) < want.size:
+        if all_ones(want):
+            return ScheduledRows(requests, slots, computed, want, ends)
+        keep, idle = parted(want)
+        if len(idle):
             # Below zero: the drafts of a step in flight, of which it is not known yet how many are right.
-            for row in (~keep).nonzero()[0].tolist():
-                reason = Reason.NO_NEW_TOKENS
-                if covered is not None and row in covered:
-                    reason = Reason.PLACEHOLDERS_COVER_LIMIT
+            for row in idle.tolist():
+                reason = Reason.PLACEHOLDERS_COVER_LIMIT if row in covered else Reason.NO_NEW_TOKENS
                 outcomes.left_out(reason, requests[row].request_id)
-            requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
-            slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
+            requests = tuple([requests[i] for i in keep.tolist()])
+            slots, computed = gather(slots, keep), gather(computed, keep)
+            want, ends = gather(want, keep), gather(ends, keep)
         return ScheduledRows(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(

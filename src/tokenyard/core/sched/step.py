@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import NO_ROWS, IntArray, any_true, frozen, gather, same
+from tokenyard.core.columns import NO_ROWS, IntArray, any_true, extended, frozen, gather, rows_unlike, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
@@ -22,6 +22,8 @@ from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.running import RunningPass
 from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
+
+_UNPAUSED, _PAUSED_ALL = PauseState.UNPAUSED, PauseState.PAUSED_ALL  # to ask for them costs more than to compare
 
 
 class StepPlanner:
@@ -45,6 +47,10 @@ class StepPlanner:
         self._running_pass = RunningPass(context, lifecycle.preempt, deadlock, self._encoder_deadlock)
         self._admission_pass = AdmissionPass(context, lifecycle, deadlock)
         self._output_builder = OutputBuilder(context)
+        pads = context.config.profile.admission_pads_decodes
+        may_ask = pads and (features.speculation is not None or bool(context.plugin_limits))
+        self._notes_run = may_ask or bool(context.config.max_loras)
+        """Some limit may ask what has run."""
 
     def plan(
         self,
@@ -61,7 +67,8 @@ class StepPlanner:
             self._encoder_deadlock.step_begins()
         budget = self._new_budget(pause_state, bounds)
         rows = self._running_pass.run(budget, outcomes)
-        self._note_run(rows, budget)
+        if self._notes_run:
+            self._note_run(rows, budget)
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
         finished = self._lifecycle.take_finished()
         before = self._lifecycle.take_preempted()
@@ -81,11 +88,11 @@ class StepPlanner:
         if bounds is not None:
             tokens = min(tokens, bounds.tokens or tokens)
             longest = min(longest or tokens, bounds.longest_prefill) if bounds.longest_prefill else longest
-        if pause_state is PauseState.PAUSED_ALL:
+        if pause_state is _PAUSED_ALL:
             tokens = 0
         slots = self._features.num_draft_slots
         left = max(tokens - slots, 0)
-        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, bounds=bounds)
+        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, bounds)
 
     @property
     def _num_unfinished(self) -> int:
@@ -118,10 +125,12 @@ class StepPlanner:
             # Admitting into blocks that were just freed by a preemption would thrash.
             outcomes.admission = _not_entered(Reason.PREEMPTED_THIS_STEP, len(waiting), budget.tokens)
             return []
-        only_holders = pause_state is PauseState.PAUSED_NEW and waiting.num_going_on > 0
-        if pause_state is not PauseState.UNPAUSED and not only_holders:
-            outcomes.admission = _not_entered(Reason.PAUSED, len(waiting))
-            return []
+        only_holders = False
+        if pause_state is not _UNPAUSED:
+            only_holders = pause_state is PauseState.PAUSED_NEW and waiting.num_going_on > 0
+            if not only_holders:
+                outcomes.admission = _not_entered(Reason.PAUSED, len(waiting))
+                return []
         admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
         for candidate in admitted:
             self._start(step, candidate, now, observer)
@@ -205,7 +214,7 @@ class OutputBuilder:
             rows = _with_admitted(rows, admitted)
             req_ids += tuple([c.request.request_id for c in admitted])
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
-            num_prompt = frozen(table.num_prompt[rows.slots])
+            num_prompt = frozen(gather(table.num_prompt, rows.slots))
         num_known = gather(table.num_tokens, rows.slots)
         num_placeholders = frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
         drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
@@ -245,12 +254,12 @@ class OutputBuilder:
         if rows.requests is not self._last_requests:
             self._last_requests = rows.requests
             self._last_ids = tuple([request.request_id for request in rows.requests])
-            self._last_num_prompt = frozen(self._table.num_prompt[rows.slots])
+            self._last_num_prompt = frozen(gather(self._table.num_prompt, rows.slots))
         return self._last_ids, self._last_num_prompt
 
     def _left_out_before(self, slots: IntArray, step: int) -> Sequence[int]:
         """Running rows that had no part in the last step."""
-        return () if self._last_was_complete else (self._table.last_step[slots] != step - 1).nonzero()[0].tolist()
+        return () if self._last_was_complete else rows_unlike(self._table.last_step, slots, step - 1).tolist()
 
     def _known_tokens(self, rows: ScheduledRows, sent: Sequence[int], num_known: IntArray) -> Mapping[int, TokenIds]:
         """All tokens of the rows ``sent``, of which workers know nothing."""
@@ -318,9 +327,9 @@ def _with_admitted(rows: ScheduledRows, admitted: Sequence[Candidate]) -> Schedu
     """The running rows, then the admitted ones."""
     return ScheduledRows(
         rows.requests + tuple([c.request for c in admitted]),
-        frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
-        np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
-        np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
+        frozen(extended(rows.slots, [c.request.slot for c in admitted])),
+        extended(rows.computed, [c.num_computed_tokens for c in admitted]),
+        extended(rows.granted, [c.num_new_tokens for c in admitted]),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import ONE, IntArray, frozen, less, rows_from
+from tokenyard.core.columns import ONE, IntArray, frozen, gather, less, rows_from
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -153,7 +153,7 @@ class Placeholders(FeatureHook):
         """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
         held = self._table.placeholders
         covered = rows_from(less(computed, held, slots), self._table.max_total, slots, -2)
-        return covered[held[slots[covered]] > 0] if len(covered) else covered
+        return covered[gather(held, gather(slots, covered)) > 0] if len(covered) else covered
 
     def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
