@@ -255,10 +255,9 @@ class CalibratedLatency:
         ``context`` is what they have before the first. Number for number what :meth:`step_seconds` says: a column of
         objects is computed with one by one, and all that does not change from step to step is computed once.
         """
-        read: Any = np.array([context + num * step for step in range(1, steps + 1)], object)
-        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks)
-        host = self.host_seconds
-        return [float(each) + host for each in (seconds if isinstance(seconds, np.ndarray) else [seconds] * steps)]
+        read: Any = np.array(range(context + num, context + num * steps + 1, num), object)
+        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks) + self.host_seconds
+        return seconds.tolist() if isinstance(seconds, np.ndarray) else [float(seconds)] * steps
 
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
         """Seconds of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.memory.room import MOST_CAPTURED
 from tokenyard.models.formats import BFLOAT16_BYTES, WeightFormat, dtype_bytes, kv_element_bytes, plain_format
@@ -331,9 +331,35 @@ GRAPH_STEP = 8
 Number = Any
 """A float, or an array of them."""
 
-_WHOLE_NUMBERS = {int}
 _MOST_PRICED = 1 << 14
 """Kinds of steps of which the part that does not depend on contexts is remembered."""
+
+
+class _Priced(NamedTuple):
+    """Seconds of a step that are the same however long contexts are, in the order in which they are added up."""
+
+    before: Number
+    """All that comes before attention."""
+    behind: Sequence[Number]
+    """Each part that comes behind it."""
+    launches: Number
+    """What the host takes at least."""
+    fixed: Sequence[Number]
+    """What comes on top, part by part."""
+
+
+class _Attending(NamedTuple):
+    """Layers that attend in one way, and what the GPU does for them per second."""
+
+    part: Attention
+    kv_rate: float
+    """Bytes of KV."""
+    latent_rate: float | None
+    """FLOP of decodes in compressed space; None: they attend otherwise."""
+    widening: float | None
+    """The constant of elements that are widened; None: none is."""
+    prompt_rate: float
+    """FLOP of prompts."""
 
 
 class StepFormula:
@@ -341,6 +367,7 @@ class StepFormula:
 
     __slots__ = (
         "_always_launches",
+        "_attending",
         "_capture",
         "_constants",
         "_counts",
@@ -358,7 +385,6 @@ class StepFormula:
         "_sequence",
         "_together",
         "_unprepared",
-        "_widens_kv",
     )
 
     def __init__(
@@ -384,8 +410,8 @@ class StepFormula:
         self._gpu = gpu
         self._parallel = parallel
         self._constants = constants
-        self._priced: dict[tuple[int, int, int, int], tuple[float, tuple[float, ...]]] = {}
-        """Tokens, sampled requests, tokens of all ranks, requests -> what is the same however long contexts are."""
+        self._priced: dict[tuple[int, int, int, int, bool], _Priced] = {}
+        """Tokens, sampled requests, tokens of all ranks, requests, whether with a prompt -> what such steps share."""
         self._capture = 0 if eager else capture_size
         self._always_launches = eager or piecewise
         self._link = gpu.link_bandwidth * constants["link"]
@@ -404,7 +430,7 @@ class StepFormula:
         self._eager = kernels * c["eager_kernel"]
         self._sequence = c["sequence"] + kernels * c["sequence_kernel"]
         self._unprepared = 0.0 if prepared_ahead else c["host_request"]
-        self._widens_kv = generation(gpu) != "blackwell"
+        self._attending = [self._rates_of(each) for each in counts.attention]
 
     @property
     def capture_size(self) -> int:
@@ -413,16 +439,16 @@ class StepFormula:
 
     def seconds(self, work: Any, all_tokens: Number) -> Number:
         """Seconds of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all ranks."""
-        is_mixed = work.num_prefills > 0
-        tokens = self._padded(work.num_tokens)
-        seconds, behind = self._without_attention(work, tokens, all_tokens)
-        for attention in self._counts.attention:
-            seconds = seconds + self._attention_seconds(attention, work)
+        before, behind, launches, fixed = self._without_attention(work, all_tokens)
+        seconds = before
+        for attending in self._attending:
+            seconds = seconds + self._attention_seconds(attending, work)
         for part in behind:
             seconds = seconds + part
-        seconds = smooth_max(seconds, self._launch_seconds(tokens, is_mixed))
-        seconds = seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._sequence
-        return seconds + (work.num_decodes + work.num_prefills) * self._unprepared
+        seconds = smooth_max(seconds, launches)
+        for part in fixed:
+            seconds = seconds + part
+        return seconds
 
     def terms(self, work: Any, all_tokens: Number) -> dict[str, Number]:
         """:meth:`seconds` by what they are spent on; ``launches`` is how much longer they make a step."""
@@ -442,27 +468,37 @@ class StepFormula:
         launches = self._launches + (tokens > self._capture) * self._eager
         return launches if self._always_launches else is_mixed * launches
 
-    def _without_attention(self, work: Any, tokens: Number, all_tokens: Number) -> tuple[Number, Sequence[Number]]:
-        """What comes before attention, added up, and each part that comes behind it; ``tokens`` are padded."""
-        key = (tokens, work.num_sampled, all_tokens, work.num_decodes + work.num_prefills)
-        is_plain = {type(each) for each in key} == _WHOLE_NUMBERS
-        if is_plain and (known := self._priced.get(key)) is not None:
-            return known
+    def _without_attention(self, work: Any, all_tokens: Number) -> _Priced:
+        """What does not depend on contexts; of plain numbers it is remembered, without parts that are 0."""
+        tokens, sampled, requests = work.num_tokens, work.num_sampled, work.num_decodes + work.num_prefills
+        is_mixed = work.num_prefills > 0
+        if not type(tokens) is type(sampled) is type(all_tokens) is type(requests) is int:
+            return self._price(work, all_tokens)
+        key = (tokens, sampled, all_tokens, requests, is_mixed)
+        priced = self._priced.get(key)
+        if priced is None:
+            if len(self._priced) >= _MOST_PRICED:
+                self._priced.clear()
+            whole = self._price(work, all_tokens)
+            behind, fixed = (tuple(filter(None, each)) for each in (whole.behind, whole.fixed))
+            priced = self._priced[key] = whole._replace(behind=behind, fixed=fixed)
+        return priced
+
+    def _price(self, work: Any, all_tokens: Number) -> _Priced:
+        is_mixed, tokens = work.num_prefills > 0, self._padded(work.num_tokens)
         before: Number = 0.0
         for _, part in self._parts_before(work, tokens, all_tokens):
             before = before + part
-        priced = before, tuple(part for _, part in self._parts_behind(work, tokens, all_tokens))
-        if is_plain:
-            if len(self._priced) >= _MOST_PRICED:
-                self._priced.clear()
-            self._priced[key] = priced
-        return priced
+        behind = [part for _, part in self._parts_behind(work, tokens, all_tokens)]
+        requests = (work.num_decodes + work.num_prefills) * self._unprepared
+        fixed = [self._fixed, is_mixed * self._mixed, work.num_sampled * self._sequence, requests]
+        return _Priced(before, behind, self._launch_seconds(tokens, is_mixed), fixed)
 
     def _parts(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
         """What the device does one after the other, and for how long; ``tokens`` are padded."""
         yield from self._parts_before(work, tokens, all_tokens)
-        for attention in self._counts.attention:
-            yield "attention", self._attention_seconds(attention, work)
+        for attending in self._attending:
+            yield "attention", self._attention_seconds(attending, work)
         yield from self._parts_behind(work, tokens, all_tokens)
 
     def _parts_before(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
@@ -522,22 +558,36 @@ class StepFormula:
         moved = pairs * part.pair_bytes / (self._gpu.memory_bandwidth * c["elementwise"])
         return part.layers * (smooth_max((pairs + touched * c["tile"]) * products, touched * traffic) + moved)
 
-    def _attention_seconds(self, part: Attention, work: Any) -> Number:
+    def _rates_of(self, part: Attention) -> _Attending:
         c, gpu = self._constants, self._gpu
+        widens = part.kv_widened and generation(gpu) != "blackwell"
+        return _Attending(
+            part,
+            kv_rate=gpu.memory_bandwidth * c["kv_memory"],
+            latent_rate=gpu.bf16_flops * c["latent"] if part.latent else None,
+            widening=c["kv_widening"] if widens else None,
+            prompt_rate=gpu.bf16_flops * c["attention"],
+        )
+
+    def _attention_seconds(self, attending: _Attending, work: Any) -> Number:
+        part, kv_rate, latent_rate, widening, prompt_rate = attending
         context, pairs, before = work.decode_context, work.prefill_pairs, work.prefill_context
         if part.window:
             context = minimum(context, work.num_decodes * part.window)
             pairs = minimum(pairs, work.prefill_tokens * part.window)
             before = minimum(before, work.num_prefills * part.window)
-        bandwidth = gpu.memory_bandwidth * c["kv_memory"]
-        decode = context * part.kv_bytes / bandwidth
-        if part.latent:
-            decode = smooth_max(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
-        if part.kv_widened and self._widens_kv:
-            decode = smooth_max(decode, context * part.kv_widened * c["kv_widening"] / gpu.bf16_flops)
-        rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
-        decode = decode + rows * context * part.decode_flops / gpu.bf16_flops
-        prefill = pairs * part.pair_flops / (gpu.bf16_flops * c["attention"]) + before * part.kv_bytes / bandwidth
+        decode = context * part.kv_bytes / kv_rate
+        flops = self._gpu.bf16_flops
+        if latent_rate is not None:
+            decode = smooth_max(decode, context * part.decode_flops / latent_rate)
+        if widening is not None:
+            decode = smooth_max(decode, context * part.kv_widened * widening / flops)
+        is_mixed = work.num_prefills > 0
+        if is_mixed is False and type(before) is int and not before:  # plain numbers, and nothing of a prompt in them
+            return part.layers * decode
+        rows = is_mixed * self._constants["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
+        decode = decode + rows * context * part.decode_flops / flops
+        prefill = pairs * part.pair_flops / prompt_rate + before * part.kv_bytes / kv_rate
         return part.layers * (decode + prefill)
 
     def _link_seconds(self, tokens: Number, all_tokens: Number) -> Number:

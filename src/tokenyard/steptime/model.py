@@ -7,13 +7,14 @@ from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Real
+from operator import mul
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.arguments import is_number
-from tokenyard.core.columns import total
+from tokenyard.core.columns import ONE, total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
@@ -78,19 +79,19 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of(cls, shape: StepShape) -> StepWork:
-        """The sums; a few array operations, none per request."""
+        """The sums; a few array operations, and a few of numbers per prompt."""
         new, computed, tokens = shape.num_new_tokens, shape.num_computed, shape.num_tokens
         count = len(new)
         context = total(computed)
         if tokens == count:
             return cls(tokens, shape.num_sampled, count, context + count, 0, 0, 0, 0.0)
-        rows = np.flatnonzero(new > 1)
-        chunk, before = new[rows], computed[rows]
-        prefills = len(rows)
+        rows = (new > ONE).nonzero()[0]
+        chunk, before = new[rows].tolist(), computed[rows].tolist()  # mostly of one prompt
+        prefills = len(chunk)
         decodes = count - prefills
         prefill_tokens = tokens - decodes
-        prefill_context = total(before)
-        pairs = float(chunk @ before) + (float(chunk @ chunk) + prefill_tokens) / 2
+        prefill_context = sum(before)
+        pairs = float(sum(map(mul, chunk, before))) + (float(sum(map(mul, chunk, chunk))) + prefill_tokens) / 2
         return cls(
             tokens,
             shape.num_sampled,
