@@ -13,6 +13,7 @@ An output block is named by the block before it and the stream that it comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from tokenyard.workload.record import Workload, attempt_id
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource
 
 _Key = tuple[object, ...]
+_AHEAD = 8
+"""Blocks of an output that get their numbers at once; some of the numbers may never have a block."""
 
 
 class _Output(NamedTuple):
@@ -102,32 +105,50 @@ class SymbolicHasher:
         if isinstance(source, StreamTokens):
             return self._stream(self._root(request), source.segments[0].seed, num_blocks)
         assert isinstance(source, HashedTokens)
-        numbers: list[int] = []
-        before, size, scope = self._root(request), source.block_size // self._block_size, source.scope
-        first = stop = 0
-        for hash_id in source.hash_ids().tolist():
-            before = self._begin((before, scope, hash_id), size)
-            if before != stop:  # most stretches go on where the one before ends
-                numbers += range(first, stop)
-                first = before
-            stop = before + size
-        numbers += range(first, stop)
+        size, scope = source.block_size // self._block_size, source.scope
+        before, numbers = self._chained(self._root(request), scope, source.hash_ids().tolist(), size)
         if len(numbers) < num_blocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
         return numbers[:num_blocks]
 
+    def _chained(self, before: int, scope: int, ids: list[int], size: int) -> tuple[int, list[int]]:
+        """Numbers of a chain of stretches, ``size`` blocks each, that follows the block of number ``before``.
+
+        Returns what stands for the last stretch, too.
+        """
+        known, numbers = self._numbers, list[int]()
+        first = stop = num_known = 0
+        for hash_id in ids:
+            begin = known.get((before, scope, hash_id))
+            if begin is None:
+                break
+            if begin != stop:  # most stretches go on where the one before ends
+                numbers += range(first, stop)
+                first = begin
+            before, stop = begin, begin + size
+            num_known += 1
+        numbers += range(first, stop)
+        # Behind one that is new all are: they follow what nothing has followed yet.
+        new = ids[num_known:]
+        if new:
+            begins = range(self._next, self._next + size * len(new), size)
+            known.update(zip(zip((before, *begins), repeat(scope), new), begins))  # noqa: B905 - the last begins nothing
+            numbers = self._grown(numbers, len(numbers) + size * len(new))
+            before = begins[-1]
+        return before, numbers
+
     def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
-        at, prompt = len(known), request.num_prompt_tokens
         begun = self._outputs.get(request.request_id)
-        if begun is None or begun.num_prompt != prompt:
+        if begun is None or begun.num_prompt != request.num_prompt_tokens:
             begun = self._begin_output(request, known)
-        if at < begun.first:  # the end of the prompt is in it
+        prompt, first, numbers = begun
+        at = len(known) - first
+        if at < 0:  # the end of the prompt is in it
+            at = len(known)
             end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
             return self._begin((end, "mixed", prompt, request.output_seed), 1)
-        at -= begun.first
-        numbers = begun.numbers
-        return numbers[at] if at < len(numbers) else self._grown(numbers, at + 1)[at]
+        return numbers[at] if at < len(numbers) else self._grown(numbers, at + _AHEAD)[at]
 
     def _begin_output(self, request: Request, known: Sequence[BlockHash]) -> _Output:
         """Where a request's output goes on, which may be in the blocks of another's."""
