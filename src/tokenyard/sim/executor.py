@@ -84,6 +84,8 @@ class DraftAcceptance:
 _WINDOW = 64
 """Tokens of a stream that are drawn at a time."""
 _WINDOW_BITS = constant(_WINDOW.bit_length() - 1)
+_MOST_KEPT = 4096
+"""Outputs of a silent model that are kept."""
 
 
 class SimulatedModel:
@@ -195,23 +197,32 @@ class SilentModel(SimulatedModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._outputs: dict[int, ModelOutput] = {}
-        """Outputs by number of requests: checking one costs more than making it."""
+        self._outputs: dict[int | bytes, ModelOutput] = {}
+        """Outputs by number of requests, or by which are chunks: checking one costs more than making it."""
+
+    def execute(self, output: SchedulerOutput) -> ModelOutput:
+        chunks = output.is_prefill_chunk
+        if chunks is None:
+            return self._silence(len(output.req_ids))
+        known = self._outputs.get(chunks.tobytes())
+        return known or self._kept(chunks.tobytes(), (~chunks).astype(np.int64))
 
     def one_each(self, tokens: Int64s) -> ModelOutput:
-        output = self._outputs.get(len(tokens))
-        if output is None:
-            output = self._outputs[len(tokens)] = super().one_each(tokens)
+        return self._silence(len(tokens))
+
+    def _silence(self, count: int) -> ModelOutput:
+        """A token for each of so many requests."""
+        return self._outputs.get(count) or self._kept(count, self._one_each(count))
+
+    def _kept(self, key: int | bytes, num_sampled: Int64s) -> ModelOutput:
+        num_sampled.flags.writeable = False
+        if len(self._outputs) >= _MOST_KEPT:
+            self._outputs.clear()
+        output = self._outputs[key] = ModelOutput(np.zeros((len(num_sampled), 1), np.int64), num_sampled)
         return output
 
     def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
         return np.zeros((len(slots), steps), np.int64)
-
-    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
-        return np.zeros(len(slots), np.int64)
-
-    def _remember(self, output: SchedulerOutput) -> None:
-        """Nothing is drawn."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -362,11 +373,11 @@ class SimulatedExecutor:
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         """A step with tokens, which begins ``waits`` seconds later than it could."""
-        return StepEnd(self._lasting(step_seconds(self._latency, StepShape.of(plan), plan.step), waits))
+        seconds = step_seconds(self._latency, StepShape.of(plan), plan.step)
+        return StepEnd(self._lasting(self._clock.now(), seconds, waits))
 
-    def _lasting(self, seconds: float, waits: float) -> float:
+    def _lasting(self, now: float, seconds: float, waits: float) -> float:
         """When a step of so many seconds ends that is begun now."""
-        now = self._clock.now()
         if self._device_free_at <= now:  # and so is the host, which works ahead of it
             self._host_free_at = now + host_seconds(self._latency)
             ends_at = now + (seconds + waits)
@@ -391,9 +402,9 @@ class SimulatedExecutor:
         moments: list[float] = []
         seconds = decode_seconds(self._latency, newest.num_computed + ONE, most, newest.step + 1)
         while len(moments) < most and ends[0] < until:
-            clock.advance_to(ends.popleft())
-            moments.append(clock.now())
-            ends.append(lasting(next(seconds), 0.0))
+            now = clock.advance_to(ends.popleft())
+            moments.append(now)
+            ends.append(lasting(now, next(seconds), 0.0))
         self._end = StepEnd(ends[-1])
         first = newest.num_computed + constant(2 - len(futures))
         outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))

@@ -29,9 +29,10 @@ class VirtualClock:
         assert seconds >= 0, seconds
         self._now += seconds
 
-    def advance_to(self, moment: float) -> None:
-        """Wait until ``moment``; no time passes if it is over."""
-        self._now = max(self._now, moment)
+    def advance_to(self, moment: float) -> float:
+        """Wait until ``moment``; no time passes if it is over. Returns what the clock shows then."""
+        self._now = now = max(self._now, moment)
+        return now
 
 
 # ---------------------------------------------------------------------------------------------------------------------
