@@ -206,7 +206,7 @@ class EngineCore:
             filling = Filling.FILL_FIRST if fills_first else Filling.RETURN_EARLY
         if filling not in tuple(Filling):
             raise ConfigError("filling", filling, f"use one of: {', '.join(Filling)}")
-        self._filling = Filling(filling)
+        self._fills_first = Filling(filling) is Filling.FILL_FIRST
         self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
         """Without async scheduling the drafts of a step are handed to the scheduler after it."""
         self._in_flight: deque[_InFlight] = deque()
@@ -360,7 +360,7 @@ class EngineCore:
     def _fill(self) -> bool:
         scheduler = self.scheduler
         self._do_submitted()
-        if self._begun is not None or self.num_in_flight >= self.depth:
+        if self._begun is not None or len(self._in_flight) >= self.depth:
             return True
         if not scheduler.has_requests():
             return bool(self._in_flight)
@@ -380,14 +380,15 @@ class EngineCore:
 
     def _waits_for_tokens(self, plan: SchedulerOutput) -> bool:
         """Whether grammars have to advance before it is known what the step may sample."""
-        earlier = (each.plan.has_structured_output_requests for each in self._in_flight)
-        return plan.pending_structured_output_tokens and any(earlier)
+        if not plan.pending_structured_output_tokens:
+            return False
+        return any(each.plan.has_structured_output_requests for each in self._in_flight)
 
     def _is_due(self, *, executed: bool) -> bool:
         """Whether the oldest output has to be taken in before a further step is scheduled."""
         if len(self._in_flight) >= self.depth:
             return True
-        if self._filling is Filling.FILL_FIRST:
+        if self._fills_first:
             return not (executed or self.scheduler.has_requests())
         return not executed or self._in_flight[0].future.done()
 

@@ -313,11 +313,6 @@ class Rank:
     @property
     def next_moment(self) -> float | None:
         """When it does something by itself; None: only when a request is sent."""
-        return self._own_moment
-
-    @property
-    def _own_moment(self) -> float | None:
-        """The same, without waiting for ranks that step together."""
         wakes_at = self.wakes_at
         return self._clock.now() if wakes_at == -inf else wakes_at
 
@@ -327,9 +322,7 @@ class Rank:
         what it does change that.
         """
         if self._is_due:
-            oldest = self.core.oldest
-            assert isinstance(oldest, SimulatedStep)
-            return oldest.ends_at
+            return self._due_at
         if self._inbox or self._leaving:
             return -inf
         if not self.scheduler.has_requests():
@@ -341,6 +334,13 @@ class Rank:
             self.scheduler.next_moment(self._slept_at),
         )
         return min((moment for moment in moments if moment is not None), default=None)
+
+    @property
+    def _due_at(self) -> float:
+        """When the step ends that is to be taken in."""
+        oldest = self.core.oldest
+        assert isinstance(oldest, SimulatedStep)
+        return oldest.ends_at
 
     def act(self, horizon: float = -inf) -> EngineOutputs | None:
         """Take in the step that is due, if it is over, or begin one; and so on, until ``horizon``: no other thing
@@ -395,7 +395,7 @@ class Rank:
         if not self._is_due:
             self._is_due = executor.is_idle and core.num_in_flight > 0
             self._tell_counts()
-        elif self._leaps:
+        elif self._leaps and self._due_at < horizon:
             executor.runs_until = horizon
             core.run_ahead()
 
@@ -447,7 +447,7 @@ class RankInStep(Rank):
 
     @property
     def next_moment(self) -> float | None:
-        own = self._own_moment
+        own = super().next_moment
         if self._is_due:
             return own
         if self._lockstep.is_held(self.rank):
@@ -465,7 +465,7 @@ class RankInStep(Rank):
         return self._in_step.dummy_ends_at
 
     def _begin(self, horizon: float) -> None:
-        moment = self._own_moment
+        moment = super().next_moment
         if moment is not None and moment <= self._clock.now():
             super()._begin(horizon)
         else:

@@ -190,8 +190,8 @@ class EngineGroup:
                 )
                 self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
         is_apart = self._lockstep is None and all(each.transfers is None for each in parts)
-        self._agenda = Agenda(self.ranks) if is_apart else None
-        """None: ranks keep step, or one's transfers move another."""
+        self._agenda = Agenda(self.ranks) if is_apart and len(parts) > 1 else None
+        """None: ranks keep step, or one's transfers move another, or there is but one."""
         self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
         """Which of the engines there are; None: all, always."""
 

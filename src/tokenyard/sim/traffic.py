@@ -52,10 +52,11 @@ class ArrivalQueue:
     @property
     def next_moment(self) -> float | None:
         """When the scheduler gets the next request at the earliest, as far as is known now; None: it is not known."""
-        moments = [self._sent[0][0]] if self._sent else []
+        moment = self._sent[0][0] if self._sent else None
         if self._due and self._places:
-            moments.append(max(self._due[0][0], self._places[0]) + self._least_delay)
-        return min(moments, default=None)
+            placed = max(self._due[0][0], self._places[0]) + self._least_delay
+            return placed if moment is None else min(moment, placed)
+        return moment
 
     @property
     def num_left_out(self) -> int:
