@@ -8,7 +8,7 @@ from enum import StrEnum
 from inspect import getattr_static
 from math import inf, isfinite
 from numbers import Integral, Real
-from operator import index
+from operator import attrgetter, index, is_
 from typing import Protocol
 
 import numpy as np
@@ -322,8 +322,14 @@ _ABOVE_ZERO = {
 }
 
 
+_how_to_draw = attrgetter(*_RANGES, *_ABOVE_ZERO, "top_k", "logprobs", "seed", "logit_bias")
+_UNLESS_SAID = _how_to_draw(SamplingParams())
+
+
 def _check_drawing(request_id: str, params: SamplingParams) -> None:
     """Raise RequestError for what no token can be drawn with."""
+    if all(map(is_, _how_to_draw(params), _UNLESS_SAID)):
+        return
     for field, (low, high, fix) in _RANGES.items():
         value = getattr(params, field)
         if not _is_number(value) or not low <= value <= high:
