@@ -26,6 +26,7 @@ MODULES = (
     "core/request",
     "core/table",
     "core/kv/hashing",
+    "core/kv/prefix_index",
     "core/kv/block_pool",
     "core/kv/allocation",
     "core/kv/groups",

@@ -10,9 +10,9 @@ from tests.support.toy_engine import make_request
 
 from tokenyard.core.config import CacheConfig
 from tokenyard.core.kv.allocation import Blocks, KVShortage
-from tokenyard.core.kv.block_pool import PrefixIndex
 from tokenyard.core.kv.hybrid_coordinator import GroupBounds
 from tokenyard.core.kv.manager import Demand, KVCacheManager
+from tokenyard.core.kv.prefix_index import PrefixIndex
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable
 

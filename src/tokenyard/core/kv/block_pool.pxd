@@ -2,6 +2,7 @@
 # any object; a block's hash must stay one, since replays use whole numbers in place of bytes.
 
 import cython
+from tokenyard.core.kv.prefix_index cimport PrefixIndex
 
 
 cdef class FreeQueue:
@@ -31,34 +32,6 @@ cdef class FreeQueue:
         num_back=Py_ssize_t, num_removed=Py_ssize_t, at=Py_ssize_t, is_free=bint,
     )
     cpdef remove_n(self, blocks)
-
-
-cdef class PrefixIndex:
-    cdef readonly Py_ssize_t group_id
-    cdef readonly dict first
-    cdef dict _more
-
-    @cython.locals(first=dict, found=list)
-    cpdef list longest_prefix(self, hashes)
-
-    @cython.locals(oldest=list)
-    cpdef add_n(self, list hashes, list blocks)
-
-    cpdef discard_n(self, list hashes, list blocks)
-
-
-cdef class NumberedIndex(PrefixIndex):
-    cdef object _oldest
-    cdef Py_ssize_t _count
-
-    @cython.locals(oldest=int[::1], found=list, room=Py_ssize_t, number=Py_ssize_t, block=int)
-    cpdef list longest_prefix(self, hashes)
-
-    @cython.locals(oldest=int[::1], room=Py_ssize_t, number=Py_ssize_t, block=int, known=int, i=Py_ssize_t)
-    cpdef add_n(self, list hashes, list blocks)
-
-    @cython.locals(oldest=int[::1], more=dict, room=Py_ssize_t, number=Py_ssize_t, block=int, i=Py_ssize_t)
-    cpdef discard_n(self, list hashes, list blocks)
 
 
 @cython.locals(worthless=list, kept=list, at=Py_ssize_t)

@@ -1,4 +1,4 @@
-"""The pool of KV blocks: reference counts, the free queue, the prefix index.
+"""The pool of KV blocks: reference counts and the free queue.
 
 Every block that a step takes, fills or gives back passes here, so this module is one of those that can run compiled
 (:mod:`tokenyard.compiled`): ``block_pool.pxd`` says which of its names are numbers. Loops are written for both, the
@@ -8,10 +8,10 @@ interpreter and the compiler: one pass over the blocks, which looks at a block's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
 
-from tokenyard.compiled import column, core_is_compiled, longer
+from tokenyard.compiled import column
 from tokenyard.core.kv.hashing import digests
+from tokenyard.core.kv.prefix_index import make_index
 from tokenyard.core.request import BlockHash
 
 __all__ = [
@@ -19,9 +19,7 @@ __all__ = [
     "BlockPool",
     "FreeQueue",
     "HashOf",
-    "NumberedIndex",
     "PoolListener",
-    "PrefixIndex",
     "PutBack",
     "append_freed",
     "unhashed_first",
@@ -188,172 +186,6 @@ class FreeQueue:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The prefix index: which blocks hold which hashed content.
-#
-# Equal content can stand in several blocks (two requests that filled the same block side by side): block tables are
-# append-only, so duplicates are kept, and a lookup answers with the oldest.
-
-
-class PrefixIndex:
-    """Block hash -> blocks, in order of publication."""
-
-    __slots__ = ("_more", "first", "group_id")
-
-    def __init__(self, group_id: int = 0) -> None:
-        self.group_id = group_id
-        """KV-cache group whose blocks it knows."""
-        self.first: dict[BlockHash, int] = {}
-        """Block hash -> the oldest block with this content; for reading."""
-        self._more: dict[BlockHash, list[int]] = {}
-        """Further blocks of a hash, only where there are any."""
-
-    def __len__(self) -> int:
-        """Distinct hashes."""
-        return len(self.first)
-
-    def get(self, block_hash: BlockHash) -> int | None:
-        """The oldest block with this content."""
-        return self.first.get(block_hash)
-
-    def all_blocks(self, block_hash: BlockHash) -> list[int]:
-        """Every block with this content, oldest first."""
-        first = self.get(block_hash)
-        return [] if first is None else [first, *self._more.get(block_hash, ())]
-
-    def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
-        """The blocks of the longest leading run of known hashes."""
-        first, found = self.first, []
-        for block_hash in hashes:
-            block = first.get(block_hash)
-            if block is None:
-                break
-            found.append(block)
-        return found
-
-    def add(self, block_hash: BlockHash, block: int) -> None:
-        """Publish a block."""
-        self.add_n([block_hash], [block])
-
-    def add_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
-        """Publish several blocks, in order; both are lists."""
-        oldest = list(map(self.first.setdefault, hashes, blocks))
-        if oldest != blocks:
-            for block_hash, block, known in zip(hashes, blocks, oldest, strict=True):
-                if block != known:
-                    self._more.setdefault(block_hash, []).append(block)
-
-    def discard(self, block_hash: BlockHash, block: int) -> None:
-        """Forget one block; KeyError if it was not published under this hash."""
-        self.discard_n([block_hash], [block])
-
-    def discard_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
-        """Forget several blocks; KeyError if one was not published under its hash."""
-        first, more = self.first, self._more
-        if more and not more.keys().isdisjoint(hashes):
-            for block_hash, block in zip(hashes, blocks, strict=True):
-                self._discard_one(block_hash, block)
-            return
-        oldest = list(map(first.pop, hashes))
-        if oldest != blocks:
-            first.update(zip(hashes, oldest, strict=True))
-            wrong = [block for block, known in zip(blocks, oldest, strict=True) if block != known]
-            raise KeyError(wrong[0])
-
-    def _discard_one(self, block_hash: BlockHash, block: int) -> None:
-        """Forget one of perhaps several blocks with the same content."""
-        others = self._more.get(block_hash)
-        if self.get(block_hash) == block:
-            self._point(block_hash, others.pop(0) if others else None)
-        elif others is not None and block in others:
-            others.remove(block)
-        else:
-            raise KeyError(block)
-        if others is not None and not others:
-            del self._more[block_hash]
-
-    def _point(self, block_hash: BlockHash, block: int | None) -> None:
-        """``block`` is the oldest with this content now; None: there is none."""
-        if block is None:
-            del self.first[block_hash]
-        else:
-            self.first[block_hash] = block
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.first.clear()
-        self._more.clear()
-
-
-class NumberedIndex(PrefixIndex):
-    """The same where hashes are consecutive numbers, as a replay's are: a column in place of the dictionary.
-
-    (Per block that is published and forgotten, compiled: 50 ns less; interpreted, where it is not used, 40 ns more.)
-    """
-
-    __slots__ = ("_count", "_oldest")
-
-    def __init__(self, group_id: int = 0) -> None:
-        PrefixIndex.__init__(self, group_id)
-        self._oldest = column(-1, 1024)
-        """Number -> the oldest block with this content, or -1."""
-        self._count = 0
-        """Numbers that have a block."""
-
-    def __len__(self) -> int:
-        return self._count
-
-    def get(self, block_hash: BlockHash) -> int | None:
-        number = int(block_hash)
-        block = self._oldest[number] if number < len(self._oldest) else -1
-        return block if block >= 0 else None
-
-    def longest_prefix(self, hashes: Sequence[Any]) -> list[int]:
-        oldest, found = self._oldest, []
-        room = len(oldest)
-        for number in hashes:
-            block = oldest[number] if number < room else -1
-            if block < 0:
-                break
-            found.append(block)
-        return found
-
-    def add_n(self, hashes: list[Any], blocks: list[int]) -> None:
-        oldest = self._oldest
-        room = len(oldest)
-        for i, number in enumerate(hashes):
-            if number >= room:
-                oldest = self._oldest = longer(self._oldest, -1, number)
-                room = len(oldest)
-            block, known = blocks[i], oldest[number]
-            if known < 0:
-                oldest[number] = block
-                self._count += 1
-            elif known != block:
-                self._more.setdefault(number, []).append(block)
-
-    def discard_n(self, hashes: list[Any], blocks: list[int]) -> None:
-        oldest, more = self._oldest, self._more
-        room = len(oldest)
-        for i, number in enumerate(hashes):
-            block = blocks[i]
-            if number >= room or oldest[number] != block or (more and number in more):
-                self._discard_one(number, block)
-            else:
-                oldest[number] = -1
-                self._count -= 1
-
-    def _point(self, block_hash: BlockHash, block: int | None) -> None:
-        if block is None:
-            self._count -= 1
-        self._oldest[int(block_hash)] = -1 if block is None else block
-
-    def clear(self) -> None:
-        self._oldest = column(-1, 1024)
-        self._count = 0
-        self._more.clear()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The block pool: reference counts, the free queue and the prefix index over one set of blocks.
 #
 #     free + held = total - 1        block 0 is the null block: never handed out, never freed
@@ -436,8 +268,7 @@ class BlockPool:
         self._put_back = put_back
         self.num_blocks = num_blocks
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
-        make_index = NumberedIndex if numbered and core_is_compiled() else PrefixIndex
-        self.indexes = [make_index(group_id) for group_id in range(num_groups)]
+        self.indexes = [make_index(num_blocks, group_id, numbered=numbered) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
         self.ref = column(0, num_blocks)
         self.hash_of: list[BlockHash | None] = [None] * num_blocks
