@@ -15,11 +15,6 @@ _MOST_WORDS = 32
 """Different words of plug-ins that are distinguished."""
 
 
-def free_share(facts: StepFacts) -> float | None:
-    """Share of the pool that was free before a step."""
-    return facts.free_blocks / facts.total_blocks if facts.free_blocks is not None and facts.total_blocks else None
-
-
 class KVMeans(msgspec.Struct, frozen=True):
     """Mean numbers, in blocks, over the steps in which this KV check stopped admission."""
 
@@ -133,7 +128,7 @@ class _KVSums:
 class _ReasonSums:
     """What one reason cost so far."""
 
-    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps", "words", "worst")
+    __slots__ = ("free", "free_steps", "kv", "micros", "most", "requests", "steps", "words", "worst")
 
     def __init__(self) -> None:
         self.steps = self.requests = self.micros = self.free_steps = 0
@@ -141,22 +136,24 @@ class _ReasonSums:
         self.kv: _KVSums | None = None
         self.words: dict[str, int] = {}
         self.worst: WorstStep | None = None
+        self.most = -1
+        """Requests that ran or were held back in it."""
 
-    def add(self, requests: int, micros: int, times: int, free: Sequence[float]) -> None:
-        self.steps += times
-        self.requests += times * requests
+    def add(self, requests: int, micros: int, facts: StepFacts, free: Sequence[int | None]) -> None:
+        """Steps like this one held back so many each; all together they took ``micros``, and began with ``free``."""
+        self.steps += len(free)
+        self.requests += len(free) * requests
         self.micros += micros * requests
-        self.free_steps += len(free)
-        for each in free:
-            self.free += each
-
-    def note_worst(self, requests: int, facts: StepFacts) -> None:
-        running = facts.num_running
-        if running is None or (self.worst is not None and running + requests <= self.worst.demand):
-            return
-        free, total = facts.free_blocks, facts.total_blocks or None
-        used = None if free is None or total is None else total - free
-        self.worst = WorstStep(running, requests, used, total)
+        total, running = facts.total_blocks or None, facts.num_running
+        if total is not None:
+            for each in free:
+                if each is not None:
+                    self.free_steps += 1
+                    self.free += each / total
+        if running is not None and running + requests > self.most:
+            self.most, first = running + requests, free[0]
+            used = None if first is None or total is None else total - first
+            self.worst = WorstStep(running, requests, used, total)
 
     def add_words(self, words: Mapping[str, int], micros: int) -> None:
         for word, requests in words.items():
@@ -174,8 +171,8 @@ class _ReasonSums:
             self.kv.join(other.kv)
         for word, micros in other.words.items():
             self.words[word] = self.words.get(word, 0) + micros
-        if other.worst is not None and (self.worst is None or other.worst.demand > self.worst.demand):
-            self.worst = other.worst
+        if other.most > self.most:
+            self.most, self.worst = other.most, other.worst
 
     def result(self) -> RecordedReason:
         kv = None if self.kv is None else self.kv.means()
@@ -192,37 +189,33 @@ class RecordedReasonCounter:
 
     def add(self, outcome: AdmissionOutcome, micros: int, facts: StepFacts) -> None:
         """Take the outcome of the step with these facts, which took ``micros``."""
-        kv, free = outcome.kv, free_share(facts)
-        shares = () if free is None else (free,)
-        self._add(outcome, micros, 1, shares, () if kv is None else (kv.free or 0,), facts)
+        kv = outcome.kv
+        self._add(outcome, micros, facts, (facts.free_blocks,), () if kv is None else (kv.free or 0,))
 
     def add_repeated(self, steps: RepeatedFacts, micros: int) -> None:
         """Take the outcomes of all but the last; ``micros`` is the time from the first to the last."""
-        outcome, total, times = steps.like.outcome, steps.like.total_blocks, len(steps.moments) - 1
+        outcome, times = steps.like.outcome, len(steps.moments) - 1
         if outcome is not None and times > 0:
-            free = [each / total for each in steps.free_blocks[:times]] if total else []
-            self._add(outcome, micros, times, free, steps.free_after[:times], steps.step(0))
+            self._add(outcome, micros, steps.like, steps.free_blocks[:times], steps.free_after[:times])
 
     def _add(
         self,
         outcome: AdmissionOutcome,
         micros: int,
-        times: int,
-        shares: Sequence[float],
-        free: Sequence[int],
-        first: StepFacts,
+        facts: StepFacts,
+        free_before: Sequence[int | None],
+        free_after: Sequence[int],
     ) -> None:
         reason, held = outcome.reason, outcome.num_requests
         for name, count in held_by_reason(outcome).items():
             sums = self._sums_of(name)
-            sums.add(count, micros, times, shares)
-            sums.note_worst(count, first)
+            sums.add(count, micros, facts, free_before)
             if name == Reason.POLICY_REFUSED:
                 sums.add_words(held_by_word(outcome), micros)
         if reason is not None and held and outcome.kv is not None:
             sums = self._sums_of(reason)
             sums.kv = sums.kv or _KVSums()
-            sums.kv.add(outcome.kv, outcome.smallest_need, free)
+            sums.kv.add(outcome.kv, outcome.smallest_need, free_after)
 
     def join(self, other: RecordedReasonCounter) -> None:
         """The steps of another engine, too."""

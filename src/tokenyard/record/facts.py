@@ -261,7 +261,9 @@ class FactEmitter:
             free_blocks=list(steps.free_blocks),
             free_after=[*steps.free_blocks[1:], steps.free_in_the_end],
             completed=oldest,
-            seconds=[moments[i] - max(began[i], ended_before[i]) for i in range(count)],
+            seconds=[
+                moment - max(start, before) for moment, start, before in zip(moments, began, ended_before, strict=False)
+            ],
             sampled=len(steps.like.req_ids),
         )
         self.step = steps.first + count - 1

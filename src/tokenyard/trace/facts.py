@@ -121,6 +121,8 @@ class RequestTimeline(RequestMoments, kw_only=True, gc=False):
 # report on a finished run and a report on its trace come from the same code.
 
 IntArray = npt.NDArray[np.int64]
+_FEW = 64
+"""Numbers up to which Python adds faster than NumPy."""
 CLASSIFIER_BLOCK_SIZE = 16
 """Tokens per block that the trace format assumes where a trace does not say."""
 
@@ -148,9 +150,11 @@ def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:
     ``tokens`` are those scheduled per running request; one token is decode and does not count.
     """
     if isinstance(tokens, np.ndarray):
-        prefill = tokens[tokens > 1]
-        return int(((prefill + (block_size - 1)) // block_size).sum())
-    return sum([blocks_for(count, block_size) for count in tokens if count > 1])
+        if len(tokens) > _FEW:
+            prefill = tokens[tokens > 1]
+            return int(((prefill + (block_size - 1)) // block_size).sum())
+        tokens = tokens.tolist()
+    return sum([-(-count // block_size) for count in tokens if count > 1])
 
 
 class StepFacts(msgspec.Struct, kw_only=True, gc=False):

@@ -6,7 +6,7 @@ The viewer computes the same numbers from its columns; the rules (``rules.toml``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
-from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason
@@ -117,8 +117,8 @@ class SymptomCounter:
         self._askers: Counter[str] = Counter()
         """Adapter -> how many of these ask for it."""
         self._asked = 0
-        self._before: StepFacts | None = None
         self._guess: AdmissionOutcome | None = None
+        """What held requests back in the last step, where it is not recorded."""
         self._guesses = RecordedReasonCounter()
         self._request_micros = 0
         self._scheduled: int | None = None
@@ -149,13 +149,11 @@ class SymptomCounter:
 
     def step(self, facts: StepFacts, verdict: Classification) -> None:
         """A step was decided."""
-        self.settle(facts.ts)
         outcome = facts.outcome
         if len(self._askers) > self._asked and outcome is not None and Reason.LORA_SLOTS in held_by_reason(outcome):
             self._asked = len(self._askers)
-        self._before = facts
         self._guess = None
-        if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:
+        if outcome is None and verdict.reason is not None and verdict.unadmitted:
             proven = STEP_REASONS[verdict.reason].proves
             if proven is not None:
                 self._guess = AdmissionOutcome(step=facts.step, reason=proven, num_requests=verdict.unadmitted)
@@ -165,6 +163,12 @@ class SymptomCounter:
             self._load = _load(facts, facts.token_sum)
             self._note_load(facts.step)
 
+    def step_ended(self, facts: StepFacts, passed: int) -> None:
+        """The last step is over, after so many microseconds."""
+        self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
+        if self._guess is not None:
+            self._guesses.add(self._guess, passed, facts)
+
     def repeated(self, step: int) -> None:
         """A step was decided like the last one; both schedule tokens, and hold no request back."""
         self._scheduled = (self._scheduled or 0) + self._tokens
@@ -173,15 +177,13 @@ class SymptomCounter:
     def steps_repeated(self, steps: RepeatedFacts, *, lasted: int) -> None:
         """Steps were decided like the last one; ``lasted``: microseconds from the first to the last."""
         facts, count = steps.like, len(steps.moments)
-        self.settle(steps.moments[0])
         self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))
-        self._before = steps.step(count - 1)
         if facts.token_sum is not None:
             self._scheduled = (self._scheduled or 0) + count * self._tokens
         in_flight = min(steps.first - steps.completed, count)
         for i in range(in_flight):
             self.completed(steps.completed + i, steps.seconds[i])
-        self._add_ended()
+        self.settle()
         if self._load is not None:
             self._times.add(self._load, steps.seconds[in_flight:])
             end = steps.first + count
@@ -196,7 +198,7 @@ class SymptomCounter:
 
     def completed(self, step: int, seconds: float | None) -> None:
         """A step's model ran."""
-        self._add_ended()
+        self.settle()
         load = self._loads.pop(step, None)
         if load is not None and seconds is not None:
             self._ended = load, seconds
@@ -207,22 +209,12 @@ class SymptomCounter:
             load, seconds = self._ended
             self._ended = load.verifying(drafts.num_draft_tokens, sum(drafts.num_accepted_tokens_per_pos)), seconds
 
-    def _add_ended(self) -> None:
+    def settle(self) -> None:
+        """The step that has just completed verified no more drafts."""
         if self._ended is not None:
             load, seconds = self._ended
             self._ended = None
             self._times.add(load, (seconds,))
-
-    def settle(self, now: float | None) -> None:
-        """The last step was over ``now``."""
-        self._add_ended()
-        facts, self._before = self._before, None
-        if facts is None or facts.ts is None or now is None:
-            return
-        passed = max(micros(now) - micros(facts.ts), 0)
-        self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
-        if self._guess is not None:
-            self._guesses.add(self._guess, passed, facts)
 
     def join(self, other: SymptomCounter) -> None:
         """The steps of another engine, too; both are settled."""
@@ -259,7 +251,7 @@ class SymptomCounter:
 # How long steps took, by what they computed.
 
 
-class StepLoad(NamedTuple):
+class StepLoad(msgspec.Struct, frozen=True, gc=False):
     """What a step computed."""
 
     running: int
@@ -302,11 +294,10 @@ class _Sums:
         self.seconds = self.request_seconds = 0.0
         """Durations, and these times the requests that ran."""
 
-    def add(self, load: StepLoad, seconds: Iterable[float]) -> None:
+    def add(self, load: StepLoad, seconds: Sequence[float]) -> None:
         """Take steps that computed the same."""
-        running, count = load.running, 0
+        running, count = load.running, len(seconds)
         for each in seconds:
-            count += 1
             self.seconds += each
             self.request_seconds += running * each
         self.steps += count
@@ -354,7 +345,7 @@ class StepTimes:
         self.decode, self.prefill, self.large = _Sums(), _Sums(), _Sums()
         """Without prefill, with any, and with a large one."""
 
-    def add(self, load: StepLoad, seconds: Iterable[float]) -> None:
+    def add(self, load: StepLoad, seconds: Sequence[float]) -> None:
         """Take steps that computed the same."""
         (self.prefill if load.prefill else self.decode).add(load, seconds)
         if load.is_large:

@@ -12,7 +12,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
-from tokenyard.explain.classifier import Agreement, Bucket, StepReason, classify
+from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
@@ -27,7 +27,7 @@ from tokenyard.explain.report.report import (
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
-from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
 
 _ADDED_AT_ONCE = 512
@@ -100,8 +100,8 @@ class ReportBuilder:
         self._peaks = _Peaks()
         self._agreement = Agreement()
         self._recorded = RecordedReasonCounter()
-        self._held: StepFacts | None = None
-        """The last step, if it held a request back, until the next one tells how long it took."""
+        self._open: StepFacts | None = None
+        """The last step, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
         self._latencies = LatencyCounter()
@@ -210,24 +210,27 @@ class ReportBuilder:
 
     def _add_step(self, facts: StepFacts) -> None:
         self._add_repeats()
-        self._add_time_lost(facts.ts)
-        if facts.outcome is not None:
-            self._held = facts
+        self._end_step(facts.ts)
         self._totals.steps += 1
         self._first = self._first or facts
-        self._last = facts
+        self._last = self._open = facts
         if facts.ts is not None and self._end is not None:
             self._longest_idle = max(self._longest_idle, facts.ts - self._end)
         self._note_moment(facts.ts)
         verdict = classify(facts)
-        self._bucket = verdict.bucket
-        self._totals.buckets[verdict.bucket] += 1
-        if verdict.reason is not None:
-            self._totals.reasons[verdict.reason] += 1
-            self._agreement.add(verdict, facts.outcome)
+        self._count(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
         self._add_gauges(facts)
+        self._note_free(facts.free_blocks, facts.total_blocks)
+
+    def _count(self, verdict: Classification, outcome: AdmissionOutcome | None, times: int = 1) -> None:
+        """Steps were classified alike."""
+        self._bucket = verdict.bucket
+        self._totals.buckets[verdict.bucket] += times
+        if verdict.reason is not None:
+            self._totals.reasons[verdict.reason] += times
+            self._agreement.add(verdict, outcome, times)
 
     def _add_repeated(self, step: int, ts: float, free_blocks: int) -> None:
         if self._apart:
@@ -250,7 +253,7 @@ class ReportBuilder:
             self._add_completed(steps.completed + i, steps.moments[i], steps.seconds[i], steps.sampled)
             self._add_step(steps.step(i))
         if apart < len(steps.moments):
-            self._add_run(steps.since(apart))
+            self._add_run(steps.since(apart) if apart else steps)
 
     def _add_run(self, steps: RepeatedFacts) -> None:
         """Steps of which every one counts alike, but for free blocks and moments."""
@@ -260,37 +263,29 @@ class ReportBuilder:
         for seconds in steps.seconds:
             self._busy_seconds += seconds
         self._latencies.steps_completed(moments, steps.sampled)
-        self._add_time_lost(moments[0])
+        self._end_step(moments[0])
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
         self._symptoms.steps_repeated(steps, lasted=lasted)
         self._count_verdicts(steps, 0, count - 1)
-        last = steps.step(count - 1)
-        self._held = None if last.outcome is None else last
         self._totals.steps += count
         self._note_moment(moments[-1])
-        least = min(steps.free_blocks)
-        self._add_gauges(last if least == last.free_blocks else msgspec.structs.replace(last, free_blocks=least), count)
-        self._last = last
+        self._add_gauges(steps.like, count)
+        self._note_free(min(steps.free_blocks), steps.like.total_blocks)
+        self._last = self._open = steps.step(count - 1)
 
     def _count_verdicts(self, steps: RepeatedFacts, first: int, last: int) -> None:
         """Classify steps whose free blocks grow fewer: two that are judged alike have none between them that is not."""
-        verdict, other = (classify(self._freed(steps, each)) for each in (first, last))
-        if (verdict.bucket, verdict.reason) != (other.bucket, other.reason) and last - first > 1:
+        like, free = steps.like, steps.free_blocks
+        verdict = other = classify(msgspec.structs.replace(like, free_blocks=free[first]))
+        if free[last] != free[first]:
+            other = classify(msgspec.structs.replace(like, free_blocks=free[last]))
+        if (verdict.bucket, verdict.reason) == (other.bucket, other.reason):
+            self._count(verdict, like.outcome, last - first + 1)
+        else:
             middle = (first + last) // 2
             self._count_verdicts(steps, first, middle)
             self._count_verdicts(steps, middle + 1, last)
-            return
-        alike = (verdict.bucket, verdict.reason) == (other.bucket, other.reason)
-        for each, times in ((verdict, last - first + 1),) if alike else ((verdict, 1), (other, 1)):
-            self._bucket = each.bucket
-            self._totals.buckets[each.bucket] += times
-            if each.reason is not None:
-                self._totals.reasons[each.reason] += times
-                self._agreement.add(each, steps.like.outcome, times)
-
-    def _freed(self, steps: RepeatedFacts, index: int) -> StepFacts:
-        return msgspec.structs.replace(steps.like, free_blocks=steps.free_blocks[index])
 
     def _add_repeats(self) -> None:
         """Add the steps that were counted."""
@@ -302,6 +297,7 @@ class ReportBuilder:
             self._last = msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=self._least_free)
             self._note_moment(ts)
             self._add_gauges(self._last, times)
+            self._note_free(self._least_free, self._last.total_blocks)
 
     def _add_gauges(self, facts: StepFacts, times: int = 1) -> None:
         if facts.token_sum is not None and facts.token_budget:
@@ -310,8 +306,6 @@ class ReportBuilder:
             self._running.add(facts.num_running, times)
         if facts.num_waiting is not None:
             self._waiting.add(facts.num_waiting, times)
-        if facts.free_blocks is not None and facts.total_blocks:
-            self._peaks.kv_use = max(self._peaks.kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
         if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
             self._peaks.dram_use = max(self._peaks.dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
         if facts.num_preempted is not None:
@@ -319,6 +313,10 @@ class ReportBuilder:
         if facts.recomputed_tokens is not None:
             self._totals.recomputed = (self._totals.recomputed or 0) + facts.recomputed_tokens * times
         self._totals.omitted_ids += facts.omitted_ids * times
+
+    def _note_free(self, free: int | None, total: int | None) -> None:
+        if free is not None and total:
+            self._peaks.kv_use = max(self._peaks.kv_use or 0.0, 1 - free / total)
 
     def _add_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         if sampled is not None:
@@ -342,21 +340,24 @@ class ReportBuilder:
         if ts is not None and (self._end is None or ts > self._end):
             self._end = ts
 
-    def _add_time_lost(self, now: float | None) -> None:
-        """The last step is over: whom it held back lost the time until now."""
-        facts, self._held = self._held, None
-        if facts is not None and facts.outcome is not None:
-            began = facts.ts
-            lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
-            self._recorded.add(facts.outcome, lost, facts)
+    def _end_step(self, now: float | None) -> None:
+        """The last step is over: its requests spent the time until now in it, and whom it held back lost that."""
+        facts, self._open = self._open, None
+        if facts is None:
+            return
+        passed = None if now is None or facts.ts is None else max(micros(now) - micros(facts.ts), 0)
+        if facts.outcome is not None:
+            self._recorded.add(facts.outcome, passed or 0, facts)
+        if passed is not None:
+            self._symptoms.step_ended(facts, passed)
 
     def _close(self) -> None:
         """Add what is known so far, also of steps that go on."""
         self._catch_up()
         self._add_repeats()
         self._apart = max(self._apart, 1)
-        self._add_time_lost(self._end)
-        self._symptoms.settle(self._end)
+        self._end_step(self._end)
+        self._symptoms.settle()
 
     # ---- the report
 
