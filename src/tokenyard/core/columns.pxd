@@ -120,6 +120,9 @@ cpdef rows_unlike(ndarray column, ndarray slots, whole value)
 @cython.locals(high=list, low=list, i=Py_ssize_t, entries='whole*')
 cpdef parted(ndarray column)
 
+@cython.locals(rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', into='whole*')
+cpdef rows_above(ndarray values, whole most)
+
 @cython.locals(
     found=list, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, of='whole*', entries_of='whole*', at='whole*'
 )

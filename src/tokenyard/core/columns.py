@@ -304,6 +304,24 @@ def parted(column: IntArray) -> tuple[IntArray, IntArray]:
     return int64s(high), int64s(low) if low else NO_ROWS
 
 
+def rows_above(values: IntArray, most: int) -> IntArray:
+    """Rows whose value is more than ``most``."""
+    if not (_IS_COMPILED and _is_plain(values)):
+        rows: IntArray = (values > most).nonzero()[0]
+        return rows
+    count, found = _length(values), 0
+    of = values.data
+    for i in range(count):
+        found += of[i] > most
+    rows = np.empty(found, np.int64)
+    into, found = rows.data, 0
+    for i in range(count):
+        if of[i] > most:
+            into[found] = i
+            found += 1
+    return rows
+
+
 def rows_among(values: IntArray, table: IntArray, slots: IntArray) -> IntArray:
     """Rows whose value is among the entries of their slot, of which there are one or several; mostly none."""
     if not (_IS_COMPILED and _are_alike(values, slots) and _have_rows(slots, table)):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.columns import IntArray, total
 from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason
@@ -133,11 +133,11 @@ class SpecDecodingStats:
     def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
         """Count verified rows."""
         self.num_drafts += len(num_drafted)
-        self.num_draft_tokens += int(num_drafted.sum())
-        at_least = self._more_than(num_accepted)
-        self.num_accepted_tokens += int(at_least.sum())
-        self.num_accepted_tokens_per_pos += at_least
-        self.num_draft_tokens_per_pos += self._more_than(num_drafted)
+        drafted, accepted = self._more_than(num_drafted), self._more_than(num_accepted)
+        self.num_draft_tokens += total(drafted)
+        self.num_accepted_tokens += total(accepted)
+        self.num_draft_tokens_per_pos += drafted
+        self.num_accepted_tokens_per_pos += accepted
 
     def _more_than(self, counts: IntArray) -> IntArray:
         """At place p the number of rows that count more than p."""

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, all_ones, counting, either, frozen, rows_among, rows_from
+from tokenyard.core.columns import (
+    IntArray,
+    all_ones,
+    counting,
+    either,
+    frozen,
+    gather,
+    int64s,
+    rows_above,
+    rows_among,
+    rows_from,
+)
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
 from tokenyard.core.sched.repetition import Repetitions, repeats
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 from tokenyard.core.table import NO_TOKEN
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -73,7 +85,7 @@ class Acceptance:
         table = self._table
         num_tokens, full = table.append(slots, tokens)
         if len(full):
-            self._on_seal(table.seal(slots[full]))
+            self._on_seal(table.seal(gather(slots, full)))
         # A superset of the rows that stop, by columns; stop_status has the rule.
         may_stop = rows_from(num_tokens, table.stop_at, slots)
         if table.num_with_eos:
@@ -230,33 +242,25 @@ class OutputUpdate:
 
     def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
-        output, requests = step.plan, step.requests
+        plan, requests, table = step.plan, step.requests, self._table
         endings: RowEndings = {}
-        everyone_here = self._table.version == step.table_version
-        slots, counts = output.slots, model.num_sampled
-        if not everyone_here or lost:
+        slots, counts = plan.slots, model.num_sampled
+        everyone_here = table.version == step.table_version and not lost
+        if not everyone_here:
             slots, counts = self._survivors(requests, counts, lost)
-        if self._speculation is not None and output.drafts is not None:
-            rejected = self._speculation.take_back_rejected(
-                slots, output.drafts, model, counts, output.num_invalid_spec_tokens
-            )
-            if self._placeholders is not None:
-                self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
+        producing = counting(len(counts)) if all_ones(counts) else rows_above(counts, 0)
+        # Nearly always all rows with a token; those whose requests have lost their slot are taken in one by one.
+        here = producing if everyone_here else gather(producing, rows_above(_of(producing, slots), -1))
+        at, arrived = _of(here, slots), _of(here, counts)
+        self._take_back_rejected(at, here, plan, counts)
         self._begin_releases(step)
-        producing = counting(len(counts)) if all_ones(counts) else counts.nonzero()[0]
-        arrived = counts
-        counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
-        if self._takes_back_rest and endings:
-            self._take_back_rest(slots, arrived - counts)
-        else:
-            arrived = counts
-        if self._placeholders is not None:
-            self._replace(requests, slots, arrived, may_lack_slots=not everyone_here)
-        if self._publishes_at_once:
-            everyone = everyone_here and producing.size == len(counts)
-            self._kv.publish_computed(slots if everyone else slots[(slots >= 0) & (counts > 0)])
-        if self._table.num_with_grammar or not everyone_here:
-            self._advance_grammars(requests, model, counts, endings)
+        counts = self._accept(slots, model, counts, here, endings)
+        self._settle(at, arrived, _of(here, counts) if endings else arrived)
+        are_apart = len(here) < len(producing)
+        if are_apart:
+            counts = self._accept_detached(requests, slots, plan, model, counts, producing, endings)
+        if table.num_with_grammar or are_apart:
+            self._advance_grammars(requests, model, counts, producing, endings)
         if self._awaiting_first:
             self.stamp_first_tokens(now)
         extras = self._aux_update.run(step, model, counts, endings, lost)
@@ -270,90 +274,116 @@ class OutputUpdate:
             discarded = step.discarded if self._stale_changes_nothing else None
             self._encoder.releases.begin(step.requests, discarded or frozenset())
 
-    @staticmethod
-    def _survivors(requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
+    def _survivors(
+        self, requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]
+    ) -> tuple[IntArray, IntArray]:
         """Some requests ended, were reset, or lost or changed their slot, while the step was in flight."""
-        slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
-        counts = np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
-        for row in counts.nonzero()[0].tolist():
-            if requests[row].async_steps_to_discard > 0:
-                requests[row].async_steps_to_discard -= 1
+        counts = counts.copy()
+        slots: list[int] = []
+        request: Request
+        for row, request in enumerate(requests):
+            slots.append(request.slot)
+            if request.status.is_finished or request in lost:
                 counts[row] = 0
-        return slots, counts
+            elif request.async_steps_to_discard > 0 and counts[row]:
+                request.async_steps_to_discard -= 1
+                counts[row] = 0
+        return int64s(slots), counts
 
-    def _replace(
-        self, requests: Sequence[Request], slots: IntArray, arrived: IntArray, *, may_lack_slots: bool
-    ) -> None:
-        """Placeholders give way to ``arrived`` tokens per row."""
-        assert self._placeholders is not None
-        if not may_lack_slots:
+    def _rejected(self, rows: IntArray, plan: SchedulerOutput, counts: IntArray) -> IntArray | None:
+        """Drafts of these rows, all of which have tokens, that the model has rejected; None: there were none."""
+        if self._speculation is None or plan.drafts is None:
+            return None
+        invalid = plan.num_invalid_spec_tokens
+        drafted, sampled = _of(rows, plan.drafts.counts), _of(rows, counts)
+        return self._speculation.rejected(drafted, sampled, None if invalid is None else _of(rows, invalid))
+
+    def _take_back_rejected(self, slots: IntArray, rows: IntArray, plan: SchedulerOutput, counts: IntArray) -> None:
+        """Positions of rejected drafts were computed for nothing; ``slots`` are those of the rows."""
+        rejected = self._rejected(rows, plan, counts)
+        if rejected is not None:
+            self._table.take_back(slots, rejected)
+            if self._placeholders is not None:
+                self._placeholders.replace(slots, rejected)
+
+    def _settle(self, slots: IntArray, arrived: IntArray, taken: IntArray) -> None:
+        """Tokens have come, and those ``taken`` were accepted: they replace placeholders, and blocks can be found."""
+        if taken is not arrived:
+            if self._takes_back_rest:  # tokens behind a stop were computed for nothing
+                self._table.take_back(slots, arrived - taken)
+            else:
+                arrived = taken
+        if self._placeholders is not None:
             self._placeholders.replace(slots, arrived)
-            return
-        here = slots >= 0
-        self._placeholders.replace(slots[here], arrived[here])
-        for row in (~here & (arrived > 0)).nonzero()[0].tolist():
-            self._placeholders.replace_detached(requests[row], int(arrived[row]))
+        if self._publishes_at_once:
+            self._kv.publish_computed(slots)
 
     def _accept(
-        self,
-        requests: Sequence[Request],
-        slots: IntArray,
-        model: ModelOutput,
-        counts: IntArray,
-        active: IntArray,
-        endings: RowEndings,
-        *,
-        may_lack_slots: bool,
+        self, slots: IntArray, model: ModelOutput, counts: IntArray, active: IntArray, endings: RowEndings
     ) -> IntArray:
         """One stroke per token position over the rows that still go on; returns the tokens accepted per row.
 
         ``active`` are the rows with a token; each has at least one accepted.
         """
-        accepted = counts
-        detached = [row for row in active.tolist() if slots[row] < 0] if may_lack_slots else []
-        if detached:
-            active = active[slots[active] >= 0]
-        width = model.sampled.shape[1]
-        for column in range(width):
-            if not active.size:
+        accepted, columns = counts, np.ascontiguousarray(model.sampled.T)
+        for column, tokens in enumerate(columns, 1):
+            if not len(active):
                 break
-            whole = active.size == slots.size
-            stopped = self._acceptance.stroke(
-                slots if whole else slots[active], model.sampled[:, column] if whole else model.sampled[active, column]
-            )
+            stopped = self._acceptance.stroke(_of(active, slots), _of(active, tokens))
             if stopped:
                 accepted = accepted.copy() if accepted is counts else accepted
                 for at, status in stopped:
                     row = int(active[at])
                     endings[row] = status
-                    accepted[row] = column + 1
-            if column + 1 < width:
-                active = active[accepted[active] > column + 1]
-        for row in detached:
-            accepted = accepted.copy() if accepted is counts else accepted
-            accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)
+                    accepted[row] = column
+            if column < len(columns):
+                active = gather(active, rows_above(_of(active, accepted), column))
         return accepted
 
-    def _accept_detached(self, request: Request, row: int, model: ModelOutput, count: int, endings: RowEndings) -> int:
-        for column in range(count):
-            status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
-            if status is not None:
-                endings[row] = status
-                return column + 1
-        return count
-
-    def _take_back_rest(self, slots: IntArray, unwanted: IntArray) -> None:
-        """Tokens behind a stop were computed for nothing."""
-        here = (slots >= 0) & (unwanted > 0)
-        self._table.take_back(slots[here], unwanted[here])
+    def _accept_detached(
+        self,
+        requests: Sequence[Request],
+        slots: IntArray,
+        plan: SchedulerOutput,
+        model: ModelOutput,
+        counts: IntArray,
+        producing: IntArray,
+        endings: RowEndings,
+    ) -> IntArray:
+        """The same for requests that lost their slot while the step was in flight."""
+        accepted = counts.copy()
+        rows = producing[slots[producing] < 0]
+        rejected = self._rejected(rows, plan, counts)
+        for i, row in enumerate(rows.tolist()):
+            request, arrived = requests[row], int(counts[row])
+            for column in range(arrived):
+                status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
+                if status is not None:
+                    endings[row] = status
+                    accepted[row] = column + 1
+                    break
+            if self._placeholders is not None:
+                num_wrong = 0 if rejected is None else int(rejected[i])
+                num_taken = arrived if self._takes_back_rest else int(accepted[row])
+                self._placeholders.replace_detached(request, num_wrong + num_taken)
+        return accepted
 
     def _advance_grammars(
-        self, requests: Sequence[Request], model: ModelOutput, counts: IntArray, endings: RowEndings
+        self,
+        requests: Sequence[Request],
+        model: ModelOutput,
+        counts: IntArray,
+        producing: IntArray,
+        endings: RowEndings,
     ) -> None:
         """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
-        for row in counts.nonzero()[0].tolist():
-            if not self._grammars.accepts(requests[row], model.sampled[row, : counts[row]].tolist()):
-                endings[row] = RequestStatus.FINISHED_ERROR
+        request: Request
+        for row in producing.tolist():
+            request = requests[row]
+            if request.structured_output is not None:
+                tokens = model.sampled[row, : counts[row]].tolist()
+                if not self._grammars.accepts(request, tokens):
+                    endings[row] = RequestStatus.FINISHED_ERROR
 
     def stamp_first_tokens(self, now: float) -> None:
         """Note the moment of admitted requests that have got their first output token."""
@@ -375,34 +405,35 @@ class OutputUpdate:
     ) -> Accepted:
         requests: Sequence[Request] = step.requests
         req_ids: Sequence[str] = step.plan.req_ids
-        if not endings and not extras and producing.size == len(requests):
-            return Accepted(step.requests, req_ids, _own_copy(model.sampled), _own_copy(counts), {}, {}, extras)
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))
-        tokens, position = model.sampled, {row: row for row in endings}
-        if producing.size < len(requests):
+        tokens, rows = model.sampled, None
+        if len(producing) < len(requests):
             rows = producing.tolist()
-            position = {row: i for i, row in enumerate(rows) if row in endings or row in extras}
-            extras = {position[row]: extra for row, extra in extras.items()}
-            requests, req_ids = [requests[i] for i in rows], [req_ids[i] for i in rows]
-            tokens, counts = tokens[producing], counts[producing]
+            requests, req_ids = [requests[row] for row in rows], [req_ids[row] for row in rows]
+            tokens, counts = tokens.take(producing, axis=0), gather(counts, producing)
+            extras = {bisect_left(rows, row): extra for row, extra in extras.items()} if extras else extras
+        if tokens is model.sampled:
+            tokens = tokens.copy()  # the executor may use its buffer again
+        if counts is model.num_sampled:
+            counts = counts.copy()
         finish_reasons: dict[int, FinishReason] = {}
         stop_reasons: dict[int, int | str] = {}
-        ended: list[tuple[Request, RequestStatus]] = []
-        for row in sorted(endings):
-            at, status = position[row], endings[row]
-            request, reason = requests[at], FinishReason.of(status)
-            assert reason is not None
-            finish_reasons[at] = reason
-            if request.stop_reason is not None:
-                stop_reasons[at] = request.stop_reason
-            ended.append((request, status))
-        if ended:
+        if endings:
+            ended: list[tuple[Request, RequestStatus]] = []
+            for row in sorted(endings):
+                at, status = row if rows is None else bisect_left(rows, row), endings[row]
+                request, reason = requests[at], FinishReason.of(status)
+                assert reason is not None
+                finish_reasons[at] = reason
+                if request.stop_reason is not None:
+                    stop_reasons[at] = request.stop_reason
+                ended.append((request, status))
             self._finish(ended, now)
-        return Accepted(requests, req_ids, _own_copy(tokens), _own_copy(counts), finish_reasons, stop_reasons, extras)
+        return Accepted(requests, req_ids, frozen(tokens), frozen(counts), finish_reasons, stop_reasons, extras)
 
 
-def _own_copy(column: IntArray) -> IntArray:
-    """A copy: the executor may use its buffer again, and observers may look but not write."""
-    return frozen(column.copy())
+def _of(rows: IntArray, column: IntArray) -> IntArray:
+    """The entries of these rows of a step, which mostly are all."""
+    return column if len(rows) == len(column) else gather(column, rows)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import ONE, IntArray, frozen, gather, less, rows_from
+from tokenyard.core.columns import ONE, IntArray, any_true, frozen, gather, less, rows_above, rows_from
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.outcomes import SpecDecodingStats
-from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput, StepInFlight, StepsInFlight
 from tokenyard.core.table import NO_TOKEN, RequestTable
 
@@ -35,10 +35,10 @@ class Speculation:
     def schedule(self, slots: IntArray, ends: IntArray) -> ScheduledDrafts | None:
         """Take the drafts that positions up to ``ends`` cover; drafts beyond are dropped, new ones will be proposed."""
         table = self._table
-        waiting = table.num_drafts[slots]
+        waiting = gather(table.num_drafts, slots)
         if not np.count_nonzero(waiting):
             return None
-        covered = ends - table.num_tokens[slots] - table.placeholders[slots]
+        covered = less(less(ends, table.num_tokens, slots), table.placeholders, slots)
         counts = np.minimum(np.maximum(covered, 0), waiting)
         scheduled = ScheduledDrafts(frozen(table.drafts[slots]), frozen(counts))
         table.clear_drafts(slots)
@@ -47,8 +47,8 @@ class Speculation:
     def propose(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
         """New drafts for tenants; a request in the middle of its prompt takes none."""
         table = self._table
-        counts = np.where(table.prefilling[slots], 0, counts)
-        table.set_drafts(slots, drafts, counts)
+        chunks = table.prefilling[slots]
+        table.set_drafts(slots, drafts, np.where(chunks, 0, counts) if any_true(chunks) else counts)
 
     def pad(self, request: Request) -> None:
         """Placeholders for the most drafts that an admitted request could have: there are none yet."""
@@ -93,28 +93,16 @@ class Speculation:
                 counts[row] = self._grammars.num_valid(request, tokens)
         return counts
 
-    def take_back_rejected(
-        self,
-        slots: IntArray,
-        scheduled: ScheduledDrafts,
-        model: ModelOutput,
-        counts: IntArray,
-        num_invalid: IntArray | None = None,
-    ) -> IntArray:
-        """Rows whose drafts were verified give back what was rejected; returns the rejected tokens per row.
+    def rejected(self, drafted: IntArray, sampled: IntArray, num_invalid: IntArray | None) -> IntArray:
+        """Drafts that the model has rejected, of rows with ``drafted`` ones and ``sampled`` tokens, one at least.
 
-        The last sampled token is the model's own, so one fewer than sampled was accepted. ``slots`` may be negative for
-        requests that lost theirs: their computed tokens are gone anyway. ``num_invalid`` drafts per row were never
-        proposed to the model, so statistics leave them out.
+        The last sampled token is the model's own, so one fewer than sampled was accepted. ``num_invalid`` drafts per
+        row were never proposed to the model, so statistics leave them out.
         """
-        verified = (scheduled.counts > 0) & (counts > 0)
-        accepted = np.where(verified, model.num_sampled - 1, 0)
-        rejected = np.where(verified, scheduled.counts - accepted, 0)
-        proposed = scheduled.counts if num_invalid is None else scheduled.counts - num_invalid
-        self._stats.record(proposed[verified], accepted[verified])
-        here = slots >= 0
-        self._table.take_back(slots[here], rejected[here])
-        return rejected
+        accepted, verified = sampled - ONE, rows_above(drafted, 0)
+        proposed = drafted if num_invalid is None else drafted - num_invalid
+        self._stats.record(gather(proposed, verified), gather(accepted, verified))
+        return drafted - accepted
 
     def take_stats(self) -> SpecDecodingStats:
         """Acceptance since the last call."""

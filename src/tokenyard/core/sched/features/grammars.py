@@ -64,9 +64,7 @@ class GrammarGate:
         )
 
     def accepts(self, request: Request, tokens: list[int]) -> bool:
-        """Whether sampled tokens are allowed, which advances the grammar; a request without one may do anything."""
-        if request.structured_output is None:
-            return True
+        """Whether sampled tokens are allowed, which advances the grammar."""
         return bool(self._asked(request, "accept_tokens", lambda grammar: grammar.accept_tokens(tokens), _flag))
 
     def num_valid(self, request: Request, drafts: list[int]) -> int:
