@@ -3,8 +3,8 @@
 The standard library writes the source of six methods for each and compiles it. Here one is compiled, ``__init__``, when
 the first object is made or the method is read; the others are closures over the fields' names. What one sees of a
 class is the same: to ``dataclasses.fields``, ``replace``, ``is_dataclass`` and ``inspect.signature``, to pickle, and to
-classes that derive from it. One that itself derives from a dataclass is left to the library, and so is one with a field
-that ``__init__`` does not take. A type checker sees ``dataclasses.dataclass``.
+classes that derive from it. One with a field that ``__init__`` does not take is left to the library. A type checker
+sees ``dataclasses.dataclass``.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ def _process(kind: Any, *, frozen: bool, slots: bool, kw_only: bool, eq: bool, s
     own = set(vars(kind))
     if kind.__hash__ is None and "__eq__" in own:
         own.discard("__hash__")  # Python has put it there
-    made = dataclasses.dataclass(kind, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+    derives = any(map(dataclasses.is_dataclass, kind.__bases__))  # and has to be told whether fields stay as they are
+    made = dataclasses.dataclass(
+        kind, init=False, repr=False, eq=False, frozen=frozen and derives, slots=slots, kw_only=kw_only
+    )
     fields = dataclasses.fields(made)
     methods: dict[str, Any] = {"__init__": _InitWhenNeeded(made, fields, frozen=frozen)}
     if shown:
@@ -168,9 +171,10 @@ def _process(kind: Any, *, frozen: bool, slots: bool, kw_only: bool, eq: bool, s
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether it derives from no dataclass, and ``__init__`` takes every field."""
-    given = [each for each in vars(kind).values() if isinstance(each, dataclasses.Field)]
-    return not any(map(dataclasses.is_dataclass, kind.__mro__)) and all(each.init for each in given)
+    """Whether ``__init__`` takes every field, of those that it inherits as well."""
+    own = [each for each in vars(kind).values() if isinstance(each, dataclasses.Field)]
+    inherited = [field for base in kind.__bases__ for field in getattr(base, "__dataclass_fields__", {}).values()]
+    return all(each.init for each in own + inherited)
 
 
 if not TYPE_CHECKING:

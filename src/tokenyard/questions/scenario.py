@@ -167,6 +167,8 @@ class Scenario(DeploymentSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Split:
+    """What sets up a split, as a question takes it."""
+
     apart: SplitSettings = field(default_factory=SplitSettings)
 
 
@@ -177,6 +179,8 @@ def split_by_name(**given: object) -> SplitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traffic:
+    """What sets up arrivals, as a question takes it."""
+
     arrivals: TrafficSettings = field(default_factory=TrafficSettings)
 
 
