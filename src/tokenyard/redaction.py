@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Container, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
+
+from tokenyard.patterns import lazy_pattern
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
@@ -19,7 +20,7 @@ from typing import Any
 HIDDEN = "***"
 """Stands in the place of a value."""
 
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WITHIN = ("secret", "passw", "passphrase", "credential", "apikey", "bearer", "cookie", "keyfile", "keystore", "keytab")
 _WHOLE = frozenset(
     ("auth", "authorization", "cert", "certs", "dsn", "jwt", "licence", "license", "pem", "pwd", "ssl", "tls")
@@ -39,24 +40,24 @@ _PAIRS = frozenset(
     for second in seconds
 ) - {("token", "id")}
 """Parts of a name that follow each other; ``eos_token_id`` is a number of the vocabulary."""
-_NAME = re.compile(r"(?<![\w.-])[A-Za-z_-][\w.-]*|(?<!\w)[\u2010-\u2015]+[A-Za-z][\w.-]*")
+_NAME = lazy_pattern(r"(?<![\w.-])[A-Za-z_-][\w.-]*|(?<!\w)[\u2010-\u2015]+[A-Za-z][\w.-]*")
 """A word processor makes one dash of two."""
-_QUOTES_VALUE = re.compile(
+_QUOTES_VALUE = lazy_pattern(
     r"""(?:\\*["']?\s*[=:]\s*|["']?\s+)(?:Bearer\s+|Basic\s+)?("(?:[^"\\]|\\.)*"?|'[^']*'?|\[[^\]]*\]?|[^\s,;}\]]+)"""
 )
-_HEADER = re.compile(r"(?i)((?:proxy-)?authorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:Bearer |Basic )?)[^\"'\n,;}\\]+")
+_HEADER = lazy_pattern(r"(?i)((?:proxy-)?authorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:Bearer |Basic )?)[^\"'\n,;}\\]+")
 """A header's value may be several words: ``Authorization: Digest username ...``."""
-_RUN = re.compile(r"[^\s'\"]+")
-_LOOKS_SECRET = re.compile(
+_RUN = lazy_pattern(r"[^\s'\"]+")
+_LOOKS_SECRET = lazy_pattern(
     r"\b(?:sk|pk|rk)-(?:[\w-]{20,}|(?=[\w-]*\d)[\w-]{10,})|\b[srp]k_(?:live|test)_\w{8,}|\bhf_[A-Za-z0-9]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bnvapi-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.[\w-]+(?:\.[\w-]*)?"
     r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+"
 )
-_USER = re.compile(r"(?<![\w./:@+-])[\w.+-]+:(?!//)[^\s'\"@]+@(?!sha\d+:)(?=[\w.\[-])")
+_USER = lazy_pattern(r"(?<![\w./:@+-])[\w.+-]+:(?!//)[^\s'\"@]+@(?!sha\d+:)(?=[\w.\[-])")
 """``name:password@`` in front of a host without a scheme: of a registry, of a proxy. An image's digest is none."""
-_OPAQUE = re.compile(r"(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[\w+/=.-]{24,}|[A-Za-z0-9]{32,}")
+_OPAQUE = lazy_pattern(r"(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[\w+/=.-]{24,}|[A-Za-z0-9]{32,}")
 """Looks as if a machine had drawn it."""
-_ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"']+)")
+_ASSIGNED = lazy_pattern(r"(?<![\w.-])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"']+)")
 _OF_VLLM = ("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_")
 """Beginnings of variables that may change how vLLM runs; what others are set to is not read."""
 _NAMES = ("name", "key", "header", "variable")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from functools import partial
@@ -39,6 +38,7 @@ from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_draf
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
+from tokenyard.patterns import lazy_pattern
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
@@ -64,7 +64,7 @@ from tokenyard.workload.record import Workload
 # ---------------------------------------------------------------------------------------------------------------------
 # Times with their units, as people write them.
 
-_TIME = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+)")
+_TIME = lazy_pattern(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+)")
 
 
 def seconds_of(field: str, text: str) -> float:
@@ -82,7 +82,7 @@ def seconds_of(field: str, text: str) -> float:
 # ---------------------------------------------------------------------------------------------------------------------
 # Replicas of a deployment, as flags say how many there are.
 
-_FORM = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
+_FORM = lazy_pattern(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
 
 
 def read_autoscaling(parallel: ParallelSettings) -> Autoscaling | None:

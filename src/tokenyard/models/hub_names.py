@@ -19,6 +19,7 @@ from tokenyard.files import packaged
 from tokenyard.models.named import MODELS, cached_folder, config_of, model_spec
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
+from tokenyard.patterns import lazy_pattern
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
@@ -68,11 +69,11 @@ _TUNED = (
     r"instruct|it|pt|chat|hf|base|preview|thinking|text|\d{4}|[45]-?bit|bf16|main|original|exp|terminus"
     r"|dynamic|\d+k"
 )
-_TUNING_WORDS = re.compile(rf"(?:-(?:{_TUNED}))+$")
-_TUNING = re.compile(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
+_TUNING_WORDS = lazy_pattern(rf"(?:-(?:{_TUNED}))+$")
+_TUNING = lazy_pattern(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
 """What says how a model was tuned or packed, not what shape it has."""
-_TUNING_BEFORE_VERSION = re.compile(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
-_EXPERTS = re.compile(r"-17b-\d+e(?=-|$)")
+_TUNING_BEFORE_VERSION = lazy_pattern(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
+_EXPERTS = lazy_pattern(r"-17b-\d+e(?=-|$)")
 """Llama 4's sizes, which its short names leave out."""
 _MAKERS = ("meta-", "ai21-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
 _QUANTISED = (
@@ -90,7 +91,7 @@ _QUANTISED = (
     "quantized",
     "gguf",
 )
-_PRECISION = re.compile(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
+_PRECISION = lazy_pattern(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
 """How the name of a quantised model ends that says its method plainly, and nothing else."""
 _LIKE = {
     "awq": "qwen3-32b-awq",
@@ -105,15 +106,15 @@ _IN_BLOCKS = ("qwen/", "deepseek-ai/")
 _BITS_OF = {"awq", "gptq"}
 """Methods whose names are followed by their bits, which are four where a name says nothing."""
 _OTHER_LENGTHS = (
-    (re.compile(r"(.*/)?qwen3-.*-2507(-fp8)?$"), 262_144),
-    (re.compile(r"(.*/)?kimi-k2-instruct-0905$"), 262_144),
-    (re.compile(r"(.*/)?qwen3-.*-base$"), 32_768),
+    (lazy_pattern(r"(.*/)?qwen3-.*-2507(-fp8)?$"), 262_144),
+    (lazy_pattern(r"(.*/)?kimi-k2-instruct-0905$"), 262_144),
+    (lazy_pattern(r"(.*/)?qwen3-.*-base$"), 32_768),
     # Without an owner these are our names for the tuned ones.
-    (re.compile(r".*/qwen2\.5-(7b|32b|72b)$"), 131_072),
-    (re.compile(r"(.*/)?glm-4-9b-chat-hf$"), 131_072),
+    (lazy_pattern(r".*/qwen2\.5-(7b|32b|72b)$"), 131_072),
+    (lazy_pattern(r"(.*/)?glm-4-9b-chat-hf$"), 131_072),
 )
 """Versions that were made for other contexts than the known model of their shape."""
-_LENGTH_IN_NAME = re.compile(r"-(\d+)k(?=-|$)")
+_LENGTH_IN_NAME = lazy_pattern(r"-(\d+)k(?=-|$)")
 
 
 def known_as(name: str, known: Collection[str]) -> KnownModel | None:

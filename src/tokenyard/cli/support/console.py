@@ -14,6 +14,7 @@ import msgspec
 
 from tokenyard.cli.support.streams import say
 from tokenyard.errors import ConfigError
+from tokenyard.patterns import lazy_pattern
 from tokenyard.redaction import with_valid_text
 from tokenyard.sim.traffic import Progress as Replayed
 from tokenyard.workload.record import Workload
@@ -25,11 +26,11 @@ if TYPE_CHECKING:  # rich is loaded where it prints
 # ---------------------------------------------------------------------------------------------------------------------
 # Where things are printed: results on stdout, progress and warnings on stderr.
 
-_STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_STEERING = lazy_pattern("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is and a terminal may obey: the other controls, and what turns a line around."""
 
 
-_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
+_BEYOND_ASCII = lazy_pattern("[^\x00-\x7f]")
 
 
 def results() -> Console:

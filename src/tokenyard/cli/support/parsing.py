@@ -11,7 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from tokenyard.cli.support.flag_names import spellings
-from tokenyard.cli.support.flags import COMMANDS, CompareCommand, EmulateCommand, HeadroomCommand, command_of
+from tokenyard.cli.support.flags import CompareCommand, command_of
 from tokenyard.cli.support.plain_words import read_plainly
 from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
 from tokenyard.deploy.serve_line import check_joined
@@ -80,6 +80,8 @@ To begin with: `tokenyard demo`. More of a command: `tokenyard COMMAND --help`.
 
 Which version this is: `tokenyard --version`.
 """
+_OF_ONE_DEPLOYMENT = ("headroom", "emulate")
+"""Sub-commands about nothing but the deployment that ``--serve`` says."""
 
 
 def parse(arguments: list[str]) -> Command:
@@ -99,12 +101,14 @@ def parse(arguments: list[str]) -> Command:
         if name and not name.startswith("-"):
             raise _no_such_command(name)
         return _parsed(arguments)
-    if issubclass(command, HeadroomCommand | EmulateCommand):
+    if name in _OF_ONE_DEPLOYMENT:
         given = list(_without_flag("--serve", given))
     return _parsed([name, *_written_out(command, given)])
 
 
 def _no_such_command(name: str) -> ConfigError:
+    from tokenyard.cli.support.flags import COMMANDS  # noqa: PLC0415 - it makes the classes of all of them
+
     names = list(COMMANDS.values())
     close = near_names(name, names, n=1, cutoff=0.75)
     meant = f"did you mean {close[0]}?" if close else f"use one of: {', '.join(names)}"
@@ -160,6 +164,7 @@ def _by_tyro(arguments: list[str], **options: Any) -> Any:
     """A command; with the words that tyro does not know, where it may return them: it then looks for none like them."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 
+    from tokenyard.cli.support.flags import COMMANDS  # noqa: PLC0415 - it makes the classes of all of them
     from tokenyard.cli.support.groups import registry  # noqa: PLC0415
 
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]

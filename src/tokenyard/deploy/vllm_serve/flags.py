@@ -15,6 +15,7 @@ import msgspec
 from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 from tokenyard.files import packaged
+from tokenyard.patterns import lazy_pattern
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.
@@ -131,9 +132,9 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------------------------------------------------------
 # Values of flags, read as vLLM reads them.
 
-_READABLE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
-_BARE = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
-_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*"?)', re.DOTALL)
+_READABLE = lazy_pattern(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
+_BARE = lazy_pattern(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
+_QUOTED = lazy_pattern(r'("(?:[^"\\]|\\.)*"?)', re.DOTALL)
 _POWERS = "kmgt"
 _NUMBER = "give a whole number, or one such as 8k (8,000) or 8K (8,192)"
 

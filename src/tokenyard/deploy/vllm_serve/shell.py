@@ -10,23 +10,25 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tokenyard.patterns import lazy_pattern
+
 MOST_CHARACTERS = 1 << 16
 """Most characters of a command line, a script, or what variables make of one."""
 
-_BLANK = re.compile(r"[^\S\n]+")
-_BLANK_LINES = re.compile(r"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
-_TO_NEXT_FLAG = re.compile(r"[ \t]*(?=--?[A-Za-z])")
-_PROMPT = re.compile(r"[ \t]*[$>%][ \t]+(?=\S)")
-_PROMPT_BELOW = re.compile(r"[ \t]*>[ \t]+(?=-)")
-_END_OF_LINE = re.compile(r"\\[ \t]*\r?(?:\n|\Z)")
-_PLAIN = re.compile(r"[^\s\\'\"$`#;&|<>]+")
-_IN_QUOTES = re.compile(r"[^\"\\$`]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?::?[-=](.*))?", re.DOTALL)
-_WHOLE_ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]")
-_ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=(?=\()")
-_REDIRECTION = re.compile(r"[0-9]*&?(?:>>|>&|>\||>|<<<|<<|<(?=\s))[ \t]*(?:&?[0-9-](?=\s|\Z)|[^\s;&|]*)")
-_OPENING = re.compile(r"[(){}'\"\\`]")
+_BLANK = lazy_pattern(r"[^\S\n]+")
+_BLANK_LINES = lazy_pattern(r"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
+_TO_NEXT_FLAG = lazy_pattern(r"[ \t]*(?=--?[A-Za-z])")
+_PROMPT = lazy_pattern(r"[ \t]*[$>%][ \t]+(?=\S)")
+_PROMPT_BELOW = lazy_pattern(r"[ \t]*>[ \t]+(?=-)")
+_END_OF_LINE = lazy_pattern(r"\\[ \t]*\r?(?:\n|\Z)")
+_PLAIN = lazy_pattern(r"[^\s\\'\"$`#;&|<>]+")
+_IN_QUOTES = lazy_pattern(r"[^\"\\$`]+")
+_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*")
+_BRACED = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?::?[-=](.*))?", re.DOTALL)
+_WHOLE_ARRAY = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]")
+_ARRAY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*\+?=(?=\()")
+_REDIRECTION = lazy_pattern(r"[0-9]*&?(?:>>|>&|>\||>|<<<|<<|<(?=\s))[ \t]*(?:&?[0-9-](?=\s|\Z)|[^\s;&|]*)")
+_OPENING = lazy_pattern(r"[(){}'\"\\`]")
 _MOST_DEFAULTS_WITHIN = 10
 """Defaults of variables within defaults."""
 

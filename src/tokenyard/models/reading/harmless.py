@@ -7,7 +7,6 @@ note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks righ
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,15 @@ from typing import Any
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.params import KNOWN, PARAMS
 from tokenyard.models.reading.parts import ConfigReader
+from tokenyard.patterns import lazy_pattern
 
-_MATTERS = re.compile(
+_MATTERS = lazy_pattern(
     r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
     r"|lora|state|chunk|moe|mlp|attn|attention|sparse|block|index|adapter|depth|hidden"
 )
 """What a name has in it if the field may matter."""
 
-_HARMLESS_RULES = re.compile(
+_HARMLESS_RULES = lazy_pattern(
     r"_tokens?_(id|ids|index|indices)$"  # of the vocabulary
     r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
     r"|^(initializer|gradient|mask_feature|mask_time)_"

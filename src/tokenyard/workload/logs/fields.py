@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
+from tokenyard.patterns import lazy_pattern
 from tokenyard.redaction import hidden_identity
 from tokenyard.workload.logs.logged import (
     FoundValue,
@@ -21,20 +21,20 @@ from tokenyard.workload.logs.logged import (
 )
 from tokenyard.workload.logs.moments import LEAST_UNIX, RoundedTimeError, TimeUnit, duration_seconds, unit_in_name
 
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
-_EITHER = re.compile(r"\d{1,3}\.\d{3}")
+_THOUSANDS = lazy_pattern(r"\d{1,3}(?:,\d{3})+")
+_EITHER = lazy_pattern(r"\d{1,3}\.\d{3}")
 """168.000 is 168, or 168 thousand where a point stands between thousands."""
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
-_NO_GENERATION_PATH = re.compile(
+_NO_GENERATION_PATH = lazy_pattern(
     r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
 )
 _CHOICES = (path_of("n"), path_of("request.n"), path_of("body.n"), path_of("model_parameters.n"), path_of("params.n"))
 _MOST_CHOICES = 16
 """Answers to one prompt, above which ``n`` is hardly their number."""
-_BESIDE_CACHED = re.compile(r"(?:response|body|message)*(?:usage)?inputtokens|(?:input)?inputtokencount")
+_BESIDE_CACHED = lazy_pattern(r"(?:response|body|message)*(?:usage)?inputtokens|(?:input)?inputtokencount")
 """Names under which a prompt is counted without what the cache held, where that is called cache_read_input_tokens."""
 
 

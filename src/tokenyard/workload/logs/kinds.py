@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.patterns import lazy_pattern
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
 from tokenyard.workload.logs.logged import (
     KNOWN,
@@ -46,19 +46,19 @@ INSTEAD = (
     "Langfuse); spans (--otlp-traces-endpoint); or any CSV or JSON with time, prompt tokens and output tokens of each "
     "request"
 )
-_METRIC = re.compile(r"# (?:HELP|TYPE) \w|[a-zA-Z_:][\w:]*(?:\{[^}]*\})? [-+\d.eNI]+(?: \d+)?$")
-_COMMON_LOG = re.compile(r'^\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
-_UVICORN = re.compile(r'INFO: +\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
-_ENVOY_TEXT = re.compile(r'^\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
+_METRIC = lazy_pattern(r"# (?:HELP|TYPE) \w|[a-zA-Z_:][\w:]*(?:\{[^}]*\})? [-+\d.eNI]+(?: \d+)?$")
+_COMMON_LOG = lazy_pattern(r'^\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
+_UVICORN = lazy_pattern(r'INFO: +\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
+_ENVOY_TEXT = lazy_pattern(r'^\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
 _WITHOUT_TOKENS = (
-    (re.compile(r'"target": ?"text_generation_router'), "is TGI's log"),
+    (lazy_pattern(r'"target": ?"text_generation_router'), "is TGI's log"),
     (
-        re.compile(r'"category": ?"RequestResponse".*"durationMs"|Azure OpenAI API version'),
+        lazy_pattern(r'"category": ?"RequestResponse".*"durationMs"|Azure OpenAI API version'),
         "is Azure OpenAI's diagnostics",
     ),
-    (re.compile(r'"service_kind": ?.*"window_boundaries"|"response_timestamps": ?\['), "is genai-perf's profile"),
-    (re.compile(r"prompt eval time =.* tokens|slot print_timing"), "is llama.cpp's log"),
-    (re.compile(r"(?:Prefill|Decode) batch[.,].*#(?:new-seq|running-req)"), "is SGLang's log"),
+    (lazy_pattern(r'"service_kind": ?.*"window_boundaries"|"response_timestamps": ?\['), "is genai-perf's profile"),
+    (lazy_pattern(r"prompt eval time =.* tokens|slot print_timing"), "is llama.cpp's log"),
+    (lazy_pattern(r"(?:Prefill|Decode) batch[.,].*#(?:new-seq|running-req)"), "is SGLang's log"),
 )
 """Marks of what engines and clouds log without the length of a request, or without a time, and what it is."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
