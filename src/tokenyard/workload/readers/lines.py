@@ -17,6 +17,7 @@ from tokenyard.arguments import is_number
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
+from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import MAX_SECONDS
 
@@ -25,10 +26,10 @@ from tokenyard.workload.record import MAX_SECONDS
 #
 # msgspec says where a record does not fit and what it met there; the type at that place says what would have fitted.
 
-_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
-_MISSING = re.compile(r"Object missing required field `(?P<field>.*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
+_MESSAGE = lazy_pattern(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_STEP = lazy_pattern(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
+_MISSING = lazy_pattern(r"Object missing required field `(?P<field>.*)`")
+_UNKNOWN = lazy_pattern(r"Object contains unknown field `(?P<field>.*)`")
 _MALFORMED = "JSON is malformed: "
 _PLAIN: dict[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
@@ -151,7 +152,7 @@ def _number(value: float) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Lines of a workload file, plain or gzipped, with every failure turned into a WorkloadError that names the line.
 
-_DIGITS = re.compile(r"[0-9]{1,18}")
+_DIGITS = lazy_pattern(r"[0-9]{1,18}")
 
 T = TypeVar("T")
 
@@ -223,10 +224,15 @@ def text_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise WorkloadError(path, number + isinstance(error, DamagedFileError), error.problem) from None
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file as :func:`text_lines` gives them; a line of JSON that is nested too deeply is an error."""
-    bounds = Bounds.from_env()
-    for number, text in text_lines(path):
+def numbered_lines(
+    path: Path, options: ReadOptions | None = None, what: str = "requests"
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file as :func:`text_lines` gives them; a line of JSON that is nested too deeply is an error.
+
+    With ``options`` as :func:`limited` has it.
+    """
+    bounds, lines = Bounds.from_env(), text_lines(path)
+    for number, text in lines if options is None else limited(lines, options, what):
         if is_nested_deeper(text, bounds.nesting):
             raise WorkloadError(path, number, bounds.exceeded(path, "is nested deeper", "nesting").problem)
         yield number, text
@@ -248,7 +254,7 @@ class CsvRows:
     def __init__(self, path: Path, *columns: str) -> None:
         """Raises WorkloadError if the header lacks one of ``columns``."""
         self._path = path
-        self._lines = numbered_lines(path)
+        self._lines = text_lines(path)
         number, header = next(self._lines, (0, b""))
         names = self._cells(number, header)
         missing = [name for name in columns if name not in names]
@@ -261,8 +267,9 @@ class CsvRows:
     def has(self, column: str) -> bool:
         return column in self._index
 
-    def __iter__(self) -> Iterator[list[str]]:
-        for number, raw in self._lines:
+    def read(self, options: ReadOptions) -> Iterator[list[str]]:
+        """The rows, as :func:`limited` has it."""
+        for number, raw in limited(self._lines, options):
             self.line = number
             cells = self._cells(number, raw)
             if len(cells) != self._width:

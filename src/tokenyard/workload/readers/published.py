@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.readers.lines import (
     Count,
@@ -21,7 +22,6 @@ from tokenyard.workload.readers.lines import (
     ReadOptions,
     Seconds,
     decode,
-    limited,
     numbered_lines,
 )
 from tokenyard.workload.record import MAX_SECONDS, WorkloadRequest
@@ -109,7 +109,7 @@ def problem_with_ids(ids: int, num_tokens: int, block_size: int) -> str | None:
 #
 # They record no prefixes: every prompt is unique. The first request arrives at 0. A time without an offset is UTC.
 
-_MOMENT = re.compile(
+_MOMENT = lazy_pattern(
     r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
@@ -121,7 +121,7 @@ def read_azure(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     rows = CsvRows(path, "TIMESTAMP", "ContextTokens", "GeneratedTokens")
     start: int | None = None
     last = 0.0
-    for row in limited(rows, options):
+    for row in rows.read(options):
         moment = _nanoseconds(rows, row)
         start = moment if start is None else start
         arrival = (moment - start) / 1e9
@@ -233,7 +233,7 @@ def read_mooncake(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
     """One request per line; an output of 0 tokens counts as 1."""
     decoder = msgspec.json.Decoder(_MooncakeRow)
     scope = seed_of("mooncake", options.seed)
-    for number, line in limited(numbered_lines(path), options):
+    for number, line in numbered_lines(path, options):
         row = decode(decoder, path, number, line)
         problem = problem_with_ids(len(row.hash_ids), row.input_length, MOONCAKE_BLOCK_SIZE)
         if problem:
@@ -265,7 +265,7 @@ def read_servegen(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
     columns = ["input_tokens"] if rows.has("input_tokens") else [name for name in _MODAL if rows.has(name)]
     if not columns:
         raise rows.error(f"the header has neither 'input_tokens' nor any of {', '.join(_MODAL)}")
-    for row in limited(rows, options):
+    for row in rows.read(options):
         seed = seed_of("servegen", options.seed, rows.line)
         yield WorkloadRequest(
             request_id=f"servegen_{rows.line:06d}",
@@ -343,7 +343,7 @@ class _List:
 def read_weka(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per call, one job per session and sub-agent; an output of 0 tokens counts as 1."""
     decoder = msgspec.json.Decoder(_Session)
-    lines = limited(numbered_lines(path), options, "sessions")
+    lines = numbered_lines(path, options, "sessions")
     for start, (number, line) in zip(session_starts(options), lines, strict=False):
         session = decode(decoder, path, number, line)
         reader = _SessionReader(session, options.seed)
