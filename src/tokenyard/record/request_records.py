@@ -79,13 +79,22 @@ class BlockIds:
         """The ids of ``hashes`` as runs: first id, how many, first id, how many ..."""
         if len(self._ids) >= _GENERATION:
             self._older, self._ids = self._ids, {}
-        runs: list[int] = []
-        for each in hashes:
-            number = self._number(each[:_HASH_BYTES])
-            if runs and runs[-2] + runs[-1] == number:
-                runs[-1] += 1
+        keys = [each[:_HASH_BYTES] for each in hashes]
+        known = list(map(self._ids.get, keys))
+        first = known.index(None) if None in known else len(known)
+        new = keys[first:]
+        if known.count(None) < len(new) or (self._older and not self._older.keys().isdisjoint(new)):
+            return _runs(map(self._number, keys))
+        # As nearly always: where a block is new, all behind it are.
+        runs = _runs(cast("list[int]", known[:first]))
+        if new:
+            end = self._next + len(new)
+            self._ids.update(zip(new, range(self._next, end), strict=True))
+            if runs and runs[-2] + runs[-1] == self._next:
+                runs[-1] += len(new)
             else:
-                runs += (number, 1)
+                runs += (self._next, len(new))
+            self._next = end
         return runs
 
     def _number(self, key: bytes) -> int:
@@ -97,6 +106,19 @@ class BlockIds:
                 self._next += 1
             self._ids[key] = number
         return number
+
+
+def _runs(numbers: Iterable[int]) -> list[int]:
+    """First number, how many from it on, first number, how many ..."""
+    runs: list[int] = []
+    following = -1
+    for number in numbers:
+        if number == following:
+            runs[-1] += 1
+        else:
+            runs += (number, 1)
+        following = number + 1
+    return runs
 
 
 class HashedBlocks(Deferred):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenyard.core.columns import IntArray, same
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.record.facts import STEPS_IN_FLIGHT, StepEffects, verified_drafts
 from tokenyard.record.recordable import RecordableOutputs, RecordableState, RecordableStep
@@ -164,6 +165,9 @@ class StepRecords:
         self._queues, self._queue_bytes = b"", 0
         self._steady: tuple[bytes, bytes] | None = None
         """Template and lists of the decision that gives each running request one token; None until it is needed."""
+        self._kept: tuple[IntArray, bytes, bytes] | None = None
+        """The last decision that gave each running request its tokens, with drafts among them, and template and lists
+        of it; None if there was none since the running list changed."""
         self._decision, self._between = merge_gaps(decision_template(writer.config.policy, NUMBER), 5)
         self._steady_decision, _ = merge_gaps(decision_template(writer.config.policy, LATER), 5)
         self._completion = completion_template(writer.config.policy)
@@ -230,7 +234,7 @@ class StepRecords:
         if state.running_version != self._running_version:
             running.take(len(state.running), state.running)
             self._running_version = state.running_version
-            self._steady = None
+            self._steady = self._kept = None
         waiting.take(num_waiting, chain(state.skipped_waiting, state.waiting))
         self._waiting_changed = False
         if not self._template:
@@ -263,7 +267,7 @@ class StepRecords:
         if is_steady:
             template, lists = self._steady or self._make_steady()
         else:
-            template, lists = self._unsteady(output, recomputed, state.block_size)
+            template, lists = self._repeated(output) or self._unsteady(output, recomputed, state.block_size)
             numbers = step, ts, total
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
@@ -297,6 +301,18 @@ class StepRecords:
         self._steady = template + more_fields(**_left_out(running.omitted, 0)), lists
         return self._steady
 
+    def _repeated(self, output: RecordableStep) -> tuple[bytes, bytes] | None:
+        """Template and lists of a decision that gave the same tokens to the same requests as the one before it."""
+        if self._kept is None or not self._is_whole(output):
+            return None
+        tokens, template, lists = self._kept
+        return (template, lists) if same(tokens, output.num_new_tokens) else None
+
+    def _is_whole(self, output: RecordableStep) -> bool:
+        """Whether all that ran got tokens, and no request came or was preempted."""
+        count = output.num_running
+        return count == len(output.req_ids) == self._running.total and not output.preempted_req_ids
+
     def _unsteady(self, output: RecordableStep, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
         """Template and lists of the decision of any step."""
         limit, tokens, req_ids, ids = self._limit, output.num_new_tokens, output.req_ids, self._names.ids
@@ -326,8 +342,10 @@ class StepRecords:
             **_left_out(running.omitted, consumed),
             scheduled_new_req_ids_omitted=self._beyond(len(new)),
         )
-        lists = (*admitted, running.ids, preempted, json_map(items))
-        return template, _interleave(lists, self._between)
+        lists = _interleave((*admitted, running.ids, preempted, json_map(items)), self._between)
+        if self._is_whole(output):
+            self._kept = tokens, template, lists
+        return template, lists
 
     def _beyond(self, count: int) -> int | None:
         return count - self._limit if self._limit is not None and count > self._limit else None
