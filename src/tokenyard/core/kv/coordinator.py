@@ -188,10 +188,11 @@ class SingleGroupCoordinator:
         Before the first of them the rows reach up to ``reach``, and in every step one position further. A row is there
         as often as it needs a block.
         """
-        size = self.group.block_size
-        first = self.table.capacity[slots] - reach + 1
-        rows = (first <= steps).nonzero()[0]
-        first = first[rows]
+        size, capacity = self.group.block_size, self.table.capacity
+        rows = rows_from(reach, capacity, slots, 1 - steps)
+        if not len(rows):
+            return rows, rows
+        first = difference(gather(capacity, gather(slots, rows)), gather(reach, rows)) + 1
         if steps > size:
             times = (steps - first) // size + 1
             rows, first = rows.repeat(times), first.repeat(times)
