@@ -247,6 +247,13 @@ def _overrides(policy: Policy, method: str) -> bool:
 _QUEUE_METHODS = ("__len__", "__iter__", *(name for name in vars(RequestQueue) if not name.startswith("_")))
 
 
+_ANSWERED_ALIKE = (
+    *("next_queue", "victim", "request_arrived", "request_admitted", "keeps_blocks", "keeps_tokens"),
+    *("free_for_waiting", "free_for_running", "next_moment", "skips"),
+)
+"""Methods of a policy that its gate has as well, and answers as the policy does."""
+
+
 class PolicyGate:
     """A policy whose answers can be relied on. Raises PolicyError for those that cannot, and for what it raises."""
 
@@ -263,6 +270,9 @@ class PolicyGate:
         """It may keep a part of a preempted request."""
         self.put_back = self._put_back if _overrides(policy, "evicts_first") else None
         """Where freed blocks go; None: the pool's own rule."""
+        for method in _ANSWERED_ALIKE:
+            if not _overrides(policy, method):  # what it leaves as it is raises nothing, and needs no check
+                setattr(self, method, getattr(policy, method))
 
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and check that it called its base class's ``bind``."""
