@@ -23,8 +23,6 @@ Index = int
 
 _FEW = 64
 """Entries up to which Python adds faster than NumPy."""
-_FEW_ROWS = 32
-"""Rows up to which NumPy copies faster row by row."""
 
 _sum = np.add.reduce
 _IS_COMPILED = core_is_compiled()
@@ -69,13 +67,23 @@ def counting(n: int) -> IntArray:
     return more
 
 
+def _new(count: int) -> IntArray:
+    """A column of so many entries, to be written."""
+    return int64_column(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
+
+
+def _new32(count: int) -> Int32Array:
+    """The same of int32."""
+    return int32_column(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
+
+
 def int32s(values: list[int]) -> Int32Array:
     """The numbers as a column, shape ``[n]``; for many the interpreter takes half of NumPy's time with ``struct``."""
     count = len(values)
     if not _IS_COMPILED:
         few = count <= _FEW
         return np.array(values, np.int32) if few else np.frombuffer(struct.Struct(f"{count}i").pack(*values), np.int32)
-    column = np.empty(count, np.int32)
+    column = _new32(count)
     numbers = column.data32  # type: ignore[attr-defined]  # see columns.pxd
     for i, value in enumerate(values):
         numbers[i] = value
@@ -94,7 +102,7 @@ def token_column(ids: list[int]) -> Int32Array | None:
         except struct.error:
             return None
         return packed if not ids or int(packed.min()) >= 0 else None
-    column = np.empty(len(ids), np.int32)
+    column = _new32(len(ids))
     numbers = column.data32  # type: ignore[attr-defined]  # see columns.pxd
     try:
         for i, value in enumerate(ids):
@@ -114,7 +122,7 @@ def int64s(values: list[int]) -> IntArray:
     """The numbers as a column, shape ``[n]``."""
     if not _IS_COMPILED:
         return np.array(values, np.int64)
-    column = np.empty(len(values), np.int64)
+    column = _new(len(values))
     numbers = column.data
     for i, value in enumerate(values):
         numbers[i] = value
@@ -126,7 +134,7 @@ def extended(column: IntArray, values: list[int]) -> IntArray:
     if not (_IS_COMPILED and _is_plain(column)):
         return np.concatenate((column, values))
     count = _length(column)
-    longer = np.empty(count + len(values), np.int64)
+    longer = _new(count + len(values))
     entries, numbers = column.data, longer.data
     for i in range(count):
         numbers[i] = entries[i]
@@ -152,12 +160,7 @@ def _is_walked(column: IntArray) -> bool:
     return column.is_walked  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def _is_walked32(column: Int32Array) -> bool:
-    """The same of int32."""
-    return column.is_walked32  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
-
-
-def _length(column: npt.NDArray[np.integer[Any]]) -> int:
+def _length(column: IntArray) -> int:
     """Entries of a plain column, or slots of a table."""
     return column.length  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -238,17 +241,6 @@ def difference(one: IntArray, other: IntArray) -> IntArray:
     return taken
 
 
-def units(column: IntArray, size: int) -> IntArray:
-    """How many units of ``size`` each number takes."""
-    if not (_IS_COMPILED and _is_plain(column)):
-        return (column + (size - 1)) // size
-    taken = _like(column)
-    of, into = column.data, taken.data
-    for i in range(_length(column)):
-        into[i] = (of[i] + (size - 1)) // size
-    return taken
-
-
 def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
     """The entries of ``slots``, which are distinct, become ``values``."""
     if not (_may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
@@ -259,20 +251,20 @@ def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
         entries[at[i]] = of[i]
 
 
-def add_at(column: IntArray, slots: IntArray, amounts: IntArray, times: int = 1) -> IntArray:
-    """``amounts`` come to the entries of ``slots`` so many ``times``, or go (-1); returns what they are then.
+def add_at(column: IntArray, slots: IntArray, amounts: IntArray, sign: int = 1) -> IntArray:
+    """``amounts`` come to the entries of ``slots``, or go (``sign`` -1); returns what they are then.
 
     ``slots`` are distinct; ``amounts`` has shape ``[n]``, or is :data:`ONE`.
     """
     if not (_IS_COMPILED and _may_change(column) and _have_entries(slots, column)) or not (
         amounts is ONE or _are_alike(amounts, slots)
     ):
-        column[slots] = sums = column[slots] + (amounts if times == 1 else amounts * times)
+        column[slots] = sums = column[slots] + (amounts if sign > 0 else -amounts)
         return sums
     one, sums = amounts is ONE, _like(slots)
     entries, at, of, into = column.data, slots.data, amounts.data, sums.data
     for i in range(_length(slots)):
-        entries[at[i]] = into[i] = entries[at[i]] + times * (1 if one else of[i])
+        entries[at[i]] = into[i] = entries[at[i]] + sign * (1 if one else of[i])
     return sums
 
 
@@ -287,7 +279,7 @@ def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int =
         found += of[i] - beyond >= entries[at[i]]
     if not found:
         return NO_ROWS
-    rows = np.empty(found, np.int64)
+    rows = _new(found)
     into, found = rows.data, 0
     for i in range(count):
         if of[i] - beyond >= entries[at[i]]:
@@ -307,6 +299,25 @@ def rows_unlike(column: IntArray, slots: IntArray, value: int) -> IntArray:
         if entries[at[i]] != value:
             found.append(i)  # noqa: PERF401 - a comprehension's i is no number of C
     return int64s(found) if found else NO_ROWS
+
+
+def reached(column: IntArray, most: int, each: int = 0) -> tuple[int, int]:
+    """The first row with which the sum of entries above zero reaches ``most``, and by how much it exceeds that then.
+
+    ``each`` comes on top for every row before it. IndexError if all do not reach it.
+    """
+    if not (_IS_COMPILED and _is_plain(column)):
+        sums = column.cumsum()
+        if each:
+            sums += each * counting(len(sums))
+        row = int(sums.searchsorted(most))
+        return row, int(sums[row]) - most
+    summed, entries = -each, column.data
+    for row in range(_length(column)):
+        summed += each + entries[row]
+        if summed >= most:
+            return row, summed - most
+    raise IndexError(f"{most} is never reached")
 
 
 def parted(column: IntArray) -> tuple[IntArray, IntArray]:
@@ -331,7 +342,7 @@ def rows_above(values: IntArray, most: int) -> IntArray:
     of = values.data
     for i in range(count):
         found += of[i] > most
-    rows = np.empty(found, np.int64)
+    rows = _new(found)
     into, found = rows.data, 0
     for i in range(count):
         if of[i] > most:
@@ -358,105 +369,6 @@ def rows_among(values: IntArray, table: IntArray, slots: IntArray) -> IntArray:
                 found.append(i)
                 break
     return int64s(found) if found else NO_ROWS
-
-
-def packed_rows(table: IntArray, slots: IntArray) -> bytes:
-    """The rows of ``slots``, one behind the other, as int32."""
-    if not (_IS_COMPILED and _have_rows(slots, table)):
-        return table[slots].astype(np.int32).tobytes()
-    width = table.shape[1]
-    packed = np.empty(_length(slots) * width, np.int32)
-    entries, at, into, place = table.data, slots.data, packed.data32, 0  # type: ignore[attr-defined]  # see columns.pxd
-    for i in range(_length(slots)):
-        for k in range(at[i] * width, (at[i] + 1) * width):
-            into[place] = entries[k]
-            place += 1
-    return packed.tobytes()
-
-
-def fill_rows(table: IntArray, slots: IntArray, filled: IntArray, values: IntArray) -> bytes:
-    """``values[i]`` come behind the first ``filled[i]`` entries of the row of ``slots[i]``, which begins anew whenever
-    it is full; returns what has been full, as int32, in the order of ``slots``.
-    """
-    steps, width = values.shape[1], table.shape[1]
-    if not (_IS_COMPILED and _have_rows(slots, table) and _are_alike(filled, slots) and _is_walked(values)):
-        return _fill_in_numpy(table, slots, filled, values)
-    at, before, of, entries = slots.data, filled.data, values.data, table.data
-    count = 0
-    for i in range(_length(slots)):
-        if not 0 <= before[i] < width:
-            raise IndexError("a row is not open")
-        count += (before[i] + steps) // width
-    packed = np.empty(count * width, np.int32)
-    into, place = packed.data32, 0  # type: ignore[attr-defined]  # see columns.pxd
-    for i in range(_length(slots)):
-        row, end = at[i] * width, before[i]
-        for k in range(i * steps, (i + 1) * steps):
-            entries[row + end] = of[k]
-            end += 1
-            if end == width:
-                for j in range(row, row + width):
-                    into[place] = entries[j]
-                    place += 1
-                end = 0
-    return packed.tobytes()
-
-
-def _fill_in_numpy(table: IntArray, slots: IntArray, filled: IntArray, values: IntArray) -> bytes:
-    steps, width = values.shape[1], table.shape[1]
-    ends = filled + steps
-    open_rows, rows = (ends < width).nonzero()[0], (ends >= width).nonzero()[0]
-    table[slots[open_rows, None], filled[open_rows, None] + counting(steps)] = values[open_rows]
-    if not len(rows):
-        return b""
-    targets, full = slots[rows], ends[rows] // width * width
-    data = np.zeros((len(rows), int(full.max()) + width), np.int64)
-    data[:, :width] = table[targets]
-    places = counting(len(rows))[:, None]
-    data[places, filled[rows, None] + counting(steps)] = values[rows]
-    table[targets] = data[places, full[:, None] + counting(width)]
-    packed: Int32Array = data[counting(data.shape[1]) < full[:, None]].astype(np.int32)
-    return packed.tobytes()
-
-
-def deal_rows(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntArray, values: Int32Array) -> None:
-    """Deal ``values`` out: ``counts[i]`` go to the row of ``slots[i]``, from place ``starts[i]`` on.
-
-    IndexError, and some may have been dealt, where a row is too short.
-    """
-    if not (
-        (_IS_COMPILED and _is_walked32(table) and _is_walked32(values))
-        and (_are_alike(starts, slots) and _are_alike(counts, slots))
-    ):
-        _deal_in_numpy(table, slots, starts, counts, values)
-        return
-    width, place = table.shape[1], 0
-    at, first, many = slots.data, starts.data, counts.data
-    of, into = values.data32, table.data32  # type: ignore[attr-defined]  # see columns.pxd
-    for i in range(_length(slots)):
-        if not (0 <= at[i] < _length(table) and first[i] >= 0 and 0 <= many[i] <= width - first[i]):
-            raise IndexError("a row is too short")
-        if place + many[i] > _length(values):
-            raise IndexError("there are too few values")
-        for k in range(at[i] * width + first[i], at[i] * width + first[i] + many[i]):
-            into[k] = of[place]
-            place += 1
-
-
-def _deal_in_numpy(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntArray, values: Int32Array) -> None:
-    if len(values) == len(slots):
-        table[slots, starts] = values
-        return
-    if int((starts + counts).max()) > table.shape[1]:
-        raise IndexError("a row is too short")
-    if len(slots) <= _FEW_ROWS:
-        at = 0
-        for slot, start, count in zip(slots.tolist(), starts.tolist(), counts.tolist(), strict=True):
-            table[slot, start : start + count] = values[at : at + count]
-            at += count
-        return
-    within = np.arange(len(values)) - np.repeat(counts.cumsum() - counts, counts)
-    table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = values
 
 
 def either(rows: IntArray, others: IntArray) -> IntArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
@@ -63,11 +64,7 @@ def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
 
 
 def _counts(refused: Sequence[Outcome]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for each in refused:  # a handful: ``Counter`` would take as long as all else here
-        reason = each.reason._value_
-        counts[reason] = counts.get(reason, 0) + 1
-    return counts
+    return dict(Counter(each.reason.value for each in refused))
 
 
 def _beyond(refused: Sequence[Outcome], limit: int | None) -> int | None:
@@ -77,7 +74,7 @@ def _beyond(refused: Sequence[Outcome], limit: int | None) -> int | None:
 def _refusals(refused: Sequence[Outcome], limit: int | None) -> list[Refusal]:
     return [
         Refusal(
-            reason=each.reason._value_,
+            reason=each.reason.value,
             req_id=each.request_id,
             wanted_tokens=each.wanted_tokens or None,
             budget_left=each.budget_left or None,

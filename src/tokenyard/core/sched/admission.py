@@ -40,7 +40,7 @@ class AdmissionPass:
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
         """No request waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
-    def run(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool = False) -> list[Candidate]:
+    def run(self, budget: StepBudget, outcomes: StepOutcomes, only_holders: bool = False) -> list[Candidate]:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended.
 
         ``only_holders``: nothing is tried but requests that hold blocks while they wait, which have their own queue.
@@ -48,13 +48,13 @@ class AdmissionPass:
         outcomes.admission = self._why_ended(budget)
         if outcomes.admission is not None:
             return []
-        admitted = self._pass(budget, outcomes, only_holders=only_holders)
+        admitted = self._pass(budget, outcomes, only_holders)
         while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._deadlock.resolve():
             outcomes.skipped.clear()
-            admitted = self._pass(budget, outcomes, only_holders=only_holders)
+            admitted = self._pass(budget, outcomes, only_holders)
         return admitted
 
-    def _pass(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool) -> list[Candidate]:
+    def _pass(self, budget: StepBudget, outcomes: StepOutcomes, only_holders: bool) -> list[Candidate]:
         queues = self._waiting_queues
         admitted: list[Candidate] = []
         skipped: RequestQueue | None = None
@@ -110,7 +110,7 @@ class AdmissionPass:
         waiting = len(queues) if queues.occupied else 0
         if not waiting:
             if self._empty.budget_left != budget.tokens:
-                self._empty = self._empty._replace(budget_left=budget.tokens)
+                self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=budget.tokens)
             return self._empty
         if budget.tokens <= 0:
             return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, counting, total
+from tokenyard.core.columns import IntArray, reached, total
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
@@ -199,11 +199,7 @@ class ScheduledRows:
         asked = total(open_want)
         if asked + inputs_each * (len(open_want) - 1) <= tokens:
             return len(self.want), asked
-        spent = open_want.cumsum()  # up to each row, its own drafter's left out
-        if inputs_each:
-            spent += inputs_each * counting(len(spent))
-        last = int(spent.searchsorted(tokens))
-        over = int(spent[last]) - tokens
+        last, over = reached(open_want, tokens, inputs_each)
         if over >= open_want[last]:  # the drafters of the rows before it take all that was left for it
             return done + last, total(open_want[:last])
         self.granted, self._ends = self.want.copy(), None

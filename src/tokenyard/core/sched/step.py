@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tokenyard.core.columns import NO_ROWS, IntArray, any_true, extended, frozen, gather, rows_unlike, same
 from tokenyard.core.config import PauseState
@@ -131,7 +132,7 @@ class StepPlanner:
             if not only_holders:
                 outcomes.admission = _not_entered(Reason.PAUSED, len(waiting))
                 return []
-        admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
+        admitted = self._admission_pass.run(budget, outcomes, only_holders)
         for candidate in admitted:
             self._start(step, candidate, now, observer)
         return admitted
@@ -219,7 +220,7 @@ class OutputBuilder:
         num_placeholders = frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
         drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else num_known + num_placeholders
-        chunk = self._advance(step, rows, coming, any_admitted=bool(admitted))
+        chunk = self._advance(step, rows, coming, bool(admitted))
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
@@ -240,13 +241,12 @@ class OutputBuilder:
         # Most steps have nothing more to say, and to make a plan costs by the field.
         if admitted or left_out_before or outcomes.preemptions:
             known_tokens = self._known_tokens(rows, (*left_out_before, *resumed), num_known)
-            plan = plan.replace(
-                **_changes(rows.requests, num_running, left_out_before, resumed, outcomes), known_tokens=known_tokens
-            )
+            changes = _changes(rows.requests, num_running, left_out_before, resumed, outcomes)
+            plan = replace(plan, **changes, known_tokens=known_tokens)
         if preempted_before:
-            plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
+            plan = replace(plan, preempted_req_ids=preempted_before + plan.preempted_req_ids)
         if self._says_more or table.num_with_grammar:
-            plan = plan.replace(**self._of_features(rows.requests, chunk, num_placeholders, budget))
+            plan = replace(plan, **self._of_features(rows.requests, chunk, num_placeholders, budget))
         return StepInFlight(plan, rows.requests, table.version)
 
     def _named(self, rows: ScheduledRows) -> tuple[tuple[str, ...], IntArray]:
@@ -270,7 +270,7 @@ class OutputBuilder:
         return KnownTokens(sent, pieces, self._table.tail[rows.slots[at]], num_known[at])
 
     def _advance(
-        self, step: int, rows: ScheduledRows, coming: IntArray, *, any_admitted: bool
+        self, step: int, rows: ScheduledRows, coming: IntArray, any_admitted: bool
     ) -> npt.NDArray[np.bool_] | None:
         """Bring the table's counters up to date.
 
