@@ -374,16 +374,16 @@ class SimulatedExecutor:
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         """A step with tokens, which begins ``waits`` seconds later than it could."""
         seconds = step_seconds(self._latency, StepShape.of(plan), plan.step)
-        return StepEnd(self._lasting(self._clock.now(), seconds, waits))
+        return StepEnd(self._lasting(self._clock.now(), seconds, host_seconds(self._latency), waits))
 
-    def _lasting(self, now: float, seconds: float, waits: float) -> float:
-        """When a step of so many seconds ends that is begun now."""
+    def _lasting(self, now: float, seconds: float, host: float, waits: float) -> float:
+        """When a step of so many seconds, some of them the ``host``'s, ends that is begun now."""
         if self._device_free_at <= now:  # and so is the host, which works ahead of it
-            self._host_free_at = now + host_seconds(self._latency)
+            self._host_free_at = now + host
             ends_at = now + (seconds + waits)
             self.busy_seconds += seconds + waits
         else:
-            host = min(host_seconds(self._latency), seconds)
+            host = min(host, seconds)
             self._host_free_at = max(now, self._host_free_at) + host
             began = max(self._host_free_at, self._device_free_at)
             ends_at = began + (seconds - host + waits)
@@ -398,13 +398,13 @@ class SimulatedExecutor:
         ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
         if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
             return None
-        clock, lasting, until = self._clock, self._lasting, self.runs_until
+        clock, lasting, until, host = self._clock, self._lasting, self.runs_until, host_seconds(self._latency)
         moments: list[float] = []
         seconds = decode_seconds(self._latency, newest.num_computed + ONE, most, newest.step + 1)
         while len(moments) < most and ends[0] < until:
             now = clock.advance_to(ends.popleft())
             moments.append(now)
-            ends.append(lasting(now, next(seconds), 0.0))
+            ends.append(lasting(now, next(seconds), host, 0.0))
         self._end = StepEnd(ends[-1])
         first = newest.num_computed + constant(2 - len(futures))
         outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))

@@ -83,15 +83,12 @@ class SymbolicHasher:
                 numbers = self._prompt(request, -(-prompt // self._block_size))
                 known += numbers[len(known) : within]
                 self._ends[request.request_id] = numbers[-1]
-            while len(known) < stop:
-                known.append(self._output(request, known))
+            self._go_on([request] * (stop - len(known)))
         return request.block_hashes
 
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Number blocks that have just become full, of several requests."""
-        for request, _ in sealed:
-            known = request.block_hashes
-            known.append(self._output(request, known))
+        self._go_on([request for request, _ in sealed])
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the numbers of blocks behind the first ``num_tokens``."""
@@ -137,18 +134,23 @@ class SymbolicHasher:
             before = begins[-1]
         return before, numbers
 
-    def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
-        """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
-        begun = self._outputs.get(request.request_id)
-        if begun is None or begun.num_prompt != request.num_prompt_tokens:
-            begun = self._begin_output(request, known)
-        prompt, first, numbers = begun
-        at = len(known) - first
-        if at < 0:  # the end of the prompt is in it
-            at = len(known)
-            end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
-            return self._begin((end, "mixed", prompt, request.output_seed), 1)
-        return numbers[at] if at < len(numbers) else self._grown(numbers, at + _AHEAD)[at]
+    def _go_on(self, requests: Iterable[Request]) -> None:
+        """Number one more block of each: the first that holds output, or one all of whose tokens are output."""
+        outputs = self._outputs
+        for request in requests:
+            known = request.block_hashes
+            begun = outputs.get(request.request_id)
+            if begun is None or begun.num_prompt != request.num_prompt_tokens:
+                begun = self._begin_output(request, known)
+            prompt, first, numbers = begun
+            at = len(known) - first
+            if at < 0:  # the end of the prompt is in it
+                end = self._ends.get(request.request_id) or self._prompt(request, len(known) + 1)[-1]
+                known.append(self._begin((end, "mixed", prompt, request.output_seed), 1))
+                continue
+            if at >= len(numbers):
+                self._grown(numbers, at + _AHEAD)
+            known.append(numbers[at])
 
     def _begin_output(self, request: Request, known: Sequence[BlockHash]) -> _Output:
         """Where a request's output goes on, which may be in the blocks of another's."""

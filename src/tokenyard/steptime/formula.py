@@ -410,8 +410,8 @@ class StepFormula:
         self._gpu = gpu
         self._parallel = parallel
         self._constants = constants
-        self._priced: dict[tuple[int, int, int, int, bool], _Priced] = {}
-        """Tokens, sampled requests, tokens of all ranks, requests, whether with a prompt -> what such steps share."""
+        self._priced: dict[tuple[int, int, int, int, int], _Priced] = {}
+        """Tokens, sampled requests, tokens of all ranks, decodes, prompts -> what such steps share."""
         self._capture = 0 if eager else capture_size
         self._always_launches = eager or piecewise
         self._link = gpu.link_bandwidth * constants["link"]
@@ -470,12 +470,11 @@ class StepFormula:
 
     def _without_attention(self, work: Any, all_tokens: Number) -> _Priced:
         """What does not depend on contexts; of plain numbers it is remembered, without parts that are 0."""
-        tokens, sampled, requests = work.num_tokens, work.num_sampled, work.num_decodes + work.num_prefills
-        is_mixed = work.num_prefills > 0
-        if not type(tokens) is type(sampled) is type(all_tokens) is type(requests) is int:
+        key = (work.num_tokens, work.num_sampled, all_tokens, work.num_decodes, work.num_prefills)
+        try:
+            priced = self._priced.get(key)
+        except TypeError:  # arrays
             return self._price(work, all_tokens)
-        key = (tokens, sampled, all_tokens, requests, is_mixed)
-        priced = self._priced.get(key)
         if priced is None:
             if len(self._priced) >= _MOST_PRICED:
                 self._priced.clear()
