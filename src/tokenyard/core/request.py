@@ -225,6 +225,7 @@ class Request:
         "_given",
         "_num_behind",
         "_num_computed_tokens",
+        "_num_given",
         "_num_output_placeholders",
         "_table",
         "arrival_time",
@@ -350,6 +351,7 @@ class Request:
         # The token stream: its beginning as it came, which is long and never written to, and what has come behind it,
         # in the pieces in which it came: int32 bytes, mostly of a block.
         self._given = _never_written(prompt)
+        self._num_given: Index = len(prompt)
         self._behind: list[bytes] = []
         self._num_behind: Index = 0
 
@@ -412,8 +414,7 @@ class Request:
 
     def sealed_tokens(self, start: int, stop: int) -> TokenIds:
         """The same of tokens that are sealed: everything up to the last full block, at least."""
-        given = self._given
-        first = len(given)
+        given, first = self._given, self._num_given
         if stop <= first or not self._num_behind:
             return given[start:stop]
         more = np.frombuffer(self._joined(), np.int32)[max(start - first, 0) : stop - first]
@@ -440,7 +441,7 @@ class Request:
     @property
     def num_sealed_tokens(self) -> int:
         """Tokens that :meth:`sealed_tokens` can give."""
-        return len(self._given) + self._num_behind
+        return self._num_given + self._num_behind
 
     def append_token(self, token: int) -> None:
         """Append one output token to a request without a slot (preempted while a step was in flight)."""
@@ -465,10 +466,9 @@ class Request:
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        first: Index = len(self._given)
-        num_left: Index = max(start - first, 0)
-        if start < first:
-            self._given = self._given[:start]
+        num_left: Index = max(start - self._num_given, 0)
+        if start < self._num_given:
+            self._given, self._num_given = self._given[:start], start
         if num_left < self._num_behind:  # mostly not: blocks come one behind the other
             self._behind = [self._joined()[: num_left * TOKEN_BYTES]]
             self._num_behind = num_left
