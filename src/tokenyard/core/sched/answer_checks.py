@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
@@ -31,12 +32,12 @@ class AnswerChecks:
 
     def check(self, step: StepInFlight, model: ModelOutput) -> None:
         """Raise ValueError unless ``model`` is an answer to ``step``."""
-        _check_tokens(step, model, verifies_drafts=self._verifies_drafts)
+        none_is_missing = _check_tokens(step, model, verifies_drafts=self._verifies_drafts)
         if model.extras is not None:
             _check_extras(step, model.extras)
         if model.connector is not None and self._transfers is not None:
             self._check_report(model.connector, self._transfers)
-        if not model.one_each and np.count_nonzero(model.num_sampled) < len(model.num_sampled):
+        if not none_is_missing:
             self._check_none_is_missing(step, model)
 
     def _check_none_is_missing(self, step: StepInFlight, model: ModelOutput) -> None:
@@ -77,14 +78,19 @@ class AnswerChecks:
             raise ValueError(f"invalid_block_ids holds {shown(wrong)}: give block ids from 0 to {self._num_blocks - 1}")
 
 
-def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bool) -> None:
-    """Raise ValueError unless ``model`` has a row per scheduled request, with no more tokens than it can have."""
+def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bool) -> bool:
+    """Raise ValueError unless ``model`` has a row per scheduled request, with no more tokens than it can have.
+
+    Returns whether every row has a token that is no prefill chunk's, as nearly always.
+    """
     if not isinstance(model, ModelOutput):
         raise ValueError(f"the answer to step {step.plan.step} is {shown(model)}: give a ModelOutput")
     plan, counts = step.plan, model.num_sampled
     if len(counts) != len(step.requests):
         raise ValueError(f"the model returned {len(counts)} rows for {len(step.requests)} scheduled requests")
-    model.check_chunks(plan.req_ids, plan.is_prefill_chunk)
+    are_as_due = _are_as_due(model, plan.is_prefill_chunk)
+    if not are_as_due:
+        model.check_chunks(plan.req_ids, plan.is_prefill_chunk)
     # Without any of these, tokens beyond the first are known tokens that have still to be computed.
     is_bounded = verifies_drafts or plan.drafts is not None or plan.num_placeholders is not None
     if model.sampled.shape[1] > 1 and is_bounded:
@@ -93,6 +99,14 @@ def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bo
             row = int(wrong.argmax())
             sampled = f"{counts[row]} tokens for request {plan.req_ids[row]!r}"
             raise ValueError(f"the model returned {sampled}, with {most[row] - 1} drafts: give at most {most[row]}")
+    return are_as_due
+
+
+def _are_as_due(model: ModelOutput, is_prefill_chunk: npt.NDArray[np.bool_] | None) -> bool:
+    """Whether all rows but those of prefill chunks have tokens, and no others."""
+    if is_prefill_chunk is None:
+        return model.one_each or np.count_nonzero(model.num_sampled) == len(model.num_sampled)
+    return not any_true(model.num_sampled.astype(np.bool_) == is_prefill_chunk)
 
 
 def _check_extras(step: StepInFlight, extras: ModelAuxOutput) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, frozen, same
+from tokenyard.core.columns import IntArray, counting, frozen, gather, less, same
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext
@@ -87,14 +87,14 @@ class FastForward:
             return 0
         slots = step.plan.slots
         table = self._table
-        most = min(int(_least(table.stop_at[slots] - table.num_tokens[slots])) - 1 - self._ahead, _MOST)
+        most = int(_least(less(gather(table.stop_at, slots), table.num_tokens, slots))) - 1 - self._ahead
         if most <= 0 or not self._none_is_admitted(outcomes, step.requests):
             return 0
         head = self._head_of(outcomes)
         if head is not None and tells and not self._stays_short(outcomes):
             return 0
-        reach = table.num_computed[slots]
-        most = self._kv.steps_that_fit(slots, reach, most)
+        reach = gather(table.num_computed, slots)
+        most = self._kv.steps_that_fit(slots, reach, min(most, _MOST))
         if most > 0 and head is not None and tells:
             hits = set(self._kv.get_computed_blocks(head).blocks[0])
             most = self._kv.steps_before_evicting(hits, slots, reach, most)
@@ -152,14 +152,14 @@ class FastForward:
         kv, table, in_flight, steps = self._kv, self._table, self._context.in_flight, len(moments)
         newest, outcomes = self._last[0].plan, self._last[1]
         slots, free = newest.slots, kv.num_free_blocks
-        reach = table.num_computed[slots]
+        reach = gather(table.num_computed, slots)
         grown = kv.grow_steps(slots, reach, steps, table.append_steps(slots, tokens))
         table.advance(slots, reach + steps, None)
         self._stamp_first_tokens(moments[0])
         in_flight.replace([_repeated(newest, grown, number) for number in range(steps - len(in_flight) + 1, steps + 1)])
         if not tells:
             return None
-        taken = grown.at.searchsorted(np.arange(steps), side="right")
+        taken = grown.at.searchsorted(counting(steps), side="right")
         return RepeatedSteps(step, moments, (free - taken).tolist(), kv.num_free_blocks, newest, outcomes)
 
 

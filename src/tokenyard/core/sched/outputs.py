@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
@@ -332,11 +333,10 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
 
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
-        own = {
-            name: dict(getattr(self, name))
-            for name in ("finish_reasons", "stop_reasons", "kv_transfer_params", "errors")
-        }
-        return msgspec.structs.replace(self, **own)
+        theirs = copy(self)
+        theirs.finish_reasons, theirs.stop_reasons = self.finish_reasons.copy(), self.stop_reasons.copy()
+        theirs.kv_transfer_params, theirs.errors = dict(self.kv_transfer_params), dict(self.errors)
+        return theirs
 
     def __len__(self) -> int:
         return len(self.requests)
