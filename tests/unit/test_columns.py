@@ -16,6 +16,7 @@ from tokenyard.core.columns import (
     are_within,
     capped_sum,
     constant,
+    count_places,
     difference,
     either,
     extended,
@@ -24,6 +25,7 @@ from tokenyard.core.columns import (
     less,
     parted,
     reached,
+    rows_above,
     rows_among,
     rows_from,
     rows_unlike,
@@ -204,3 +206,20 @@ def test_what_is_no_slot_or_read_only_is_an_error() -> None:
     for change in (lambda: scatter(column, slots[:1], slots[:1]), lambda: add_at(column, slots[:1], ONE)):
         with pytest.raises(ValueError, match="read-only"):
             change()
+
+
+@given(st.lists(st.integers(0, 4), max_size=6))
+def test_places_are_counted(counts: list[int]) -> None:
+    counters = np.array([5, 6, 7, 8])
+    assert count_places(counters, np.array(counts, np.int64)) == sum(counts)
+    assert counters.tolist() == [
+        first + sum(count > place for count in counts) for place, first in enumerate((5, 6, 7, 8))
+    ]
+
+
+@given(tables(), st.integers(-3, 3))
+def test_rows_above_a_number(table: tuple[IntArray, IntArray, IntArray], most: int) -> None:
+    for column in table:
+        rows = rows_above(column, most)
+        assert rows.dtype == np.int64
+        assert rows.tolist() == [row for row, value in enumerate(column.tolist()) if value > most]

@@ -143,6 +143,9 @@ cpdef rows_above(ndarray values, whole most)
 )
 cpdef rows_among(ndarray values, ndarray table, ndarray slots)
 
+@cython.locals(count=Py_ssize_t, most=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, into='whole*', of='whole*')
+cpdef count_places(ndarray counters, ndarray counts)
+
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint all_ones(ndarray column) except -1
 

@@ -371,6 +371,20 @@ def rows_among(values: IntArray, table: IntArray, slots: IntArray) -> IntArray:
     return int64s(found) if found else NO_ROWS
 
 
+def count_places(counters: IntArray, counts: IntArray) -> int:
+    """The first ``counts[i]`` counters go up by one, for every row; returns by how much they have gone up together."""
+    if not (_IS_COMPILED and _may_change(counters) and _is_plain(counters) and _is_plain(counts)):
+        rows = np.bincount(counts, minlength=len(counters) + 1)
+        counters += rows[::-1].cumsum()[-2::-1]
+        return total(counts)
+    into, of, count, most = counters.data, counts.data, 0, _length(counters)
+    for i in range(_length(counts)):
+        for k in range(min(of[i], most)):
+            into[k] += 1
+            count += 1
+    return count
+
+
 def either(rows: IntArray, others: IntArray) -> IntArray:
     """Rows that are among the one or the other, both in order; mostly none is."""
     if not len(rows) or not len(others):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers
+from tokenyard.core.columns import IntArray, any_true, are_within, as_whole_numbers, difference, rows_above
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
@@ -94,11 +94,12 @@ def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bo
     # Without any of these, tokens beyond the first are known tokens that have still to be computed.
     is_bounded = verifies_drafts or plan.drafts is not None or plan.num_placeholders is not None
     if model.sampled.shape[1] > 1 and is_bounded:
-        most = np.ones_like(counts) if plan.drafts is None else plan.drafts.counts + 1
-        if any_true(wrong := counts > most):
-            row = int(wrong.argmax())
+        wrong = rows_above(counts if plan.drafts is None else difference(counts, plan.drafts.counts), 1)
+        if len(wrong):
+            row = int(wrong[0])
+            drafted = 0 if plan.drafts is None else int(plan.drafts.counts[row])
             sampled = f"{counts[row]} tokens for request {plan.req_ids[row]!r}"
-            raise ValueError(f"the model returned {sampled}, with {most[row] - 1} drafts: give at most {most[row]}")
+            raise ValueError(f"the model returned {sampled}, with {drafted} drafts: give at most {drafted + 1}")
     return are_as_due
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, total
+from tokenyard.core.columns import IntArray, count_places
 from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason
@@ -133,17 +133,8 @@ class SpecDecodingStats:
     def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
         """Count verified rows."""
         self.num_drafts += len(num_drafted)
-        drafted, accepted = self._more_than(num_drafted), self._more_than(num_accepted)
-        self.num_draft_tokens += total(drafted)
-        self.num_accepted_tokens += total(accepted)
-        self.num_draft_tokens_per_pos += drafted
-        self.num_accepted_tokens_per_pos += accepted
-
-    def _more_than(self, counts: IntArray) -> IntArray:
-        """At place p the number of rows that count more than p."""
-        rows = np.bincount(counts, minlength=len(self.num_accepted_tokens_per_pos) + 1)
-        more: IntArray = rows[::-1].cumsum()[-2::-1]
-        return more
+        self.num_draft_tokens += count_places(self.num_draft_tokens_per_pos, num_drafted)
+        self.num_accepted_tokens += count_places(self.num_accepted_tokens_per_pos, num_accepted)
 
 
 class SchedulerStats(msgspec.Struct, frozen=True):

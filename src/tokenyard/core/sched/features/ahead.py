@@ -40,7 +40,7 @@ class Speculation:
             return None
         covered = less(less(ends, table.num_tokens, slots), table.placeholders, slots)
         counts = np.minimum(np.maximum(covered, 0), waiting)
-        scheduled = ScheduledDrafts(frozen(table.drafts[slots]), frozen(counts))
+        scheduled = ScheduledDrafts(frozen(table.drafts.take(slots, axis=0)), frozen(counts))
         table.clear_drafts(slots)
         return scheduled
 
