@@ -451,9 +451,12 @@ def is_for_good(reason: str, *, others_wait: bool) -> bool:
     return clears is Clears.NOTHING or (clears is Clears.OTHERS and not others_wait)
 
 
+_HOLD_NONE = frozenset(reason for reason, entry in REASONS.items() if not entry.holds)
+
+
 def holds(reason: str) -> bool:
     """Whether requests of this reason are held back; a reason that is not known holds."""
-    return reason not in REASONS or REASONS[Reason(reason)].holds
+    return reason not in _HOLD_NONE
 
 
 # ---------------------------------------------------------------------------------------------------------------------

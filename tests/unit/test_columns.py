@@ -17,12 +17,15 @@ from tokenyard.core.columns import (
     capped_sum,
     constant,
     count_places,
+    deal_rows,
     difference,
     either,
     extended,
+    fill_rows,
     frozen,
     gather,
     less,
+    packed_rows,
     parted,
     reached,
     rows_above,
@@ -33,6 +36,7 @@ from tokenyard.core.columns import (
     scatter,
     token_column,
     total,
+    units,
 )
 
 
@@ -103,6 +107,7 @@ def test_entries_of_slots(table: tuple[IntArray, IntArray, IntArray], beyond: in
     assert capped_sum(values, column, slots, 7).tolist() == [min(each, 7) for each in sums.tolist()]
     value = column.item(0)
     assert rows_unlike(column, slots, value).tolist() == (column[slots] != value).nonzero()[0].tolist()
+    assert units(values, 3).tolist() == [-(-number // 3) for number in values.tolist()]
     rows = rows_from(values, column, slots, beyond)
     assert rows.dtype == np.int64
     assert rows.tolist() == (values - beyond >= column[slots]).nonzero()[0].tolist()
@@ -223,3 +228,49 @@ def test_rows_above_a_number(table: tuple[IntArray, IntArray, IntArray], most: i
         rows = rows_above(column, most)
         assert rows.dtype == np.int64
         assert rows.tolist() == [row for row, value in enumerate(column.tolist()) if value > most]
+
+
+# ---- rows of tables
+
+
+@given(st.data(), st.integers(1, 4), st.integers(0, 9), st.booleans())
+def test_rows_fill_and_begin_anew(data: st.DataObject, width: int, steps: int, gaps: bool) -> None:
+    slots = data.draw(st.lists(st.integers(0, 5), unique=True, max_size=6))
+    filled = [data.draw(st.integers(0, width - 1)) for _ in slots]
+    table = np.arange(6 * width).reshape(6, width)
+    values = np.arange(100, 100 + len(slots) * steps).reshape(len(slots), steps)
+    streams = [
+        [*table[slot, :before].tolist(), *new] for slot, before, new in zip(slots, filled, values.tolist(), strict=True)
+    ]
+    expected = table.tolist()
+    full = []
+    for slot, stream in zip(slots, streams, strict=True):
+        end = len(stream) // width * width
+        full += stream[:end]
+        expected[slot][: len(stream) - end] = stream[end:]
+    at = np.repeat(np.array(slots, np.int64), 2)[::2] if gaps else np.array(slots, np.int64)
+    packed = fill_rows(table, at, np.array(filled, np.int64), values)
+    assert np.frombuffer(packed, np.int32).tolist() == full
+    for slot, stream in zip(slots, streams, strict=True):
+        left = len(stream) % width
+        assert table[slot, :left].tolist() == expected[slot][:left]
+    others = [slot for slot in range(6) if slot not in slots]
+    assert table[others].tolist() == [expected[slot] for slot in others]
+    assert np.frombuffer(packed_rows(table, at), np.int32).tolist() == table[slots].reshape(-1).tolist()
+
+
+@given(st.data(), st.booleans())
+def test_values_are_dealt_out_to_rows(data: st.DataObject, gaps: bool) -> None:
+    slots = data.draw(st.lists(st.integers(0, 49), unique=True, min_size=1, max_size=40))
+    starts = [data.draw(st.integers(0, 4)) for _ in slots]
+    counts = [data.draw(st.integers(1, 3)) for _ in slots]
+    values = np.arange(1, 1 + sum(counts), dtype=np.int32)
+    table = np.zeros((50, 14), np.int32)[:, ::2] if gaps else np.zeros((50, 7), np.int32)
+    deal_rows(table, np.array(slots), np.array(starts), np.array(counts), values)
+    dealt = iter(values.tolist())
+    for slot, start, count in zip(slots, starts, counts, strict=True):
+        assert table[slot, start : start + count].tolist() == [next(dealt) for _ in range(count)]
+    assert np.count_nonzero(table) == len(values)
+    for last in (1, 2):  # one each, and several
+        with pytest.raises(IndexError):
+            deal_rows(table, np.array([3, 4]), np.array([0, 7]), np.array([1, last]), np.ones(1 + last, np.int32))

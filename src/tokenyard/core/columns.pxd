@@ -48,6 +48,10 @@ cdef extern from "numpy/arrayobject.h":
             return PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
+        cdef inline bint is_walked32(self) noexcept nogil:
+            return PyArray_TYPE(self) == NPY_INT32 and PyArray_IS_C_CONTIGUOUS(self)
+
+        @property
         cdef inline Py_ssize_t size(self) noexcept nogil:
             """All entries, as NumPy has it."""
             return PyArray_SIZE(self)
@@ -76,6 +80,8 @@ cdef ndarray _counting
 cdef bint _is_plain(ndarray column) noexcept
 
 cdef bint _is_walked(ndarray column) noexcept
+
+cdef bint _is_walked32(ndarray column) noexcept
 
 cdef Py_ssize_t _length(ndarray column) noexcept
 
@@ -112,13 +118,16 @@ cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
 cpdef difference(ndarray one, ndarray other)
 
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
+cpdef units(ndarray column, whole size)
+
 @cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
 cpdef scatter(ndarray column, ndarray slots, ndarray values)
 
 @cython.locals(
     sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
 )
-cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole sign=*)
+cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole times=*)
 
 @cython.locals(
     rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*',
@@ -145,6 +154,24 @@ cpdef rows_among(ndarray values, ndarray table, ndarray slots)
 
 @cython.locals(count=Py_ssize_t, most=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, into='whole*', of='whole*')
 cpdef count_places(ndarray counters, ndarray counts)
+
+@cython.locals(
+    packed=ndarray, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, place=Py_ssize_t, entries='whole*', at='whole*',
+    into='int*',
+)
+cpdef bytes packed_rows(ndarray table, ndarray slots)
+
+@cython.locals(
+    packed=ndarray, steps=Py_ssize_t, width=Py_ssize_t, count=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, row=Py_ssize_t,
+    end=Py_ssize_t, place=Py_ssize_t, entries='whole*', at='whole*', before='whole*', of='whole*', into='int*',
+)
+cpdef bytes fill_rows(ndarray table, ndarray slots, ndarray filled, ndarray values)
+
+@cython.locals(
+    width=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, at='whole*', first='whole*', many='whole*',
+    of='int*', into='int*',
+)
+cpdef deal_rows(ndarray table, ndarray slots, ndarray starts, ndarray counts, ndarray values)
 
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint all_ones(ndarray column) except -1

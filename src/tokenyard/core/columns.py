@@ -23,6 +23,8 @@ Index = int
 
 _FEW = 64
 """Entries up to which Python adds faster than NumPy."""
+_FEW_ROWS = 32
+"""Rows up to which NumPy copies faster row by row."""
 
 _sum = np.add.reduce
 _IS_COMPILED = core_is_compiled()
@@ -160,7 +162,12 @@ def _is_walked(column: IntArray) -> bool:
     return column.is_walked  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def _length(column: IntArray) -> int:
+def _is_walked32(column: Int32Array) -> bool:
+    """The same of int32."""
+    return column.is_walked32  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
+
+
+def _length(column: npt.NDArray[np.integer[Any]]) -> int:
     """Entries of a plain column, or slots of a table."""
     return column.length  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -241,6 +248,17 @@ def difference(one: IntArray, other: IntArray) -> IntArray:
     return taken
 
 
+def units(column: IntArray, size: int) -> IntArray:
+    """How many units of ``size`` each number takes."""
+    if not (_IS_COMPILED and _is_plain(column)):
+        return (column + (size - 1)) // size
+    taken = _like(column)
+    of, into = column.data, taken.data
+    for i in range(_length(column)):
+        into[i] = (of[i] + (size - 1)) // size
+    return taken
+
+
 def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
     """The entries of ``slots``, which are distinct, become ``values``."""
     if not (_may_change(column) and _are_alike(values, slots) and _have_entries(slots, column)):
@@ -251,20 +269,20 @@ def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
         entries[at[i]] = of[i]
 
 
-def add_at(column: IntArray, slots: IntArray, amounts: IntArray, sign: int = 1) -> IntArray:
-    """``amounts`` come to the entries of ``slots``, or go (``sign`` -1); returns what they are then.
+def add_at(column: IntArray, slots: IntArray, amounts: IntArray, times: int = 1) -> IntArray:
+    """``amounts`` come to the entries of ``slots`` so many ``times``, or go (-1); returns what they are then.
 
     ``slots`` are distinct; ``amounts`` has shape ``[n]``, or is :data:`ONE`.
     """
     if not (_IS_COMPILED and _may_change(column) and _have_entries(slots, column)) or not (
         amounts is ONE or _are_alike(amounts, slots)
     ):
-        column[slots] = sums = column[slots] + (amounts if sign > 0 else -amounts)
+        column[slots] = sums = column[slots] + (amounts if times == 1 else amounts * times)
         return sums
     one, sums = amounts is ONE, _like(slots)
     entries, at, of, into = column.data, slots.data, amounts.data, sums.data
     for i in range(_length(slots)):
-        entries[at[i]] = into[i] = entries[at[i]] + sign * (1 if one else of[i])
+        entries[at[i]] = into[i] = entries[at[i]] + times * (1 if one else of[i])
     return sums
 
 
@@ -383,6 +401,105 @@ def count_places(counters: IntArray, counts: IntArray) -> int:
             into[k] += 1
             count += 1
     return count
+
+
+def packed_rows(table: IntArray, slots: IntArray) -> bytes:
+    """The rows of ``slots``, one behind the other, as int32."""
+    if not (_IS_COMPILED and _have_rows(slots, table)):
+        return table[slots].astype(np.int32).tobytes()
+    width = table.shape[1]
+    packed = np.empty(_length(slots) * width, np.int32)
+    entries, at, into, place = table.data, slots.data, packed.data32, 0  # type: ignore[attr-defined]  # see columns.pxd
+    for i in range(_length(slots)):
+        for k in range(at[i] * width, (at[i] + 1) * width):
+            into[place] = entries[k]
+            place += 1
+    return packed.tobytes()
+
+
+def fill_rows(table: IntArray, slots: IntArray, filled: IntArray, values: IntArray) -> bytes:
+    """``values[i]`` come behind the first ``filled[i]`` entries of the row of ``slots[i]``, which begins anew whenever
+    it is full; returns what has been full, as int32, in the order of ``slots``.
+    """
+    steps, width = values.shape[1], table.shape[1]
+    if not (_IS_COMPILED and _have_rows(slots, table) and _are_alike(filled, slots) and _is_walked(values)):
+        return _fill_in_numpy(table, slots, filled, values)
+    at, before, of, entries = slots.data, filled.data, values.data, table.data
+    count = 0
+    for i in range(_length(slots)):
+        if not 0 <= before[i] < width:
+            raise IndexError("a row is not open")
+        count += (before[i] + steps) // width
+    packed = np.empty(count * width, np.int32)
+    into, place = packed.data32, 0  # type: ignore[attr-defined]  # see columns.pxd
+    for i in range(_length(slots)):
+        row, end = at[i] * width, before[i]
+        for k in range(i * steps, (i + 1) * steps):
+            entries[row + end] = of[k]
+            end += 1
+            if end == width:
+                for j in range(row, row + width):
+                    into[place] = entries[j]
+                    place += 1
+                end = 0
+    return packed.tobytes()
+
+
+def _fill_in_numpy(table: IntArray, slots: IntArray, filled: IntArray, values: IntArray) -> bytes:
+    steps, width = values.shape[1], table.shape[1]
+    ends = filled + steps
+    open_rows, rows = (ends < width).nonzero()[0], (ends >= width).nonzero()[0]
+    table[slots[open_rows, None], filled[open_rows, None] + counting(steps)] = values[open_rows]
+    if not len(rows):
+        return b""
+    targets, full = slots[rows], ends[rows] // width * width
+    data = np.zeros((len(rows), int(full.max()) + width), np.int64)
+    data[:, :width] = table[targets]
+    places = counting(len(rows))[:, None]
+    data[places, filled[rows, None] + counting(steps)] = values[rows]
+    table[targets] = data[places, full[:, None] + counting(width)]
+    packed: Int32Array = data[counting(data.shape[1]) < full[:, None]].astype(np.int32)
+    return packed.tobytes()
+
+
+def deal_rows(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntArray, values: Int32Array) -> None:
+    """Deal ``values`` out: ``counts[i]`` go to the row of ``slots[i]``, from place ``starts[i]`` on.
+
+    IndexError, and some may have been dealt, where a row is too short.
+    """
+    if not (
+        (_IS_COMPILED and _is_walked32(table) and _is_walked32(values))
+        and (_are_alike(starts, slots) and _are_alike(counts, slots))
+    ):
+        _deal_in_numpy(table, slots, starts, counts, values)
+        return
+    width, place = table.shape[1], 0
+    at, first, many = slots.data, starts.data, counts.data
+    of, into = values.data32, table.data32  # type: ignore[attr-defined]  # see columns.pxd
+    for i in range(_length(slots)):
+        if not (0 <= at[i] < _length(table) and first[i] >= 0 and 0 <= many[i] <= width - first[i]):
+            raise IndexError("a row is too short")
+        if place + many[i] > _length(values):
+            raise IndexError("there are too few values")
+        for k in range(at[i] * width + first[i], at[i] * width + first[i] + many[i]):
+            into[k] = of[place]
+            place += 1
+
+
+def _deal_in_numpy(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntArray, values: Int32Array) -> None:
+    if len(values) == len(slots):
+        table[slots, starts] = values
+        return
+    if int((starts + counts).max()) > table.shape[1]:
+        raise IndexError("a row is too short")
+    if len(slots) <= _FEW_ROWS:
+        at = 0
+        for slot, start, count in zip(slots.tolist(), starts.tolist(), counts.tolist(), strict=True):
+            table[slot, start : start + count] = values[at : at + count]
+            at += count
+        return
+    within = np.arange(len(values)) - np.repeat(counts.cumsum() - counts, counts)
+    table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = values
 
 
 def either(rows: IntArray, others: IntArray) -> IntArray:

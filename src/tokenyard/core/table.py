@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,13 @@ from tokenyard.core.columns import (
     Int32Array,
     IntArray,
     add_at,
-    counting,
+    deal_rows,
+    difference,
+    fill_rows,
     gather,
     int32s,
     less,
+    packed_rows,
     rows_from,
     scatter,
 )
@@ -53,14 +55,8 @@ NEVER: int = np.iinfo(np.int64).max
 Sealed = list[tuple[Request, int, bytes]]
 """Blocks that have become full: whose, at how many tokens, and their tokens as int32."""
 
-_order = itemgetter(0, 1)
-"""Sort key of a block that fills in one of several steps: the step, then the row."""
-
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before a request needs more."""
-
-_FEW_ROWS = 32
-"""Rows up to which blocks are copied row by row."""
 
 
 def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -68,6 +64,14 @@ def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     shown = column.view()
     shown.flags.writeable = False
     return shown
+
+
+def _put(column: IntArray, slots: IntArray | int, values: IntArray | int) -> None:
+    """The entries of ``slots``, or the one of a slot, become ``values``; of a slot that occurs again, its last."""
+    if isinstance(slots, int):
+        column[slots] = values
+    else:
+        scatter(column, slots, values)  # type: ignore[arg-type]  # one value for each
 
 
 def _enlarged(table: Int32Array, rows: int, columns: int, used: int) -> Int32Array:
@@ -300,48 +304,43 @@ class RequestTable(Columns):
         ``tokens`` has shape ``[n, steps]``. Returns the blocks that have become full, in the order of steps, then rows.
         """
         size, steps = self.block_size, tokens.shape[1]
-        known = self.num_tokens[slots]
-        self._write.num_tokens[slots] = known + steps
-        within = known % size
-        fills = within + steps >= size
-        open_rows = ~fills
-        at = known[open_rows] - self.tail_origin[slots[open_rows]]
-        self._flat_tail[at[:, None] + counting(steps)] = tokens[open_rows]
-        rows = fills.nonzero()[0]
-        if not len(rows):
+        known = gather(self.num_tokens, slots)
+        filled = known % size
+        add_at(self._write.num_tokens, slots, ONE, steps)
+        packed = fill_rows(self.tail, slots, filled, tokens)
+        if not packed:
             return []
-        targets, filled = slots[rows], within[rows]
         full = (filled + steps) // size
-        data = np.zeros((len(rows), (int(full.max()) + 1) * size), np.int64)
-        data[:, :size] = self.tail[targets]
-        data[counting(len(rows))[:, None], filled[:, None] + counting(steps)] = tokens[rows]
-        self.tail[targets] = data[counting(len(rows))[:, None], (full * size)[:, None] + counting(size)]
-        self._write.tail_origin[targets] += full * size
-        return self._sealed(rows, self.tenants(targets), known[rows] - filled, filled, full, data)
+        add_at(self._write.tail_origin, slots, full, size)
+        return self._sealed(self.tenants(slots), difference(known, filled), filled, full, packed)
 
     def _sealed(
-        self,
-        rows: IntArray,
-        tenants: Sequence[Request],
-        starts: IntArray,
-        filled: IntArray,
-        full: IntArray,
-        data: IntArray,
+        self, tenants: Sequence[Request], starts: IntArray, filled: IntArray, full: IntArray, packed: bytes
     ) -> Sealed:
-        """Move the first ``full[i]`` blocks of ``data[i]``, which begin at ``starts[i]``, into the tenants' streams."""
-        size = self.block_size
-        packed = data.astype(np.int32).tobytes()
-        width, stride = len(packed) // len(rows), TOKEN_BYTES * size
-        sealed = []
-        columns = (rows.tolist(), starts.tolist(), filled.tolist(), full.tolist())
-        for i, (request, row, start, before, count) in enumerate(zip(tenants, *columns, strict=True)):
-            at = i * width
+        """Move blocks that have become full, ``full[i]`` of each tenant, into the tenants' own streams.
+
+        They begin at ``starts[i]``, where ``filled[i]`` tokens were there before; ``packed`` has them tenant by tenant.
+        """
+        size: Index = self.block_size
+        stride: Index = TOKEN_BYTES * size
+        at: Index = 0
+        row: Index
+        start: Index
+        before: Index
+        count: Index
+        block: Index
+        request: Request
+        sealed: list[tuple[int, int, int, Request, bytes]] = []
+        columns = (starts.tolist(), filled.tolist(), full.tolist())
+        for row, (request, start, before, count) in enumerate(zip(tenants, *columns, strict=True)):
+            if not count:
+                continue
             request.replace_tail(start, packed[at : at + count * stride])
             for block in range(1, count + 1):
                 tokens = packed[at : at + stride]
                 sealed.append((block * size - before, row, start + block * size, request, tokens))
                 at += stride
-        sealed.sort(key=_order)
+        sealed.sort()  # by step, then row; no two have both
         return [(request, num_tokens, tokens) for _, _, num_tokens, request, tokens in sealed]
 
     # ---- columns that others have written
@@ -390,11 +389,15 @@ class RequestTable(Columns):
 
     def set_capacity(self, slots: IntArray | int, positions: IntArray | int) -> None:
         """Positions that the tenants' blocks can store."""
-        self._write.capacity[slots] = positions
+        _put(self._write.capacity, slots, positions)
+
+    def add_capacity(self, slots: IntArray, blocks: IntArray, block_size: int) -> None:
+        """The tenants of ``slots``, which are distinct, hold so many more blocks of ``block_size``."""
+        add_at(self._write.capacity, slots, blocks, block_size)
 
     def set_seal_at(self, slots: IntArray | int, positions: IntArray | int) -> None:
         """Positions at which the tenants' next blocks can be published."""
-        self._write.seal_at[slots] = positions
+        _put(self._write.seal_at, slots, positions)
 
     def set_skip_at(self, slot: int, num_computed: int) -> None:
         """Computed tokens at which a windowed group may free a block of the tenant."""
@@ -424,21 +427,10 @@ class RequestTable(Columns):
 
         There is one KV-cache group.
         """
-        if len(blocks) == len(slots):
-            try:
-                self._block_tables[0][slots, starts] = blocks
-            except IndexError:
-                self._wide_enough(0, int(starts.max()) + 1)[slots, starts] = blocks
-            return
-        table = self._wide_enough(0, int((starts + counts).max()))
-        if len(slots) <= _FEW_ROWS:
-            at = 0
-            for slot, start, count in zip(slots.tolist(), starts.tolist(), counts.tolist(), strict=True):
-                table[slot, start : start + count] = blocks[at : at + count]
-                at += count
-            return
-        within = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts)
-        table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
+        try:
+            deal_rows(self._block_tables[0], slots, starts, counts, blocks)
+        except IndexError:
+            deal_rows(self._wide_enough(0, int((starts + counts).max())), slots, starts, counts, blocks)
 
     def _wide_enough(self, group: int, width: int) -> Int32Array:
         table = self._block_tables[group]
@@ -457,14 +449,14 @@ class RequestTable(Columns):
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
         size: Index = self.block_size
-        self._write.tail_origin[slots] += size
-        data = self.tail[slots].astype(np.int32).tobytes()
+        add_at(self._write.tail_origin, slots, ONE, size)
+        data = packed_rows(self.tail, slots)
         stride: Index = len(data) // len(slots)
         at: Index = 0
         end: Index
         request: Request
         sealed: list[tuple[Request, bytes]] = []
-        for request, end in zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True):
+        for request, end in zip(self.tenants(slots), gather(self.num_tokens, slots).tolist(), strict=True):
             tokens = data[at : at + stride]
             at += stride
             request.replace_tail(end - size, tokens)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
@@ -64,7 +63,11 @@ def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
 
 
 def _counts(refused: Sequence[Outcome]) -> dict[str, int]:
-    return dict(Counter(each.reason.value for each in refused))
+    counts: dict[str, int] = {}
+    for each in refused:  # a handful: ``Counter`` would take as long as all else here
+        reason = each.reason._value_
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts
 
 
 def _beyond(refused: Sequence[Outcome], limit: int | None) -> int | None:
@@ -74,7 +77,7 @@ def _beyond(refused: Sequence[Outcome], limit: int | None) -> int | None:
 def _refusals(refused: Sequence[Outcome], limit: int | None) -> list[Refusal]:
     return [
         Refusal(
-            reason=each.reason.value,
+            reason=each.reason._value_,
             req_id=each.request_id,
             wanted_tokens=each.wanted_tokens or None,
             budget_left=each.budget_left or None,

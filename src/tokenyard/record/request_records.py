@@ -201,7 +201,7 @@ class QueueIds:
     def _name(self, total: int, req_ids: Sequence[str]) -> None:
         ids = self._names.ids
         self.total = total
-        self.names = [ids[request_id] for request_id in req_ids]
+        self.names = list(map(ids.__getitem__, req_ids))
         self.ids = json_list(self.names)
         self.omitted = total - len(req_ids)
         self._alike: dict[int, list[bytes]] = {}

@@ -27,18 +27,19 @@ def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
     Every request counts once: a running request that preempted itself is among those that wait when the step is over,
     and only its own reason counts it.
     """
-    skipped = outcome.skipped_counts
-    if not (skipped or outcome.not_scheduled_counts):  # as in nearly every step
+    skipped, stalled = outcome.skipped_counts, outcome.not_scheduled_counts
+    if stalled:
+        stalled = {name: count for name, count in stalled.items() if holds(name)}
+    if not (skipped or stalled):  # as in nearly every step
         waiting = outcome.num_requests
         return {outcome.reason: max(waiting, 0)} if outcome.reason is not None and waiting else {}
-    stalled = {name: count for name, count in (outcome.not_scheduled_counts or {}).items() if holds(name)}
     held: dict[str, int] = {}
     if outcome.reason is not None and outcome.num_requests:
         held[outcome.reason] = max(outcome.num_requests - _counted_twice(stalled, outcome.reason), 0)
     for counts in (skipped, stalled):
         for reason, count in (counts or {}).items():
             held[reason] = held.get(reason, 0) + count
-    return {reason: count for reason, count in held.items() if count > 0} if skipped or stalled else held
+    return {reason: count for reason, count in held.items() if count > 0}
 
 
 def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:

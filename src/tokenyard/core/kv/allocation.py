@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, int64s
+from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, gather, int64s, scatter
 
 __all__ = ["NO_BLOCKS", "NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
@@ -195,19 +195,19 @@ class NewBlocks:
         ``row_of_slot`` is scratch space, one entry per slot. A request that got blocks but no tokens (its KV is being
         loaded) is left out: its admission brings all its blocks.
         """
-        row_of_slot[slots] = counting(len(slots))
+        scatter(row_of_slot, slots, counting(len(slots)))
         if len(self._runs) == 1 and not self._by_slot:
             run = self._runs[0]
             one_each = len(run.blocks) == len(run.slots)
             bounds = counting(len(run.slots) + 1) if one_each else int64s([0, *accumulate(run.counts.tolist())])
-            return BlockDeltas(row_of_slot[run.slots], (bounds,), (run.blocks,))
+            return BlockDeltas(gather(row_of_slot, run.slots), (bounds,), (run.blocks,))
         self._split_runs()
         return self._gathered(slots, row_of_slot)
 
     def _gathered(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
         given, count = self._by_slot, len(slots)
         slot_of: list[int] = slots.tolist()
-        supposed: list[int] = row_of_slot[list(given)].tolist() if given else []
+        supposed: list[int] = gather(row_of_slot, int64s(list(given))).tolist()
         rows = [row for slot, row in zip(given, supposed, strict=True) if row < count and slot_of[row] == slot]
         if not rows:
             return self.nothing
@@ -217,5 +217,5 @@ class NewBlocks:
         for group in range(self._num_groups):
             columns = [blocks[group] for blocks in ordered]
             offsets.append(int64s([0, *accumulate(map(len, columns))]))
-            block_ids.append(np.concatenate(columns))
+            block_ids.append(np.concatenate(columns) if len(columns) > 1 else columns[0])
         return BlockDeltas(int64s(rows), tuple(offsets), tuple(block_ids))

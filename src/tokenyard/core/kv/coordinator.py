@@ -12,7 +12,18 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import Int32Array, IntArray, counting, gather, int32s, int64s, rows_from, total
+from tokenyard.core.columns import (
+    Int32Array,
+    IntArray,
+    counting,
+    difference,
+    gather,
+    int32s,
+    int64s,
+    rows_from,
+    total,
+    units,
+)
 from tokenyard.core.kv.allocation import NO_BLOCKS, BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import Extent, FullAttentionManager, GroupBlocks, Need, PrefixQuery, SingleTypeManager
@@ -148,7 +159,7 @@ class SingleGroupCoordinator:
             return len(slots)
         targets, served = gather(slots, rows), len(slots)
         own = gather(capacity, targets)
-        needs = (reach[rows] - own + (size - 1)) // size
+        needs = units(difference(gather(reach, rows), own), size)
         count = total(needs)
         if count > self.pool.num_free:
             fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
@@ -156,7 +167,8 @@ class SingleGroupCoordinator:
             targets, own, needs = targets[:fitting], own[:fitting], needs[:fitting]
             count = total(needs)
         if count:
-            new.add_run(targets, needs, self._take_and_deal(targets, own // size, needs, count))
+            new.add_run(targets, needs, self._take_and_deal(targets, units(own, size), needs, count))
+            self.table.add_capacity(targets, needs, size)
         return served
 
     def _take_and_deal(self, slots: IntArray, starts: IntArray, counts: IntArray, count: int) -> Int32Array:
@@ -168,7 +180,6 @@ class SingleGroupCoordinator:
         self.group.deal(slots.tolist(), counts.tolist(), taken)
         blocks = int32s(taken)
         self.table.append_blocks(slots, starts, counts, blocks)
-        self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
         return blocks
 
     def block_boundaries(self, slots: IntArray, reach: IntArray, steps: int) -> tuple[IntArray, IntArray]:
@@ -177,10 +188,11 @@ class SingleGroupCoordinator:
         Before the first of them the rows reach up to ``reach``, and in every step one position further. A row is there
         as often as it needs a block.
         """
-        size = self.group.block_size
-        first = self.table.capacity[slots] - reach + 1
-        rows = (first <= steps).nonzero()[0]
-        first = first[rows]
+        size, capacity = self.group.block_size, self.table.capacity
+        rows = rows_from(reach, capacity, slots, 1 - steps)
+        if not len(rows):
+            return rows, rows
+        first = difference(gather(capacity, gather(slots, rows)), gather(reach, rows)) + 1
         if steps > size:
             times = (steps - first) // size + 1
             rows, first = rows.repeat(times), first.repeat(times)
@@ -193,8 +205,11 @@ class SingleGroupCoordinator:
         rows, at = self.block_boundaries(slots, reach, steps)
         if not len(rows):
             return PerStepBlocks(rows, at, NO_BLOCKS)
-        starts = (reach[rows] + at - 1) // self.group.block_size
-        return PerStepBlocks(rows, at, self._take_and_deal(slots[rows], starts, np.ones_like(rows), len(rows)))
+        size, targets = self.group.block_size, gather(slots, rows)
+        starts = (gather(reach, rows) + at - 1) // size
+        blocks = self._take_and_deal(targets, starts, np.ones_like(rows), len(rows))
+        self.table.set_capacity(targets, (starts + 1) * size)
+        return PerStepBlocks(rows, at, blocks)
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached

@@ -435,7 +435,7 @@ class KVCacheManager:
             verified = np.minimum(gather(ends, rows), gather(table.num_tokens, targets))
             full = rows_from(verified, table.seal_at, targets)
             if len(full):
-                self._make_findable(table.tenants(targets[full]), verified[full].tolist())
+                self._make_findable(table.tenants(gather(targets, full)), gather(verified, full).tolist())
 
     def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:
         if self.hashes_look_ahead:
