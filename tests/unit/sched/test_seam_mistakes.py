@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate
-from tokenyard.core.sched.queues import FCFSQueue
+from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, ConnectorError, EngineDeadError, PolicyError
 from tokenyard.policies.simple import KeyedPolicy
@@ -192,6 +192,39 @@ def test_a_policy_is_bound_through_its_own_bind() -> None:
 
     Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), policy=Curious())
     assert len(seen) == 1
+
+
+def test_a_policy_may_choose_a_method_when_it_is_bound() -> None:
+    asked: list[Sequence[Request]] = []
+
+    class Chooses(Policy):
+        def bind(self, context: PolicyContext) -> None:
+            super().bind(context)
+            self.victim = self._first  # type: ignore[method-assign]
+
+        def _first(self, running: Sequence[Request]) -> int:
+            asked.append(running)
+            return 0
+
+    crowded(Chooses())
+    assert asked
+
+
+def test_a_queue_that_fails_while_it_is_chosen_is_reported_in_the_name_of_its_policy() -> None:
+    class Lost(FCFSQueue):
+        is_lost = False
+
+        def __len__(self) -> int:
+            if self.is_lost:
+                raise RuntimeError("lost")
+            return super().__len__()
+
+    gate = PolicyGate(wrong(new_queue=lambda self: Lost()))
+    gate.bind(ToyEngine().scheduler.policy.context)
+    queues = WaitingQueues(gate.new_queue, 4)
+    Lost.is_lost = True
+    with pytest.raises(PolicyError, match=r"Mine\.next_queue raised RuntimeError: lost"):
+        gate.next_queue(queues)
 
 
 def _scheduler(**given: Any) -> Scheduler:

@@ -70,7 +70,8 @@ class Policy(ServesOne[PolicyContext]):
     """First come, first served, keeping nothing: override what your policy does otherwise.
 
     It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``. A class with a
-    method that is called almost as one of these is refused when it is made (ConfigError).
+    method that is called almost as one of these is refused when it is made (ConfigError). Which methods are its own is
+    asked while the scheduler is made, up to its ``bind``, and not again.
     """
 
     _field, _error = "policy", PolicyError
@@ -270,9 +271,6 @@ class PolicyGate:
         """It may keep a part of a preempted request."""
         self.put_back = self._put_back if _overrides(policy, "evicts_first") else None
         """Where freed blocks go; None: the pool's own rule."""
-        for method in _ANSWERED_ALIKE:
-            if not _overrides(policy, method):  # what it leaves as it is raises nothing, and needs no check
-                setattr(self, method, getattr(policy, method))
 
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and check that it called its base class's ``bind``."""
@@ -280,6 +278,12 @@ class PolicyGate:
         if not self.policy.is_bound or self.policy.context is not context:
             problem = "keeps its context to itself, or an earlier one: call super().bind(context) in it, every time"
             raise PolicyError(self.policy, "bind", problem)
+        # What it leaves as it is raises nothing and needs no check, but where it asks a queue of the policy's own. It
+        # may have chosen a method in its ``bind``.
+        for method in _ANSWERED_ALIKE:
+            asks_its_queues = method == "next_queue" and _overrides(self.policy, "new_queue")
+            if not asks_its_queues and not _overrides(self.policy, method):
+                setattr(self, method, getattr(self.policy, method))
 
     def new_queue(self, *in_use: RequestQueue) -> RequestQueue:
         """A queue that is none of those ``in_use``."""
