@@ -274,3 +274,18 @@ def test_values_are_dealt_out_to_rows(data: st.DataObject, gaps: bool) -> None:
     for last in (1, 2):  # one each, and several
         with pytest.raises(IndexError):
             deal_rows(table, np.array([3, 4]), np.array([0, 7]), np.array([1, last]), np.ones(1 + last, np.int32))
+
+
+def test_rows_are_filled_and_dealt_to_by_numpy_where_c_must_not_walk() -> None:
+    slots, none = np.array([0, 1, 2]), np.zeros(3, np.int64)
+    for few in (0, 2):
+        with pytest.raises(IndexError):
+            fill_rows(np.zeros((4, 3), np.int64), slots, none, np.ones((few, 3), np.int64))
+    tails, blocks = np.zeros((4, 3), np.int64), np.zeros((4, 3), np.int32)
+    tails.flags.writeable = blocks.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        fill_rows(tails, slots, none, np.ones((3, 2), np.int64))
+    with pytest.raises(ValueError, match="read-only"):
+        deal_rows(blocks, slots, none, np.ones(3, np.int64), np.ones(3, np.int32))
+    assert not tails.any()
+    assert not blocks.any()

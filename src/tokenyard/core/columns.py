@@ -188,7 +188,7 @@ def _have_rows(slots: IntArray, table: IntArray) -> bool:
     return True
 
 
-def _may_change(column: IntArray) -> bool:
+def _may_change(column: npt.NDArray[np.integer[Any]]) -> bool:
     """Whether the column is not read-only."""
     return column.may_change  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -422,7 +422,9 @@ def fill_rows(table: IntArray, slots: IntArray, filled: IntArray, values: IntArr
     it is full; returns what has been full, as int32, in the order of ``slots``.
     """
     steps, width = values.shape[1], table.shape[1]
-    if not (_IS_COMPILED and _have_rows(slots, table) and _are_alike(filled, slots) and _is_walked(values)):
+    if not (_IS_COMPILED and _may_change(table) and _have_rows(slots, table)) or not (
+        _are_alike(filled, slots) and _is_walked(values) and _length(values) == _length(slots)
+    ):
         return _fill_in_numpy(table, slots, filled, values)
     at, before, of, entries = slots.data, filled.data, values.data, table.data
     count = 0
@@ -468,7 +470,7 @@ def deal_rows(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntA
     IndexError, and some may have been dealt, where a row is too short.
     """
     if not (
-        (_IS_COMPILED and _is_walked32(table) and _is_walked32(values))
+        (_IS_COMPILED and _may_change(table) and _is_walked32(table) and _is_walked32(values))
         and (_are_alike(starts, slots) and _are_alike(counts, slots))
     ):
         _deal_in_numpy(table, slots, starts, counts, values)
