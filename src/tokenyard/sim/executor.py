@@ -398,13 +398,14 @@ class SimulatedExecutor:
         ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
         if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
             return None
-        clock, lasting, until, host = self._clock, self._lasting, self.runs_until, host_seconds(self._latency)
+        clock, lasting, until, latency = self._clock, self._lasting, self.runs_until, self._latency
         moments: list[float] = []
-        seconds = decode_seconds(self._latency, newest.num_computed + ONE, most, newest.step + 1)
+        durations = decode_seconds(latency, newest.num_computed + ONE, most, newest.step + 1)
         while len(moments) < most and ends[0] < until:
             now = clock.advance_to(ends.popleft())
             moments.append(now)
-            ends.append(lasting(now, next(seconds), host, 0.0))
+            seconds = next(durations)  # and then the host's part: a model may know what time it is
+            ends.append(lasting(now, seconds, host_seconds(latency), 0.0))
         self._end = StepEnd(ends[-1])
         first = newest.num_computed + constant(2 - len(futures))
         outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))

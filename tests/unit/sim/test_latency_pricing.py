@@ -127,6 +127,28 @@ HOSTS: dict[str, tuple[Callable[[Any], None], Iterable[tuple[type[Learned], str]
 ASKED = [(host, kind, method) for host, (_, asked) in HOSTS.items() for kind, method in asked]
 
 
+class Drifting(Learned):
+    """A model whose host takes longer for some steps than for others."""
+
+    def __init__(self) -> None:
+        super().__init__("", 0)
+        self._steps = 0
+
+    @property
+    def host_seconds(self) -> float:
+        return 0.001 * (1 + self._steps % 7)
+
+    def step_seconds(self, shape: StepShape) -> float:
+        self._steps += 1
+        return 0.002
+
+
+def test_a_step_of_a_leap_has_the_hosts_part_of_its_own_moment() -> None:
+    config = scheduler(async_scheduling=True)
+    one, other = (replay(workload(), config, CACHE, Drifting(), leaps=leaps) for leaps in (False, True))
+    assert one == other
+
+
 @pytest.mark.parametrize(("host", "kind", "method"), ASKED)
 def test_no_host_goes_on_with_what_is_no_duration(host: str, kind: type[Learned], method: str) -> None:
     run, _ = HOSTS[host]
