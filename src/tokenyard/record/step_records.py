@@ -257,8 +257,8 @@ class StepRecords:
         """Write what was decided and what was refused, if the step is wanted."""
         step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
         is_wanted, recomputed, refused = step in self._started, 0, None
-        # Every running request got one token, and no other got any: as in the step before, mostly.
-        is_steady = total == num_running == self._running.total
+        # Every running request got one token, no other got any, none was preempted: as in the step before, mostly.
+        is_steady = total == num_running == self._running.total and not output.preempted_req_ids
         if self._waiting.total or not (is_wanted and is_steady):
             recomputed, refused = self._look_closer(ts, output, outcomes)
         if not is_wanted:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_33
 from tests.support.toy_engine import ToyEngine
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
@@ -612,6 +613,46 @@ def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
     sink = Gathered()
     TraceRecorder(None, sink).step_completed(1.0, output, several)
     assert sink.completed[0].num_sampled_tokens == 6
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_decision_like_the_one_before_names_who_was_preempted_since(tmp_path: Path, tokens: int) -> None:
+    toy = RecordedYard(tmp_path, max_num_seqs=2, long_prefill_token_threshold=4, enable_prefix_caching=False)
+
+    class Preempted(StepObserver):
+        """Tells of a request that lost its blocks before step 2."""
+
+        def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+            toy.recorder.step_started(ts, step, state)
+
+        def step_decided(
+            self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
+        ) -> None:
+            lost = ("c",) if output.step == 2 else ()
+            named = msgspec.structs.replace(output, preempted_req_ids=lost)
+            toy.recorder.step_decided(ts, named, outcomes, state)
+
+    toy.scheduler.attach_observer(Observers(toy.watcher, Preempted()))
+    for name in ("a", "b", "c"):
+        toy.add(name, 4 if tokens == 1 else 30, max_tokens=9)
+    toy.steps(5)
+    toy.writer.close()
+    decisions = records_of(tmp_path, "step_decision")[1:]
+    assert [each["num_scheduled_tokens"] for each in decisions] == 4 * [{"a": tokens, "b": tokens}]
+    assert [each["preempted_req_ids"] for each in decisions] == [[], ["c"], [], []]
+
+
+def test_who_starts_over_while_none_is_admitted_is_named(tmp_path: Path) -> None:
+    toy = RecordedYard(tmp_path, profile=VLLM_0_33)
+    toy.add("a", 8, max_tokens=20)
+    toy.add("b", 8, max_tokens=20)
+    toy.steps(3)
+    toy.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    output = toy.step()
+    toy.writer.close()
+    assert output.preempted_req_ids == ("b", "a")
+    assert records_of(tmp_path, "step_decision")[-1]["preempted_req_ids"] == ["b", "a"]
 
 
 def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
