@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from tokenyard.errors import TraceError
 from tokenyard.explain.classifier import Bucket, StepReason
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
+from tokenyard.explain.report import builder
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.explain.report.summary import summarize
@@ -44,6 +47,30 @@ def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYa
     toy.drain()
     toy.writer.close()
     return toy, summary
+
+
+def watched(at_once: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What a summary that adds so many facts at once answers in the middle of a run."""
+    monkeypatch.setattr(builder, "_ADDED_AT_ONCE", at_once)
+    summary = ReportBuilder()
+    toy = RecordedYard(None, summary, num_gpu_blocks=30, max_num_seqs=4)
+    seen: list[object] = []
+    for number in range(40):
+        toy.add(f"r{number}", 5 + number % 20, max_tokens=12, arrival_time=toy.now)
+        toy.step()
+        if number % 7 == 3:
+            seen.append(summary.busy_seconds)
+        if number % 7 == 5:
+            kept = pickle.loads(pickle.dumps(summary))
+            seen += [copy.deepcopy(summary).report(), kept.report(), kept.busy_seconds]
+        if number % 7 == 6:
+            seen.append(summary.report())
+    toy.drain()
+    return [*seen, ReportBuilder.joined([summary, ReportBuilder()]).report()]
+
+
+def test_whoever_looks_sees_all_that_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watched(1, monkeypatch) == watched(512, monkeypatch)
 
 
 def lonely(path: Path | None, *, looks: int | None) -> Report:

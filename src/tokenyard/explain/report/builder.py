@@ -31,7 +31,7 @@ from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestA
 from tokenyard.trace.steps import ReadNotes
 
 _ADDED_AT_ONCE = 512
-"""Facts; a fifth of a megabyte of them."""
+"""Facts; a fifth of a megabyte of them, and some megabytes where most of them are leaps of many steps."""
 
 
 class _Totals:
