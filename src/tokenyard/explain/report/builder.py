@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,7 +82,7 @@ class ReportBuilder:
         """What goodput is counted by."""
         self.start: TraceStart | None = None
         self.jobs: set[str] = set()
-        self._told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._told: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         """What is not added yet: the method that adds it, and the facts."""
         self._first: StepFacts | None = None
         self._last: StepFacts | None = None
@@ -190,8 +190,9 @@ class ReportBuilder:
 
     def _catch_up(self) -> None:
         """Add what it was told, in order."""
-        told, self._told = self._told, []
-        for add, facts in told:
+        told = self._told
+        while told:  # what is interrupted here goes on with the next one
+            add, facts = told.popleft()
             add(*facts)
 
     # ---- facts, added up
