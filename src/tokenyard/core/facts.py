@@ -105,8 +105,9 @@ class ReleaseFacts:
 
     # ---- what its scheduler answers
 
-    hits_count_at_last_admission: bool = True
-    """Statistics of a prompt are those of its request's last admission before its first output, not of its first."""
+    hits_count_at_last_lookup: bool = True
+    """Statistics of a prompt are those of its last lookup before its first output, admitted then or not; else of its
+    first admission."""
     resets_ask_no_connector: bool = False
     """Resetting the cache of a connector counts as done where there is no connector."""
 

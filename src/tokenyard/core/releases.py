@@ -89,7 +89,7 @@ RELEASES: tuple[Release, ...] = (
         },
         facts={
             "steps_in_flight_hold_windows": True,
-            "hits_count_at_last_admission": False,
+            "hits_count_at_last_lookup": False,
         },
     ),
     Release(

@@ -217,6 +217,7 @@ class Request:
     ``num_tokens``            prompt + verified output
     ``num_computed_tokens``   positions whose KV is, or after this step will be, in the cache
     ``num_cached_tokens``     prefix-cache hit when first scheduled; -1 before
+    ``num_hit_tokens``        prefix-cache hit when last looked up, admitted then or not; -1 before
     ``shared_prefix_boundary``  tokens that it shares with others, where that is more than its last prefix hit; else 0
     """
 
@@ -244,6 +245,7 @@ class Request:
         "mm_features",
         "num_cached_tokens",
         "num_external_computed_tokens",
+        "num_hit_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "output_seed",
@@ -337,7 +339,7 @@ class Request:
         self.stop_reason: int | str | None = None
         self.times = RequestTimes()
         self.num_prompt_tokens = len(prompt)
-        self.num_cached_tokens = -1
+        self.num_cached_tokens = self.num_hit_tokens = -1
         self.num_external_computed_tokens = self.num_preemptions = self.shared_prefix_boundary = 0
         self.block_hashes: list[BlockHash] = []
         self.prefix_hash: PrefixHash | None = None

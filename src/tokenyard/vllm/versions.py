@@ -291,8 +291,8 @@ def stats_without_connector() -> dict[str, Any]:
 
 
 def counts_later_hits() -> bool:
-    """Whether statistics of a prompt are those of its request's last admission before its first output."""
-    return release_facts(installed_version()).hits_count_at_last_admission
+    """Whether statistics of a prompt are those of its request's last lookup before its first output."""
+    return release_facts(installed_version()).hits_count_at_last_lookup
 
 
 def takes_media(vllm_config: Any, registry: Any) -> bool:

@@ -193,9 +193,22 @@ def test_a_resumed_request_finds_its_own_blocks_again() -> None:
     toy.steps(2)
     b = toy.requests["b"]
     assert b.status is RequestStatus.PREEMPTED
+    assert b.num_hit_tokens == 0
     output = toy.until(lambda: b.status is not RequestStatus.PREEMPTED)
     assert output.num_scheduled_tokens["b"] == 1, "both prompt blocks were hits"
     assert b.num_cached_tokens == 0, "that counts the first time alone"
+    assert b.num_hit_tokens == 8
+
+
+def test_a_lookup_in_vain_is_the_last_one_too() -> None:
+    toy = ToyEngine(num_gpu_blocks=8)
+    text = prompt_of("text", 12)
+    toy.add("a", text, max_tokens=9)
+    toy.steps(5)
+    b = toy.add("b", [*text, *prompt_of("other", 12)], max_tokens=2)
+    toy.step()
+    assert b.status is RequestStatus.WAITING, "it needs three blocks beside those of the text, and two are free"
+    assert (b.num_hit_tokens, b.num_cached_tokens) == (12, -1)
 
 
 def test_only_full_blocks_of_known_tokens_are_shared() -> None:

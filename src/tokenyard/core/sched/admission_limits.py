@@ -91,7 +91,7 @@ class PrefixLookup:
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> None:
         if candidate.request.num_computed_tokens == 0:
             candidate.computed = self._kv.get_computed_blocks(candidate.request)
-            candidate.num_computed_tokens = candidate.num_local_hit_tokens
+            candidate.num_computed_tokens = candidate.request.num_hit_tokens = candidate.num_local_hit_tokens
             if self._counts:
                 self._kv.count_lookup(candidate.request, candidate.computed)
 

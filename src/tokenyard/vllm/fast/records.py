@@ -152,10 +152,10 @@ class FirstOutput:
 
     __slots__ = ("_held", "_num_preemptions", "num_cached_tokens", "num_prompt_tokens", "request")
 
-    def __init__(self, request: FastRequest, num_cached_tokens: int) -> None:
+    def __init__(self, request: FastRequest) -> None:
         self.request = request
         self.num_prompt_tokens = request.num_prompt_tokens
-        self.num_cached_tokens = num_cached_tokens
+        self.num_cached_tokens = request.num_hit_tokens
         self._held: Blocks = ()
         self._num_preemptions = 0
 
@@ -169,12 +169,12 @@ class FirstOutput:
         self._held = kv.get_block_ids(self.request)
         self._num_preemptions = self.request.num_preemptions
 
-    def stats(self, kv: KVCacheManager) -> Any:
-        """vLLM's ``PrefillStats``."""
+    def stats(self, kv: KVCacheManager, *, later_hits_count: bool) -> Any:
+        """vLLM's ``PrefillStats``; ``later_hits_count``: of the last lookup, which may have been in vain."""
         made = theirs.PrefillStats()
         made.set(
             num_prompt_tokens=self.num_prompt_tokens,
-            num_local_cached_tokens=self.num_cached_tokens,
+            num_local_cached_tokens=self.request.num_hit_tokens if later_hits_count else self.num_cached_tokens,
             num_external_cached_tokens=0,
         )
         if hasattr(made, "finalize"):
@@ -262,7 +262,7 @@ class OutputTranslation:
             if request.theirs.prefill_stats is None:
                 continue  # sent already
             if request.request_id not in self._silent or self._later_hits_count:
-                self._silent[request.request_id] = FirstOutput(request, int(plan.num_computed[row]))
+                self._silent[request.request_id] = FirstOutput(request)
 
     def ended(self, request: FastRequest) -> None:
         """A request has ended."""
@@ -329,7 +329,7 @@ class OutputTranslation:
             record = records[row]
             first = self._silent.pop(request_id, None)
             if first is not None:
-                record.prefill_stats = first.stats(self._kv)
+                record.prefill_stats = first.stats(self._kv, later_hits_count=self._later_hits_count)
                 first.request.theirs.prefill_stats = None
             if request_id in self._stopped_before:
                 record.stop_reason = self._stopped_before[request_id]
