@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.policies.baselines import decodes
 from tokenyard.questions.run import RunResult, run
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload
 
 try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tokenyard.errors import near_names
+from tokenyard.quick_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

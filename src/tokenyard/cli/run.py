@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results, warn
@@ -16,6 +16,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.traffic import RefusedRequest
 from tokenyard.workload.record import Workload
 

@@ -6,9 +6,10 @@ stores may take any time after their place; a job that is over is named in ``Con
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tokenyard.core.sched.outputs import ConnectorOutput
+from tokenyard.quick_named_tuple import NamedTuple
 
 Address = int | bytes
 """Where a block is kept: the number of a block of memory, or the hash of its content."""

@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tokenyard.connectors.plan import Address
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a connector's settings may hold; each check raises ConfigError with field, value and fix.

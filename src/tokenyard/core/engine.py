@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import starmap
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from tokenyard.core.columns import IntArray
 from tokenyard.core.config import PauseState
@@ -20,6 +20,7 @@ from tokenyard.core.sched.request_checks import request_ids_of
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, EngineDeadError, RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: whatever runs the model for an engine core.

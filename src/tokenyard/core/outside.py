@@ -6,10 +6,10 @@ A replay goes on with what a neighbour does, and says so; inside vLLM such a con
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import PROFILES, nearest_version
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Outside(NamedTuple):

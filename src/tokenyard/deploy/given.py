@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import Enum
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.deploy.serve_line import ServeLine, read_config_file
 from tokenyard.deploy.setting_values import default_of, did_you_mean, group_of, names_of, with_values
@@ -28,6 +28,7 @@ from tokenyard.deploy.vllm_serve.flags import (
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, named_gpu
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden, hidden_setting
 from tokenyard.units import GIB
 

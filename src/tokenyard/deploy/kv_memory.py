@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, require_int
 from tokenyard.deploy.settings import AdapterSettings, DeploymentSettings, HardwareSettings, ParallelSettings
@@ -20,6 +20,7 @@ from tokenyard.models.images.largest import LARGEST, Frames, LimitedVideo
 from tokenyard.models.images.limited import heeds_frames, knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.units import GIB
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 from tokenyard.core.releases import version_that_brought
@@ -18,6 +18,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of settings: what their help says, and settings that have type, default and help from a configuration.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.held_back import main_reason
 from tokenyard.trace.schema import AdmissionOutcome

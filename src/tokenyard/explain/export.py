@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.why.spans import send_traces
 from tokenyard.explain.why.why import draw
 from tokenyard.files import written_whole
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import NamedTuple
+
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class HtmlTable(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tokenyard.explain.report.classes import latency_columns
 from tokenyard.explain.table import Column, RowTable, column_of
 from tokenyard.explain.why.cause_log import WaitPiece
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import WaitState
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from numbers import Real
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.figures import LatencyFigures, Series, TokenGaps
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.schema import RequestFinished
 
 # ---------------------------------------------------------------------------------------------------------------------

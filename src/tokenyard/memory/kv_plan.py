@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.memory.layer_caches import CacheSettings, LayerCache, layer_caches, with_block_size
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------

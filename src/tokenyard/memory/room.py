@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.facts import release_facts
@@ -11,6 +10,7 @@ from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.

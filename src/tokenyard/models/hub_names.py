@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tokenyard.models.named import MODELS, cached_folder, config_of, model_spec
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
+from tokenyard.quick_named_tuple import NamedTuple
 
 MANIFEST = "manifest.json"
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")

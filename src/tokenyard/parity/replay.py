@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tokenyard.parity.vector import (
     make_scheduler,
     unsupported_features,
 )
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Checks of what a record says a model returned, before it is fed to a scheduler.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +22,7 @@ from tokenyard.explain.report.classes import (
 )
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.table import column_of
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.logs.logged import KNOWN_NAMES
 from tokenyard.workload.record import Workload

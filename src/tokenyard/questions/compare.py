@@ -9,7 +9,7 @@ from math import inf, sqrt
 from operator import attrgetter
 from os import PathLike
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -44,6 +44,7 @@ from tokenyard.questions.space import Space, grid_of
 from tokenyard.questions.sweeping.rows import settings_in_words, word_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.replay import replay_engines

@@ -10,7 +10,7 @@ from dataclasses import field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -69,6 +69,7 @@ from tokenyard.questions.variant_sources import (
 )
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (

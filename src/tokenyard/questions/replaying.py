@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +22,7 @@ from tokenyard.questions.by_class import ClassBounds, grouped_by_class
 from tokenyard.questions.scenario import (
     OnProgress,
 )
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.choices import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,6 +45,7 @@ from tokenyard.questions.scenario import (
 )
 from tokenyard.questions.trials import with_trials
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,

@@ -16,7 +16,7 @@ from math import isnan
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -42,6 +42,7 @@ from tokenyard.questions.scenario import (
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
 from tokenyard.sim.extent import Extent
 from tokenyard.units import count_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tokenyard.explain.report.trials import (
     worth_their_cost,
 )
 from tokenyard.questions.scenario import Scenario, replay_spec, without_trace
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import duration
 from tokenyard.workload.stretches import busiest_part
 

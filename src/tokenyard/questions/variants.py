@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -44,6 +44,7 @@ from tokenyard.questions.recorded.variants import (
 )
 from tokenyard.questions.scenario import Scenario, replay_spec
 from tokenyard.questions.sweeping.rows import Setting, Settings
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_setting
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from tokenyard.questions.scenario import Scenario
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.load import GENERATORS
 
 _NO_GPU_IN = ("constant:", "fitted:")

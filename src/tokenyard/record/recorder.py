@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2s
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import BlockHash, FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.facts import FactEmitter, StepEffects
 from tokenyard.record.recordable import (
     RecordableItem,

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.params import PoolingParams, SamplingParams, StructuredOutput
@@ -21,6 +21,7 @@ from tokenyard.errors import (
     StuckError,
     text_of,
 )
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import (
     EmbeddingOutput,
     GenerationOutput,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tokenyard.core.params import SamplingParams, check_sampling_params
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.text import TextTokenizer
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.params import PoolingParams, StructuredOutput
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.outputs import NO_AUX_OUTPUT, EngineOutputs, RequestOutput, TokenLogprobs
 from tokenyard.errors import ConfigError, RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import (
     CompletionOutput,
     EmbeddingOutput,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.request import Request
@@ -13,6 +13,7 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import (
     SimulatedExecutor,
     SimulatedModel,

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple
 
 from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
 
 _SECONDS_PER_LINE = 0.1

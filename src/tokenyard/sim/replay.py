@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,

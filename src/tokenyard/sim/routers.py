@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.core.request import Request
+from tokenyard.quick_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     pass

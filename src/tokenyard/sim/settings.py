@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from tokenyard.arguments import given_kind, is_number
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError, WorkloadError, shown
 from tokenyard.explain.figures import Series
 from tokenyard.explain.report.report import ClientFigures
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
 
 # ---------------------------------------------------------------------------------------------------------------------

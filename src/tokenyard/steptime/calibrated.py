@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.encoders import EncoderTime
 from tokenyard.steptime.formula import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.fitted import FEATURES, FittedLatency, MeasuredStep
 from tokenyard.steptime.model import (
     LatencyModel,

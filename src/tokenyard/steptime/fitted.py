@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from os import PathLike
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.model import (
     HOST,
     StepShape,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import floor
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.schema import (
     AdmissionOutcome,
     PrefixCacheLookup,

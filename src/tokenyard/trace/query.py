@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.columnar.child import OutOfMemoryError, OutOfTimeError, in_child_process, keep_memory_within
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.rows import EXTRA, columns_of

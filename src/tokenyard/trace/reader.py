@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.errors import TraceError
 from tokenyard.files import DamagedFileError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import micros
 from tokenyard.trace.files import TraceFiles, find_trace, open_lines, rank_folders, trace_names
 from tokenyard.trace.schema import RequestArrived, RequestRecord, StepSnapshot, TraceStart

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import msgspec
@@ -25,6 +25,7 @@ from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input, opened_path
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.columnar.reading import ColumnarHeads
 from tokenyard.trace.columnar.writing import FooterFacts
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import anyio
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +20,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from tokenyard.files import Bounds, arrow
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, file_identity, is_other
 from tokenyard.web.connections import RefusedError, whole_number

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.tokens import ListedTokens, TokenSource
 
 # ---------------------------------------------------------------------------------------------------------------------

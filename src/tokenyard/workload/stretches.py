@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import duration
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
 

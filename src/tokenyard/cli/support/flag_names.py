@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from tokenyard.cli.support.flags.marks import POSITIONAL, Arg
 from tokenyard.deploy.settings import NO_SETTING
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
 from tokenyard.errors import shown, worded
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers on the command line: what is no number is refused in words for users, not for programmers.

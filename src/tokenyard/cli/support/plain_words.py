@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from tokenyard.cli.support.flag_names import NUMBERS, Flag, flags_of
 from tokenyard.cli.support.flags import command_of
 from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED
 from tokenyard.deploy.settings import OFF_UNLESS_NAMED
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tokenyard.cli.support.flags import Command

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
 from tokenyard.cli.support.flags import (
@@ -27,6 +27,7 @@ from tokenyard.deploy.setting_values import with_values
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.deploy.vllm_serve.given import read_words
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_words
 
 ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand

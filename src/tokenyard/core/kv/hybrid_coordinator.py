@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from math import gcd, lcm
-from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class GroupBounds(NamedTuple):

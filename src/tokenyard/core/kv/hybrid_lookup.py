@@ -11,13 +11,13 @@ because lengths only shrink.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.kv.groups import FullAttentionManager, PrefixQuery, SingleTypeManager
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import BlockHash, Request
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class AttentionType(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import NamedTuple
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import Blocks
@@ -21,6 +20,7 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConnectorError, shown
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Match(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.block_pool import PutBack
@@ -22,6 +21,7 @@ from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, Waiting
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The parts of one scheduler that several of its rooms need.

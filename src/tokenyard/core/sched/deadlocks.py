@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import StepBudget
@@ -12,6 +11,7 @@ from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
 from tokenyard.errors import StuckError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import is_for_good
 
 # ---------------------------------------------------------------------------------------------------------------------

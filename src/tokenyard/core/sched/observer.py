@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.config import PauseState
@@ -20,6 +20,7 @@ from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, text_of
+from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Counts(NamedTuple):

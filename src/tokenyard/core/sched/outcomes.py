@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tokenyard.core.columns import IntArray, count_places
 from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import OutcomeKind, Reason
 
 __all__ = [

@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Events of single requests with their times, for clients that draw time lines: queued, scheduled, preempted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import index
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
 
 _Given = TypeVarTuple("_Given")

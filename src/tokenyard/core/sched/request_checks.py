@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever.

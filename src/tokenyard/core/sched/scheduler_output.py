@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +16,7 @@ from tokenyard.core.kv.allocation import BlockDeltas, Blocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.request import Request
 from tokenyard.errors import shown
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A step's decision, as a value: what goes to the workers.

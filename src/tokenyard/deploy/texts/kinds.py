@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts.charts import (
@@ -43,6 +43,7 @@ from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_beginning
 
 _LINE = "vllm serve"

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 from tokenyard.files import packaged
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.

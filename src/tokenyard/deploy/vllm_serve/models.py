@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What flags change of a model that is read: fields of its config.json, and whether its encoders are loaded.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_named_tuple import NamedTuple
 
 MOST_CHARACTERS = 1 << 16
 """Most characters of a command line, a script, or what variables make of one."""

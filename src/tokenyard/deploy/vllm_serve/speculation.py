@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_named_tuple import NamedTuple
 
 _LIKE_EAGLE = ("eagle", "eagle3", "mtp")
 """Drafts come from the target's hidden states, and the last matched block is computed again."""

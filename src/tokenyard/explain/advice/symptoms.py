@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart

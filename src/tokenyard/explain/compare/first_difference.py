@@ -7,13 +7,14 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from math import inf
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from tokenyard.explain.classifier import classify
 from tokenyard.explain.report.report import Header
 from tokenyard.explain.why.timeline import timeline_readers
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.held_back import NOT_RECORDED, HeldBack, main_reason
 from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +12,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
 from tokenyard.explain.report.report import Report
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.

@@ -10,8 +10,8 @@ comparison or two however long the queue is. The rule is that of :mod:`tokenyard
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place

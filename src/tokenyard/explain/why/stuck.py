@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +15,7 @@ from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal

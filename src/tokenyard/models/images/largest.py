@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
@@ -21,6 +21,7 @@ from tokenyard.models.images.table import RULES, ImageFields, ProcessorError
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How many frames there are.

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from tokenyard.quick_named_tuple import NamedTuple
 
 MOST_CHARACTERS = 500
 """The longest pattern that is read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import field
 from math import log, sqrt
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.

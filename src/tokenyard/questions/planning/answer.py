@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, sqrt
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +19,7 @@ from tokenyard.questions.planning.goal import (
 )
 from tokenyard.questions.planning.picture import draw, page_of
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
 

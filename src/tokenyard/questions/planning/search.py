@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumb
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The variants of a plan, replayed one after the other or some side by side: what is known of each, on disk if wanted.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -43,6 +42,7 @@ from tokenyard.questions.recorded.answer import (
 )
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import Variant, as_it_was
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.executor import SimulatedModel
 from tokenyard.sim.replay import ReplayResult, replay

@@ -6,8 +6,8 @@ import bisect
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import micros
 from tokenyard.trace.reader import TraceReader, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import RequestArrived

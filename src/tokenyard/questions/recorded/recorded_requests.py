@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import TraceError
 from tokenyard.questions.recorded.front_end import FrontEnd
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
 from tokenyard.workload.record import Workload, WorkloadRequest

@@ -7,7 +7,7 @@ from dataclasses import field, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from tokenyard.questions.recorded.answer import FitQuality
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.carried import extrapolate
 from tokenyard.steptime.fitted import (

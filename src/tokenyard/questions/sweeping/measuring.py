@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from hashlib import blake2s
 from math import floor, inf
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, settings_in_words
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import ReplayResult, replay_engines

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 import msgspec
 
 from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, settings_in_words
+from tokenyard.quick_named_tuple import NamedTuple
 
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20

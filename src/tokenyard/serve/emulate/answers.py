@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.made_up import made_up_json, made_up_match
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.serve.text import TextTokenizer

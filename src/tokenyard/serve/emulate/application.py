@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.errors import TokenyardError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.faults import Faults, FaultyNetwork
 from tokenyard.serve.emulate.forms import on_error
 from tokenyard.serve.emulate.live import RECEIVED, WallClock

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer

@@ -31,13 +31,13 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from math import inf, nextafter
-from typing import NamedTuple
 
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import StepNews
 from tokenyard.sim.loop import ARRIVAL, HANGING_UP, STEP_ENDS, EngineGroup, Event
 from tokenyard.steptime.pace import VirtualClock

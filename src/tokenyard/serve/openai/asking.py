@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from tokenyard.errors import (
     shown,
 )
 from tokenyard.files import has_more_brackets, is_nested_deeper
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.openai.connection import connection_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 

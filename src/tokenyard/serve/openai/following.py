@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tokenyard.core.request import FinishReason
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM, News
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, GenerationParams, Prompt, Turn
 from tokenyard.serve.grammars import Grammar

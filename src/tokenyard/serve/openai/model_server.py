@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.ending import OrderlyEnd
 from tokenyard.serve.front import FrontSettings
 from tokenyard.serve.openai.app import make_api

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from tokenyard.errors import ConfigError, shown
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.front import FrontSettings
 from tokenyard.sim.named_routers import ROUTERS
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from tokenyard.core.columns import IntArray
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.checkpoint import require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tokenyard.core.columns import Int32Array, IntArray
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import LayerGroup
 from tokenyard.memory.layer_caches import LayerCache
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------

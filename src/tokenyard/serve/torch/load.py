@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
 from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
 from tokenyard.serve.torch.checkpoint import (

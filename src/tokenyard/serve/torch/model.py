@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tokenyard.core.columns import Int32Array, IntArray
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch

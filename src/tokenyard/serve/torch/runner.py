@@ -6,7 +6,7 @@ sample    logits -> tokens -> accepted drafts -> rows -> new drafts
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tokenyard.core.columns import IntArray
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.attention import HeldBlocks, StepRows
 from tokenyard.serve.torch.drafting import Drafter
 from tokenyard.serve.torch.model import PagedModel

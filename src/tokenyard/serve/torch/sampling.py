@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from tokenyard.core.columns import Int32Array, IntArray
 from tokenyard.core.params import PoolingParams, PoolingType, SamplingParams
 from tokenyard.core.sched.outputs import TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.attention import StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 from tokenyard.serve.torch.request_rows import RequestRows, Sampling

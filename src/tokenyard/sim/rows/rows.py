@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, named_request, why_of
 from tokenyard.policies.named import policy_maker
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import RequestTimeline, Wait, micros
 from tokenyard.trace.held_back import held_by_reason, main_reason
 from tokenyard.trace.steps import Step, facts_of

@@ -5,12 +5,14 @@ grammar allows. The same request gets the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from vllm.v1.outputs import LogprobsLists, LogprobsTensors
+
+from tokenyard.quick_named_tuple import NamedTuple
 
 _SURE = -0.25
 """The log-probability of a token that was sampled; those beside it have less and less."""

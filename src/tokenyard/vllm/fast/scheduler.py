@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.encoder_budget import MultiModalBudget
@@ -18,6 +18,7 @@ from tokenyard.core.request import RequestStatus
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import (
     FastGrammar,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.config import (
     CacheConfig,
@@ -19,6 +19,7 @@ from tokenyard.core.kv.hybrid_coordinator import hash_block_size
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm.shared import KINDS, known_group
 from tokenyard.vllm.versions import installed_version, profile_name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tokenyard.core.columns import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm.shared import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_identity
 from tokenyard.workload.logs.logged import (
     FoundValue,

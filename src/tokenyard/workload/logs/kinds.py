@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
 from tokenyard.workload.logs.logged import (
     KNOWN,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_unit
 from tokenyard.workload.record import Remark

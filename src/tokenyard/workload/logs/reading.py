@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX

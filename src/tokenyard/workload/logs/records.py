@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, normal, payload_of
 from tokenyard.workload.logs.moments import TimeUnit

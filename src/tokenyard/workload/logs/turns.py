@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.logged import LoggedRequest
 from tokenyard.workload.record import Remark
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -19,6 +19,7 @@ from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, 
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
 from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import MAX_SECONDS
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -51,6 +51,7 @@ from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.files import written_whole
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest

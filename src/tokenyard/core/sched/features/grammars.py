@@ -7,7 +7,7 @@ the request is void, and the next output that is taken in ends it as an error, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from tokenyard.core.params import StructuredOutput
 from tokenyard.core.request import Request
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import GrammarError, shown, text_of
+from tokenyard.quick_named_tuple import NamedTuple
 
 _Answer = TypeVar("_Answer")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from tokenyard.core.config import GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
@@ -14,6 +13,7 @@ from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.request_checks import most_blocks_of
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import TOO_LONG, RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pins: blocks of a finished turn that a policy keeps for the next turn of the same job.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 from tokenyard.core.config import GroupKind
 from tokenyard.core.kv.allocation import Blocks, PrefixCacheStats
@@ -16,6 +16,7 @@ from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match,
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError, ConnectorError, RequestError
+from tokenyard.quick_named_tuple import NamedTuple
 
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")

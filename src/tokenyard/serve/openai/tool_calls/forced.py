@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.openai.fields import ChatCompletionRequest, NamedToolChoice, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import Parsed, ToolCall, ToolCallParser, call_of
 

@@ -6,10 +6,11 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenyard.core.request import FinishReason
 from tokenyard.errors import ConfigError
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import CompletionOutput
 
 # ---------------------------------------------------------------------------------------------------------------------
