@@ -20,6 +20,7 @@ from tokenyard.core.columns import (
     deal_rows,
     difference,
     either,
+    entry,
     extended,
     fill_rows,
     frozen,
@@ -27,7 +28,10 @@ from tokenyard.core.columns import (
     less,
     packed_rows,
     parted,
+    put,
+    put_row,
     reached,
+    row_bytes,
     rows_above,
     rows_among,
     rows_from,
@@ -153,6 +157,36 @@ def test_entries_change(table: tuple[IntArray, IntArray, IntArray], sign: int) -
         assert each[others].tolist() == column[others].tolist()
 
 
+@given(tables(), st.booleans())
+def test_one_entry(table: tuple[IntArray, IntArray, IntArray], flag: bool) -> None:
+    column, slots, values = table
+    flags = column > 0
+    for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+        put(column, slot, value)
+        assert column[slot] == entry(column, slot) == value
+        put(flags, slot, flag)
+        put(flags[::-1], 0, not flag)
+        assert flags[slot] == (flag != (slot == len(flags) - 1))
+
+
+@given(st.data(), st.sampled_from(["int64", "int32", "gaps"]))
+def test_one_row(data: st.DataObject, kind: str) -> None:
+    plain = np.arange(12).reshape(3, 4)
+    table = np.repeat(plain, 2, axis=1)[:, ::2] if kind == "gaps" else plain.astype(kind)
+    slot, start = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 4))
+    values = np.arange(50, 50 + data.draw(st.integers(0, 4)), dtype=np.int32)
+    put_row(table, slot, values)
+    expected = [*range(50, 50 + len(values)), *range(slot * 4 + len(values), slot * 4 + 4)]
+    assert table[slot].tolist() == expected
+    assert table.sum() == 66 - sum(range(slot * 4, slot * 4 + 4)) + sum(expected)
+    stop = data.draw(st.integers(start, 4))
+    assert np.frombuffer(row_bytes(table, slot, start, stop), np.int32).tolist() == expected[start:stop]
+    with pytest.raises(ValueError, match="broadcast"):
+        put_row(table, slot, np.zeros(5, np.int32))
+    with pytest.raises(IndexError):
+        put_row(table, 3, values)
+
+
 @given(st.lists(st.integers(-2, 3), max_size=6), st.lists(st.integers(-2, 3), max_size=6))
 def test_whole_columns(left: list[int], right: list[int]) -> None:
     one, other = np.array(left, np.int64), np.array(right, np.int64)
@@ -203,6 +237,8 @@ def test_what_is_no_slot_or_read_only_is_an_error() -> None:
         lambda: capped_sum(slots, column, slots, 7),
         lambda: scatter(column, slots, slots),
         lambda: add_at(column, slots, ONE),
+        lambda: put(column, 3, 1),
+        lambda: entry(column, 3),
     ):
         with pytest.raises(IndexError, match="out of bounds"):
             ask()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.toy_engine import make_request
 
+from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.table import COLUMNS, MOST_STOP_IDS, NO_TOKEN, RequestTable
 
@@ -36,6 +37,18 @@ def test_a_row_is_loaded_from_its_request(table: RequestTable) -> None:
     assert table.tail[slot, :2].tolist() == [5, 6]
     assert table.stop_ids[slot].tolist() == [8] + [NO_TOKEN] * (MOST_STOP_IDS - 1)
     assert (table.num_with_stop_ids, table.num_any_may_stop) == (1, 0)
+
+
+def test_what_ends_a_tenant_ends_nobody_after_it(table: RequestTable) -> None:
+    looked_for = RepetitionDetectionParams(max_pattern_size=2, min_count=2)
+    for params in (SamplingParams(stop_token_ids=(8, 9)), SamplingParams(repetition_detection=looked_for)):
+        before, after = Request("a", [1], params), Request("b", [1])
+        table.acquire(before, 100)
+        table.release(before)
+        slot = table.acquire(after, 100)
+        assert (table.stop_ids[slot].max(), table.any_may_stop[slot]) == (NO_TOKEN, False)
+        table.release(after)
+        assert (table.num_with_stop_ids, table.num_any_may_stop) == (0, 0)
 
 
 def test_more_stop_tokens_than_there_are_places_for_are_asked_about_one_by_one(table: RequestTable) -> None:

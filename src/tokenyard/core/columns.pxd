@@ -1,6 +1,7 @@
 # The numbers of columns.py, for Cython; what is not declared is any object.
 
 import cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
 cdef extern from "numpy/arrayobject.h":
@@ -16,6 +17,7 @@ cdef extern from "numpy/arrayobject.h":
     Py_ssize_t* PyArray_DIMS(object) noexcept nogil
     int NPY_INT32
     int NPY_INT64
+    int NPY_BOOL
     int WRITEABLE "NPY_ARRAY_WRITEABLE"
     int import_c "_import_array"() except -1
 
@@ -29,6 +31,10 @@ cdef extern from "numpy/arrayobject.h":
         @property
         cdef inline int* data32(self) noexcept nogil:
             return <int*>PyArray_DATA(self)
+
+        @property
+        cdef inline unsigned char* flags_data(self) noexcept nogil:
+            return <unsigned char*>PyArray_DATA(self)
 
         @property
         cdef inline Py_ssize_t length(self) noexcept nogil:
@@ -52,6 +58,10 @@ cdef extern from "numpy/arrayobject.h":
             return PyArray_TYPE(self) == NPY_INT32 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
+        cdef inline bint is_flags(self) noexcept nogil:
+            return PyArray_NDIM(self) == 1 and PyArray_TYPE(self) == NPY_BOOL and PyArray_IS_C_CONTIGUOUS(self)
+
+        @property
         cdef inline Py_ssize_t size(self) noexcept nogil:
             """All entries, as NumPy has it."""
             return PyArray_SIZE(self)
@@ -73,6 +83,12 @@ cdef inline ndarray int64_column(Py_ssize_t count):
 cdef inline ndarray int32_column(Py_ssize_t count):
     return PyArray_EMPTY(1, &count, NPY_INT32, 0)
 
+cdef inline bytes int32_bytes(Py_ssize_t count):
+    return PyBytes_FromStringAndSize(NULL, count * sizeof(int))
+
+cdef inline int* int32s_of(bytes packed) noexcept:
+    return <int*>PyBytes_AS_STRING(packed)
+
 
 cdef ndarray _counting
 
@@ -82,6 +98,8 @@ cdef bint _is_plain(ndarray column) noexcept
 cdef bint _is_walked(ndarray column) noexcept
 
 cdef bint _is_walked32(ndarray column) noexcept
+
+cdef bint _is_flags(ndarray column) noexcept
 
 cdef Py_ssize_t _length(ndarray column) noexcept
 
@@ -99,6 +117,8 @@ cdef ndarray _like(ndarray column)
 cdef ndarray _new(Py_ssize_t count)
 
 cdef ndarray _new32(Py_ssize_t count)
+
+cdef bytes _new_bytes(Py_ssize_t count)
 
 cpdef frozen(ndarray column)
 
@@ -123,6 +143,16 @@ cpdef units(ndarray column, whole size)
 
 @cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
 cpdef scatter(ndarray column, ndarray slots, ndarray values)
+
+cpdef put(ndarray column, Py_ssize_t slot, whole value)
+
+cpdef whole entry(ndarray column, Py_ssize_t slot) except? -1
+
+@cython.locals(count=Py_ssize_t, first=Py_ssize_t, i=Py_ssize_t, of='int*', entries='whole*', entries32='int*')
+cpdef put_row(ndarray table, Py_ssize_t slot, ndarray values)
+
+@cython.locals(packed=bytes, first=Py_ssize_t, i=Py_ssize_t, entries='whole*', into='int*')
+cpdef bytes row_bytes(ndarray table, Py_ssize_t slot, Py_ssize_t start, Py_ssize_t stop)
 
 @cython.locals(
     sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'

@@ -79,6 +79,11 @@ def _new32(count: int) -> Int32Array:
     return int32_column(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
 
 
+def _new_bytes(count: int) -> bytes:
+    """Bytes of so many int32, to be written where they are made and nowhere else."""
+    return int32_bytes(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
+
+
 def int32s(values: list[int]) -> Int32Array:
     """The numbers as a column, shape ``[n]``; for many the interpreter takes half of NumPy's time with ``struct``."""
     count = len(values)
@@ -165,6 +170,11 @@ def _is_walked(column: IntArray) -> bool:
 def _is_walked32(column: Int32Array) -> bool:
     """The same of int32."""
     return column.is_walked32  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
+
+
+def _is_flags(column: npt.NDArray[Any]) -> bool:
+    """The same of a column of bool."""
+    return column.is_flags  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
 def _length(column: npt.NDArray[np.integer[Any]]) -> int:
@@ -267,6 +277,60 @@ def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
     entries, at, of = column.data, slots.data, values.data
     for i in range(_length(slots)):
         entries[at[i]] = of[i]
+
+
+def put(column: npt.NDArray[Any], slot: int, value: int) -> None:
+    """The entry of ``slot``, a number or a flag, becomes ``value``."""
+    if not (_may_change(column) and 0 <= slot < _length(column)):
+        column[slot] = value
+    elif _is_plain(column):
+        column.data[slot] = value  # see columns.pxd
+    elif _is_flags(column):
+        column.flags_data[slot] = value != 0  # type: ignore[attr-defined]  # see columns.pxd
+    else:
+        column[slot] = value
+
+
+def entry(column: IntArray, slot: int) -> int:
+    """The entry of ``slot``."""
+    if not (_is_plain(column) and 0 <= slot < _length(column)):
+        return column.item(slot)
+    return column.data[slot]  # see columns.pxd
+
+
+def put_row(table: npt.NDArray[Any], slot: int, values: Int32Array) -> None:
+    """The row of ``slot`` begins with ``values``, which are as many as it has at most."""
+    count = len(values)
+    if (
+        not (_IS_COMPILED and _may_change(table) and _is_walked32(values) and 0 <= slot < _length(table))
+        or not (_is_walked(table) or _is_walked32(table))
+        or count > table.size // _length(table)
+    ):
+        table[slot, :count] = values
+        return
+    first, of = slot * (table.size // _length(table)), values.data32  # type: ignore[attr-defined]  # see columns.pxd
+    if _is_walked(table):
+        entries = table.data
+        for i in range(count):
+            entries[first + i] = of[i]  # see columns.pxd
+    else:
+        entries32 = table.data32  # type: ignore[attr-defined]  # see columns.pxd
+        for i in range(count):
+            entries32[first + i] = of[i]
+
+
+def row_bytes(table: IntArray, slot: int, start: int, stop: int) -> bytes:
+    """Entries ``start..stop-1`` of the row of ``slot``, as int32."""
+    if not (_IS_COMPILED and _is_walked(table) and 0 <= slot < _length(table)) or not (
+        0 <= start <= stop <= table.size // _length(table)
+    ):
+        return table[slot, start:stop].astype(np.int32).tobytes()
+    packed = _new_bytes(stop - start)
+    entries, first = table.data, slot * (table.size // _length(table)) + start
+    into = int32s_of(packed)  # type: ignore[name-defined]  # noqa: F821 - of columns.pxd
+    for i in range(stop - start):
+        into[i] = entries[first + i]
+    return packed
 
 
 def add_at(column: IntArray, slots: IntArray, amounts: IntArray, times: int = 1) -> IntArray:
@@ -475,7 +539,7 @@ def deal_rows(table: Int32Array, slots: IntArray, starts: IntArray, counts: IntA
     ):
         _deal_in_numpy(table, slots, starts, counts, values)
         return
-    width, place = table.shape[1], 0
+    width, place = table.size // max(_length(table), 1), 0
     at, first, many = slots.data, starts.data, counts.data
     of, into = values.data32, table.data32  # type: ignore[attr-defined]  # see columns.pxd
     for i in range(_length(slots)):
@@ -513,8 +577,8 @@ def either(rows: IntArray, others: IntArray) -> IntArray:
 
 
 if not _IS_COMPILED:
-    # Three are what NumPy does in one call, for which the interpreter need not pass a function of ours.
-    globals().update(gather=getitem, difference=sub, scatter=setitem)
+    # These are what NumPy does in one call, for which the interpreter need not pass a function of ours.
+    globals().update(gather=getitem, difference=sub, scatter=setitem, put=setitem, entry=np.ndarray.item)
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:

@@ -29,11 +29,15 @@ from tokenyard.core.columns import (
     add_at,
     deal_rows,
     difference,
+    entry,
     fill_rows,
     gather,
     int32s,
     less,
     packed_rows,
+    put,
+    put_row,
+    row_bytes,
     rows_from,
     scatter,
 )
@@ -69,7 +73,7 @@ def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _put(column: IntArray, slots: IntArray | int, values: IntArray | int) -> None:
     """The entries of ``slots``, or the one of a slot, become ``values``; of a slot that occurs again, its last."""
     if isinstance(slots, int):
-        column[slots] = values
+        put(column, slots, values)  # type: ignore[arg-type]  # one value
     else:
         scatter(column, slots, values)  # type: ignore[arg-type]  # one value for each
 
@@ -157,6 +161,7 @@ class RequestTable(Columns):
         self._block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
         self.block_tables: list[Int32Array] = []
         """Per KV-cache group; read-only."""
+        self._widths = [_BLOCKS_AT_FIRST] * num_groups
         self.max_drafts = max_drafts
         self.requests: list[Request | None] = []
         self._free: list[int] = []
@@ -190,6 +195,8 @@ class RequestTable(Columns):
         for name, kind in COLUMNS.items():
             shape = (size, widths[name]) if name in widths else (size,)
             column: npt.NDArray[np.generic] = np.zeros(shape, kind)
+            if name == "stop_ids":
+                column.fill(NO_TOKEN)
             if old:
                 column[:old] = getattr(before, name)
             setattr(now, name, column)
@@ -218,12 +225,13 @@ class RequestTable(Columns):
         """Give ``request`` a slot and load its row."""
         if not self._free:
             self._grow(self._size * 2)
-        slot, write = self._free.pop(), self._write
+        slot: Index = self._free.pop()
+        write = self._write
         self._num_touched = max(self._num_touched, slot + 1)
-        write.capacity[slot] = 0
-        write.seal_at[slot] = self.block_size
-        write.last_step[slot] = -1
-        write.encoder_at[slot] = NEVER
+        put(write.capacity, slot, 0)
+        put(write.seal_at, slot, self.block_size)
+        put(write.last_step, slot, -1)
+        put(write.encoder_at, slot, NEVER)
         self.requests[slot] = request
         self._load(slot, request, max_model_len)
         return slot
@@ -236,32 +244,43 @@ class RequestTable(Columns):
         yield
         self._load(slot, request, max_model_len)
 
-    def _load(self, slot: int, request: Request, max_model_len: int) -> None:
+    def _load(self, slot: Index, request: Request, max_model_len: int) -> None:
         params, write = request.sampling_params, self._write
-        num_tokens = request.num_tokens
-        write.num_prompt[slot] = request.num_prompt_tokens
-        write.num_tokens[slot] = num_tokens
-        write.num_drafts[slot] = 0
-        write.placeholders[slot] = request.num_output_placeholders
-        write.num_computed[slot] = request.num_computed_tokens
-        write.max_total[slot] = request.num_prompt_tokens + params.max_tokens
-        longest = params.max_tokens if request.ends_after is None else min(params.max_tokens, request.ends_after)
-        write.stop_at[slot] = min(request.num_prompt_tokens + longest, max_model_len)
-        write.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
-        self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
-        stop_ids, any_may_stop = _stop_ids(params), _any_may_stop(params)
-        write.stop_ids[slot] = NO_TOKEN
-        write.stop_ids[slot, : len(stop_ids)] = stop_ids
-        self.num_with_stop_ids += bool(stop_ids)
-        write.any_may_stop[slot] = any_may_stop
-        self.num_any_may_stop += any_may_stop
-        write.followed[slot] = 0
+        num_prompt: Index = request.num_prompt_tokens
+        num_tokens: Index = request.num_tokens
+        put(write.num_prompt, slot, num_prompt)
+        put(write.num_tokens, slot, num_tokens)
+        put(write.num_drafts, slot, 0)
+        put(write.placeholders, slot, request.num_output_placeholders)
+        put(write.num_computed, slot, request.num_computed_tokens)
+        max_tokens = params.max_tokens
+        put(write.max_total, slot, num_prompt + max_tokens)
+        longest = max_tokens if request.ends_after is None else min(max_tokens, request.ends_after)
+        put(write.stop_at, slot, min(num_prompt + longest, max_model_len))
+        put(write.followed, slot, 0)
+        put(write.prefilling, slot, False)
+        self._load_stop_tokens(slot, params)
         self.num_with_grammar += request.structured_output is not None
-        write.prefilling[slot] = False
-        start = num_tokens // self.block_size * self.block_size
-        write.tail_origin[slot] = start - slot * self.block_size
-        self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
+        size: Index = self.block_size
+        start: Index = num_tokens // size * size
+        put(write.tail_origin, slot, start - slot * size)
+        if start < num_tokens:
+            put_row(self.tail, slot, request.token_slice(start, num_tokens))
         request.attach(self, slot)
+
+    def _load_stop_tokens(self, slot: Index, params: SamplingParams) -> None:
+        """Tokens with which the tenant ends; ``stop_ids`` and ``any_may_stop`` are as without one before."""
+        write = self._write
+        eos = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        put(write.eos, slot, eos)
+        self.num_with_eos += eos != NO_TOKEN
+        stop_ids = _stop_ids(params)
+        if stop_ids:
+            self.num_with_stop_ids += 1
+            write.stop_ids[slot, : len(stop_ids)] = stop_ids
+        if _any_may_stop(params):
+            self.num_any_may_stop += 1
+            put(write.any_may_stop, slot, True)
 
     def release(self, request: Request) -> None:
         """Take the slot back; the request keeps its counters and tokens."""
@@ -272,22 +291,27 @@ class RequestTable(Columns):
         self._free.append(slot)
 
     def _unload(self, request: Request) -> None:
-        slot = request.slot
+        slot, write = request.slot, self._write
         self.flush_tail(request)
-        request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
-        self.num_with_eos -= bool(self.eos[slot] != NO_TOKEN)
-        self.num_with_stop_ids -= bool(self.stop_ids[slot, 0] != NO_TOKEN)
-        self.num_any_may_stop -= bool(self.any_may_stop[slot])
+        request.detach(entry(self.num_computed, slot), entry(self.placeholders, slot))
+        self.num_with_eos -= entry(self.eos, slot) != NO_TOKEN
+        if self.num_with_stop_ids and self.stop_ids[slot, 0] != NO_TOKEN:
+            self.num_with_stop_ids -= 1
+            write.stop_ids[slot] = NO_TOKEN
+        if self.num_any_may_stop and self.any_may_stop[slot]:
+            self.num_any_may_stop -= 1
+            put(write.any_may_stop, slot, False)
         self.num_with_grammar -= request.structured_output is not None
 
     def flush_tail(self, request: Request) -> None:
         """Copy the unsealed tokens that the request's own stream has not yet into it."""
         slot = request.slot
-        num_tokens = int(self.num_tokens[slot])
-        start = num_tokens // self.block_size * self.block_size
-        first = max(start, request.num_sealed_tokens)
+        size: Index = self.block_size
+        num_tokens: Index = entry(self.num_tokens, slot)
+        start: Index = num_tokens // size * size
+        first: Index = max(start, request.num_sealed_tokens)
         if num_tokens > first:
-            request.replace_tail(first, self.tail[slot, first - start : num_tokens - start].astype(np.int32).tobytes())
+            request.replace_tail(first, row_bytes(self.tail, slot, first - start, num_tokens - start))
 
     def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
@@ -360,7 +384,7 @@ class RequestTable(Columns):
 
     def set_num_computed(self, slot: int, num_computed: int) -> None:
         """The tenant's computed tokens."""
-        self._write.num_computed[slot] = num_computed
+        put(self._write.num_computed, slot, num_computed)
 
     def mark_scheduled(self, slots: IntArray, step: int) -> None:
         """Step number ``step`` gives the tenants tokens."""
@@ -385,7 +409,7 @@ class RequestTable(Columns):
 
     def clear_placeholders(self, slot: int) -> None:
         """Steps in flight will bring nothing for the tenant."""
-        self._write.placeholders[slot] = 0
+        put(self._write.placeholders, slot, 0)
 
     def set_capacity(self, slots: IntArray | int, positions: IntArray | int) -> None:
         """Positions that the tenants' blocks can store."""
@@ -401,11 +425,11 @@ class RequestTable(Columns):
 
     def set_skip_at(self, slot: int, num_computed: int) -> None:
         """Computed tokens at which a windowed group may free a block of the tenant."""
-        self._write.skip_at[slot] = num_computed
+        put(self._write.skip_at, slot, num_computed)
 
     def set_encoder_at(self, slot: int, position: int) -> None:
         """The position beyond which one of the tenant's encoder inputs has to be looked at."""
-        self._write.encoder_at[slot] = position
+        put(self._write.encoder_at, slot, position)
 
     def set_followed(self, slots: IntArray, num_tokens: IntArray) -> None:
         """Repetition has been looked for up to these numbers of tokens."""
@@ -417,9 +441,9 @@ class RequestTable(Columns):
 
     def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> tuple[Int32Array, ...]:
         """The tenant of ``slot`` holds these blocks, per KV-cache group; returns them as columns."""
-        columns = tuple(map(int32s, blocks))
+        columns = tuple([int32s(ids) for ids in blocks])
         for group, ids in enumerate(columns):
-            self._wide_enough(group, len(ids))[slot, : len(ids)] = ids
+            put_row(self._wide_enough(group, len(ids)), slot, ids)
         return columns
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
@@ -434,10 +458,9 @@ class RequestTable(Columns):
 
     def _wide_enough(self, group: int, width: int) -> Int32Array:
         table = self._block_tables[group]
-        if width > table.shape[1]:
-            table = self._block_tables[group] = _enlarged(
-                table, self._size, max(width, 2 * table.shape[1]), self._num_touched
-            )
+        if width > self._widths[group]:
+            self._widths[group] = max(width, 2 * self._widths[group])
+            table = self._block_tables[group] = _enlarged(table, self._size, self._widths[group], self._num_touched)
             self.block_tables[group] = _shown(table)
         return table
 
