@@ -43,6 +43,9 @@ cdef class FlatIndex(PrefixIndex):
     @cython.locals(table=int[::1], mask=Py_ssize_t, at=Py_ssize_t, block=int)
     cdef Py_ssize_t _place(self, int tag, block_hash) except -1
 
+    @cython.locals(table=int[::1], mask=Py_ssize_t, at=Py_ssize_t)
+    cdef Py_ssize_t _place_of(self, int block) except -1
+
     cdef _put(self, Py_ssize_t at, int block, int tag, block_hash)
 
     @cython.locals(found=list, block=int)
@@ -51,7 +54,7 @@ cdef class FlatIndex(PrefixIndex):
     @cython.locals(i=Py_ssize_t, block=int, tag=int, at=Py_ssize_t, known=int)
     cpdef add_n(self, list hashes, list blocks)
 
-    @cython.locals(more=dict, i=Py_ssize_t, block=int, at=Py_ssize_t)
+    @cython.locals(more=dict, keys=list, i=Py_ssize_t, block=int)
     cpdef discard_n(self, list hashes, list blocks)
 
     @cython.locals(table=int[::1], mask=Py_ssize_t, at=Py_ssize_t, block=int)

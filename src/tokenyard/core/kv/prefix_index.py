@@ -203,9 +203,9 @@ class FlatIndex(PrefixIndex):
 
     def __init__(self, num_blocks: int, group_id: int = 0) -> None:
         PrefixIndex.__init__(self, group_id)
-        places = 1 << (num_blocks + num_blocks // 2).bit_length()
+        places = 1 << (2 * num_blocks).bit_length()
         self._table = column(-1, places)
-        """A third of the places is empty at least."""
+        """Half of the places is empty at least."""
         self._mask = places - 1
         self._tags = column(0, num_blocks)
         """Block -> the tag of the hash under which it stands in the table."""
@@ -230,6 +230,14 @@ class FlatIndex(PrefixIndex):
                 if known is block_hash or known == block_hash:
                     return at
             at = (at + 1) & mask
+
+    def _place_of(self, block: int) -> int:
+        """Where a block stands that is in the table; its hash is not looked at."""
+        table, mask = self._table, self._mask
+        at = self._tags[block] & mask
+        while table[at] != block:
+            at = (at + 1) & mask
+        return at
 
     def _put(self, at: int, block: int, tag: int, block_hash: BlockHash) -> None:
         self._table[at] = block
@@ -261,14 +269,13 @@ class FlatIndex(PrefixIndex):
                 self._more.setdefault(block_hash, []).append(block)
 
     def discard_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
-        more = self._more
+        more, keys = self._more, self._keys
         for i, block_hash in enumerate(hashes):
             block = blocks[i]
-            at = self._place(_tag(block_hash), block_hash)
-            if self._table[at] != block or (more and block_hash in more):
+            if keys[block] is not block_hash or (more and block_hash in more):
                 self._discard_one(block_hash, block)
             else:
-                self._empty(at)
+                self._empty(self._place_of(block))
 
     def _point(self, block_hash: BlockHash, block: int | None) -> None:
         tag = _tag(block_hash)
