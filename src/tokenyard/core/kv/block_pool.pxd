@@ -21,7 +21,7 @@ cdef class FreeQueue:
     )
     cdef tuple _leading(self, Py_ssize_t n)
 
-    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(back=list, place=int[::1], put=list, at=Py_ssize_t)
     cpdef append_n(self, blocks)
 
     @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)

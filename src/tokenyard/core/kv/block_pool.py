@@ -122,8 +122,10 @@ class FreeQueue:
         while len(taken) < n:
             end = head + n - len(taken)
             blocks = back[head:end]
+            if has_holes:
+                blocks = [block for block in blocks if block != -1]
+            taken = taken + blocks if taken else blocks
             head = end
-            taken += [block for block in blocks if block != -1] if has_holes else blocks
         return taken, rest, head
 
     def append(self, block: int) -> None:
@@ -133,11 +135,11 @@ class FreeQueue:
     def append_n(self, blocks: Iterable[int]) -> None:
         """Put blocks at the end; the first of them will be evicted first."""
         back, place = self._back, self._place
-        start = len(back)
-        back += blocks
-        for at, block in enumerate(back[start:], self._base + start):
+        put = blocks if type(blocks) is list else list(blocks)
+        for at, block in enumerate(put, self._base + len(back)):
             place[block] = at
-        self.size += len(back) - start
+        back += put
+        self.size += len(put)
         if len(back) - self._head > self._most:
             self._lay_out_anew()
 
@@ -303,17 +305,19 @@ class BlockPool:
         """
         ref, hash_of = self.ref, self.hash_of
         blocks = self.free_queue.popleft_n(n)
-        cached: list[int] = []
         contents: list[BlockHash] = []
         for block in blocks:
             at = block  # for C: where it stands
             ref[at] = 1
             content = hash_of[at]
             if content is not None:
-                hash_of[at] = None
-                cached.append(block)
                 contents.append(content)
-        if cached:
+        if contents:
+            all_are_cached = len(contents) == n
+            cached = blocks if all_are_cached else [block for block in blocks if hash_of[block] is not None]
+            for block in cached:
+                at = block
+                hash_of[at] = None
             self._evict(cached, contents)
         if self.prompt_tails:
             self._forget_tails(blocks)

@@ -265,6 +265,8 @@ class SingleTypeManager:
             blocks = held[slot]
             if count == 1:  # mostly
                 blocks.append(taken[at])
+            elif count == len(taken):
+                blocks += taken
             else:
                 blocks += taken[at : at + count]
             at += count
@@ -334,9 +336,11 @@ class SingleTypeManager:
             if start + 1 == stop:
                 blocks.append(own[start])
                 keys.append(chain[stop * stride - 1])
-            else:
+            elif blocks:
                 blocks += own[start:stop]
                 keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
+            else:
+                blocks, keys = own[start:stop], chain[(start + 1) * stride - 1 : stop * stride : stride]
             if is_masked:
                 ends = reachable[i] if reachable else None
                 if alignment > size or ends is not None:
@@ -355,7 +359,9 @@ class SingleTypeManager:
 
     def free(self, slot: int) -> None:
         """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""
-        self.pool.release(reversed(self.held.pop(slot)), self.put_back_freed)
+        held: list[int] = self.held.pop(slot)
+        held.reverse()
+        self.pool.release(held, self.put_back_freed)
         del self.num_cached[slot]
 
 
