@@ -343,14 +343,21 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
 
     def __iter__(self) -> Iterator[RequestOutput]:
         """One record per request, in scheduling order."""
-        rows = self.tokens.tolist()
-        if self.tokens.shape[1] > 1 or self.extras or self.kv_transfer_params:
-            return (self._record(i, rows[i]) for i in range(len(rows)))
-        # Nearly every step: a token each, and nothing else to tell but of those that have ended.
+        rows: list[list[int]] = self.tokens.tolist()
+        width = self.tokens.shape[1]
+        if width > 1:
+            rows = [row if n == width else row[:n] for row, n in zip(rows, self.num_tokens.tolist(), strict=True)]
         records = list(map(RequestOutput, self.req_ids, rows))
-        for i in self.finish_reasons:
+        for i in self._with_more_news():
             records[i] = self._record(i, rows[i])
         return iter(records)
+
+    def _with_more_news(self) -> Set[int]:
+        """Rows of requests that have more to tell than their tokens, or have no token; mostly none."""
+        rows = self.finish_reasons.keys() | self.extras.keys()
+        if self.kv_transfer_params:
+            rows |= {i for i, request_id in enumerate(self.req_ids) if request_id in self.kv_transfer_params}
+        return rows
 
     def records(self, but: Set[str]) -> Iterator[tuple[Request, RequestOutput]]:
         """Requests with their records, but those of ``but`` that have nothing but tokens."""
