@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.record import request_records as block_ids
-from tokenyard.record.request_records import BlockIds
+from tokenyard.record.request_records import BlockIds, HashedBlocks
 
 PROMPTS = st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=12)
 
@@ -19,7 +19,8 @@ def hashes(prompt: list[int]) -> list[bytes]:
     return [blake2s(repr(prompt[: end + 1]).encode()).digest() for end in range(len(prompt))]
 
 
-def unrolled(runs: list[int]) -> list[int]:
+def unrolled(blocks: HashedBlocks) -> list[int]:
+    runs = blocks.made() if blocks.count else []
     return [
         number for first, count in zip(runs[::2], runs[1::2], strict=True) for number in range(first, first + count)
     ]
@@ -30,9 +31,20 @@ def test_equal_blocks_have_equal_ids_and_others_have_not(prompts: list[list[int]
     ids, seen = BlockIds(), dict[bytes, int]()
     for prompt in prompts:
         named = hashes(prompt)
-        for name, number in zip(named, unrolled(ids.runs(named)), strict=True):
+        for name, number in zip(named, unrolled(HashedBlocks(ids, named)), strict=True):
             assert seen.setdefault(name, number) == number
     assert sorted(set(seen.values())) == list(range(len(seen)))
+
+
+@given(answered=st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=9), st.integers(0, 9)), max_size=12))
+def test_an_answer_has_the_ids_that_a_prompt_has_which_goes_on_with_it(answered: list[tuple[list[int], int]]) -> None:
+    ids, whole = BlockIds(), BlockIds()
+    for conversation, num_prompt in answered:
+        named = hashes(conversation)
+        prompt = HashedBlocks(ids, named[:num_prompt])
+        parts = unrolled(prompt) + unrolled(HashedBlocks(ids, named[num_prompt:], prompt))
+        assert parts == unrolled(HashedBlocks(whole, named))
+        assert parts == unrolled(HashedBlocks(ids, named)), "a prompt that goes on with the answer"
 
 
 @given(prompts=PROMPTS, last=st.lists(st.integers(0, 40), min_size=1, max_size=12))
@@ -41,6 +53,7 @@ def test_what_is_forgotten_gets_ids_that_nobody_else_has(prompts: list[list[int]
         ids, given_out = BlockIds(), dict[int, bytes]()
         for prompt in [*prompts, last]:
             named = hashes(prompt)
-            for name, number in zip(named, unrolled(ids.runs(named)), strict=True):
+            for name, number in zip(named, unrolled(HashedBlocks(ids, named)), strict=True):
                 assert given_out.setdefault(number, name) == name
-        assert ids.runs(hashes(last)) == ids.runs(hashes(last)), "what came just now is remembered"
+        blocks = HashedBlocks(ids, hashes(last))
+        assert blocks.made() == blocks.made(), "what came just now is remembered"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import cast
 
 from tokenyard.core.columns import all_ones
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
 from tokenyard.record.recordable import RecordableDrafts, RecordableOutputs, RecordableState, RecordableStep
+from tokenyard.record.writer import RECORD_BYTES, Piece, encoded
 from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
@@ -24,16 +26,15 @@ def outcome_record(
 
     Lists name at most ``limit`` requests; the counts beside them are exact.
     """
-    ended = outcomes.admission
-    held = ended.num_requests if ended is not None else 0
-    if not (held or outcomes.skipped or outcomes.not_scheduled or outcomes.preemptions):
+    if not _refuses(outcomes):
         return None
+    ended = outcomes.admission
     record = AdmissionOutcome(step=step, ts=ts, policy=policy)
     if ended is not None:
         record.kind = ended.kind._value_  # which costs a third of ``value``
         record.reason = ended.reason._value_
         record.req_id = ended.request_id
-        record.num_requests = held
+        record.num_requests = ended.num_requests
         record.kv = _numbers(ended.kv)
         record.smallest_need = ended.smallest_need
         record.detail = ended.detail
@@ -51,6 +52,13 @@ def outcome_record(
     if outcomes.preemptions:
         record.preemptions = [_preemption(each) for each in outcomes.preemptions]
     return record
+
+
+def _refuses(outcomes: StepOutcomes) -> bool:
+    """Whether a request was held back, skipped or preempted."""
+    ended = outcomes.admission
+    held = ended is not None and ended.num_requests
+    return bool(held or outcomes.skipped or outcomes.not_scheduled or outcomes.preemptions)
 
 
 def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
@@ -112,6 +120,35 @@ def _numbers(kv: KVShortage | None) -> KVNumbers | None:
     )
 
 
+class Refusals(Piece):
+    """What a step held back; the record of it is made when someone asks for it, the thread that writes at the latest.
+
+    ``limit``: most requests named per list.
+    """
+
+    step: int
+    ts: float
+    policy: str | None
+    outcomes: StepOutcomes
+    limit: int | None
+    _record: AdmissionOutcome | None = None
+
+    @property
+    def record(self) -> AdmissionOutcome | None:
+        """The record."""
+        if self._record is None:
+            self._record = outcome_record(self.step, self.ts, self.policy, self.outcomes, self.limit)
+        return self._record
+
+    def make(self) -> bytes:
+        return encoded(cast(AdmissionOutcome, self.record))
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the record, about."""
+        return RECORD_BYTES * (1 + len(self.outcomes.skipped) + len(self.outcomes.not_scheduled))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step did to single requests: refusals, loads that began, tokens that must be computed again.
 
@@ -124,7 +161,7 @@ class StepEffects:
         self._policy = policy
         self._limit = limit
         self._step: int | None = None
-        self._found: tuple[int, AdmissionOutcome | None] = (0, None)
+        self._found: tuple[int, Refusals | None] = (0, None)
         self._lost: dict[str, int] = {}
         """Preempted request -> tokens it had computed."""
         self._recomputed: dict[str, int] = {}
@@ -134,11 +171,13 @@ class StepEffects:
         self._loading: set[str] = set()
         """Requests whose external tokens were, or are being, loaded while they waited."""
 
-    def of(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
+    def of(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> tuple[int, Refusals | None]:
         """Tokens that the step computes a second time, and its refusals if there are any."""
         if output.step != self._step:
             self._step = output.step
-            refused = outcome_record(output.step, float(ts), self._policy, outcomes, self._limit)
+            refused = None
+            if _refuses(outcomes):
+                refused = Refusals(output.step, float(ts), self._policy, outcomes, self._limit)
             self._found = self._count_recomputed(output, outcomes), refused
             for each in outcomes.skipped:
                 if each.reason is Reason.ASYNC_KV_LOAD_STARTED and each.request_id is not None:
@@ -244,7 +283,7 @@ class FactEmitter:
             running_consumed=consumed,
             min_need=self._effects.min_need,
             recomputed_tokens=recomputed,
-            outcome=refused,
+            outcome=None if refused is None else refused.record,
         )
         self._last, self._last_quiet = facts, facts if is_quiet else None
         for sink in self._sinks:

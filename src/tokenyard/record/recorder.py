@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from tokenyard.arguments import given_kind
 from tokenyard.core.config import PauseState
-from tokenyard.core.kv.hashing import digests
-from tokenyard.core.request import BlockHash, FinishReason
+from tokenyard.core.request import FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.quick_named_tuple import NamedTuple
@@ -94,8 +93,8 @@ class TraceRecorder(StepObserver):
         self._sinks = sinks
         self._turns = turns or {}
         self._block_ids = BlockIds()
-        self._prompt_blocks: dict[str, int] = {}
-        """Request that is running -> blocks of its prompt that the trace has named."""
+        self._prompt_blocks: dict[str, HashedBlocks] = {}
+        """Request that is running -> blocks of its prompt, as the trace has named them."""
         self._policy = start.policy if start is not None else None
         self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
         self._records: StepRecords | None = None
@@ -144,7 +143,8 @@ class TraceRecorder(StepObserver):
 
     def refusals(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
-        return self._effects.of(ts, output, outcomes)[1]
+        refused = self._effects.of(ts, output, outcomes)[1]
+        return None if refused is None else refused.record
 
     # ---- requests
 
@@ -205,10 +205,11 @@ class TraceRecorder(StepObserver):
             sink.request_finished(record)
         if self._records is not None:
             self._records.forget(request_id)
-        num_prompt_blocks = self._prompt_blocks.pop(request_id, None)
+        prompt = self._prompt_blocks.pop(request_id, None)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
-            if num_prompt_blocks is not None:
-                record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
+            if prompt is not None and len(request.block_hashes) > prompt.count:
+                output = HashedBlocks(self._block_ids, request.block_hashes[prompt.count :], prompt)
+                record = replace(record, output_hash_runs=_runs(output))
             self._writer.append_event(record)
 
     def prefix_looked_up(self, ts: float, step: int, request: RecordableRequest, local: int, external: int) -> None:
@@ -230,8 +231,9 @@ class TraceRecorder(StepObserver):
         for sink in self._sinks:
             sink.prefix_looked_up(record)
         if self._writer is not None and self._writer.wants_events(step):
-            self._prompt_blocks[request.request_id] = len(request.block_hashes)
-            self._writer.append_event(replace(record, prompt_hash_runs=self._runs(request.block_hashes)))
+            prompt = HashedBlocks(self._block_ids, request.block_hashes)
+            self._prompt_blocks[request.request_id] = prompt
+            self._writer.append_event(replace(record, prompt_hash_runs=_runs(prompt)))
 
     # ---- what the host does
 
@@ -251,9 +253,10 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def _runs(self, hashes: Sequence[BlockHash]) -> list[int] | None:
-        """The ids of blocks, numbered when the record is written; None for no blocks."""
-        return cast("list[int]", HashedBlocks(self._block_ids, digests(hashes))) if hashes else None
+
+def _runs(blocks: HashedBlocks) -> list[int] | None:
+    """Their ids, numbered when the record is written; None for no blocks."""
+    return cast("list[int]", blocks) if blocks.count else None
 
 
 def _span(item: RecordableItem) -> MultiModalSpan:

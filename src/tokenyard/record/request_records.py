@@ -8,13 +8,10 @@ from itertools import chain, islice
 from typing import cast
 
 import msgspec
-import numpy as np
 
-from tokenyard.core.columns import IntArray
-from tokenyard.core.request import RequestStatus
+from tokenyard.core.request import BlockHash, RequestStatus
 from tokenyard.record.recordable import RecordableRequest, RecordableState
 from tokenyard.record.writer import Deferred, TraceWriter
-from tokenyard.redaction import valid_text
 from tokenyard.tokenizer import Decode, load_tokenizer
 from tokenyard.trace.facts import least_need
 from tokenyard.trace.schema import RequestRecord
@@ -59,176 +56,140 @@ class Decoder:
 # Ids of blocks of tokens: equal where the block and all tokens before it are equal, and saying nothing else.
 #
 # Ids count up as blocks come, so the blocks of a prompt are a few runs of consecutive ids: what it shares with
-# earlier prompts, and what is new.
+# earlier prompts, and what is new. A hash stands for its block and all before it. So blocks that came in one run are
+# kept as one stretch, and where a prompt leaves it is found by halving: most hashes are never looked at.
 
 _GENERATION = 1 << 19
-"""Blocks that come before those are forgotten that have not come since; two generations take up to 175 MB."""
+"""Blocks that come before those are forgotten that have not come since; two generations take up to 35 MB."""
+
+
+class _Stretch:
+    """Blocks that came one behind the other, with consecutive ids."""
+
+    __slots__ = ("first_id", "hashes", "num_recent")
+
+    def __init__(self, first_id: int, hashes: bytes) -> None:
+        self.first_id = first_id
+        self.hashes = hashes
+        self.num_recent = 0
+        """Its blocks, from the first on, that have come in this generation."""
+
+    def num_common(self, hashes: bytes, at: int, size: int) -> int:
+        """How many of its blocks stand in ``hashes`` from ``at`` on: its first one does."""
+        known, low, high = self.hashes, 1, min(len(self.hashes), len(hashes) - at) // size
+        while low < high:
+            middle = (low + high + 1) // 2
+            place = (middle - 1) * size
+            if known[place : place + size] == hashes[at + place : at + place + size]:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def cut(self, count: int, size: int) -> _Stretch:
+        """Keep the first ``count`` blocks; returns those behind them."""
+        rest = _Stretch(self.first_id + count, self.hashes[count * size :])
+        rest.num_recent = max(self.num_recent - count, 0)
+        self.hashes = self.hashes[: count * size]
+        self.num_recent -= rest.num_recent
+        return rest
 
 
 class BlockIds:
-    """Numbers hashes of blocks in the order in which they come."""
+    """Numbers blocks in the order in which they come.
+
+    ``hashes`` are theirs one behind the other, ``size`` bytes each, and places in them count bytes: what is kept of
+    blocks by the hundred is nothing to the garbage collector then.
+    """
 
     def __init__(self) -> None:
-        self._ids: dict[bytes, int] = {}
-        self._older: dict[bytes, int] = {}
+        self._stretches: dict[bytes, _Stretch] = {}
+        """By their first hashes."""
         self._next = 0
+        self._num_recent = 0
+        """Blocks that have come in this generation."""
+        self._forgets = False
+        """Something has been forgotten: what is behind a block that is new need not be new."""
 
-    def runs(self, hashes: Sequence[bytes]) -> list[int]:
-        """The ids of ``hashes`` as runs: first id, how many, first id, how many ..."""
-        if len(self._ids) >= _GENERATION:
-            self._older, self._ids = self._ids, {}
-        known = list(map(self._ids.get, hashes))
-        first = known.index(None) if None in known else len(known)
-        new = hashes[first:]
-        if known.count(None) < len(new) or (self._older and not self._older.keys().isdisjoint(new)):
-            return _runs(map(self._number, hashes))
-        # As nearly always: where a block is new, all behind it are.
-        runs = _runs(cast("list[int]", known[:first]))
-        if new:
-            end = self._next + len(new)
-            self._ids.update(zip(new, range(self._next, end), strict=True))
-            if runs and runs[-2] + runs[-1] == self._next:
-                runs[-1] += len(new)
-            else:
-                runs += (self._next, len(new))
-            self._next = end
+    def runs(self, hashes: bytes, size: int, start: int = 0) -> list[int]:
+        """The ids of blocks as runs: first id, how many, first id, how many ...
+
+        What stands before ``start`` came in a call before, and is left out.
+        """
+        if self._num_recent >= _GENERATION:
+            self._forget(size)
+        runs: list[int] = []
+        at = 0
+        while at < len(hashes):
+            stretch = self._stretches.get(hashes[at : at + size])
+            if stretch is None:
+                if at < start:  # it is forgotten
+                    at += size
+                    continue
+                stretch = self._add(self._new_from(hashes, at, size), size)
+            count = stretch.num_common(hashes, at, size)
+            end = at + count * size
+            if at < start < end:
+                count = (end - start) // size
+                stretch, at = self._put(stretch.cut((start - at) // size, size), size), start
+            if at >= start:
+                self._came(stretch, count)
+                if runs and runs[-2] + runs[-1] == stretch.first_id:
+                    runs[-1] += count
+                else:
+                    runs += (stretch.first_id, count)
+            at = end
         return runs
 
-    def _number(self, key: bytes) -> int:
-        number = self._ids.get(key)
-        if number is None:
-            number = self._older.pop(key, None)
-            if number is None:
-                number = self._next
-                self._next += 1
-            self._ids[key] = number
-        return number
+    def _new_from(self, hashes: bytes, at: int, size: int) -> bytes:
+        """What is new, from ``at`` on: all, where nothing has been forgotten."""
+        if self._forgets:
+            for end in range(at + size, len(hashes), size):
+                if hashes[end : end + size] in self._stretches:
+                    return hashes[at:end]
+        return hashes[at:]
 
+    def _add(self, new: bytes, size: int) -> _Stretch:
+        stretch = self._put(_Stretch(self._next, new), size)
+        self._next += len(new) // size
+        return stretch
 
-def _runs(numbers: Iterable[int]) -> list[int]:
-    """First number, how many from it on, first number, how many ..."""
-    runs: list[int] = []
-    following = -1
-    for number in numbers:
-        if number == following:
-            runs[-1] += 1
-        else:
-            runs += (number, 1)
-        following = number + 1
-    return runs
+    def _put(self, stretch: _Stretch, size: int) -> _Stretch:
+        self._stretches[stretch.hashes[:size]] = stretch
+        return stretch
+
+    def _came(self, stretch: _Stretch, count: int) -> None:
+        """The first ``count`` of the stretch have come."""
+        more = count - stretch.num_recent
+        if more > 0:
+            stretch.num_recent += more
+            self._num_recent += more
+
+    def _forget(self, size: int) -> None:
+        """Keep what has come in this generation, and begin another."""
+        self._stretches = {first: each for first, each in self._stretches.items() if each.num_recent}
+        for each in self._stretches.values():
+            each.hashes = each.hashes[: each.num_recent * size]
+            each.num_recent = 0
+        self._num_recent, self._forgets = 0, True
 
 
 class HashedBlocks(Deferred):
     """Blocks of one request, numbered when they are written."""
 
-    def __init__(self, ids: BlockIds, hashes: list[bytes]) -> None:
-        """``hashes`` is not changed any more."""
+    __slots__ = ("_before", "_hashes", "_ids", "_size", "count")
+
+    def __init__(self, ids: BlockIds, hashes: Sequence[BlockHash], before: HashedBlocks | None = None) -> None:
+        """``before``: the blocks in front of them."""
+        given = cast("Sequence[bytes]", hashes)
         self._ids = ids
-        self._hashes = hashes
+        self._hashes = b"".join(given)
+        self._size = len(given[0]) if given else 0
+        self._before = b"" if before is None else before._hashes  # noqa: SLF001 - of another of its kind
+        self.count = len(given)
 
     def made(self) -> list[int]:
-        return self._ids.runs(self._hashes)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Pieces of JSON that rarely change, kept as bytes: the lists of request ids that make up most of a trace.
-#
-# In steady decode the running list is the same for many steps, so its ids are joined once and put into each record as
-# they are. That the filled records decode to the records of the schema is tested.
-
-_JOBS_KEPT = 65_536
-
-
-class _Encoded(dict[str | None, bytes]):
-    """Text -> its JSON, filled when asked."""
-
-    def __missing__(self, key: str | None) -> bytes:
-        value = self[key] = msgspec.json.encode(None if key is None else valid_text(key))
-        return value
-
-
-class Names:
-    """JSON text of request and job ids, encoded once."""
-
-    __slots__ = ("ids", "jobs")
-
-    def __init__(self) -> None:
-        self.ids = _Encoded()
-        self.jobs = _Encoded()
-
-    def forget(self, request_id: str) -> None:
-        """The request will not be named again."""
-        self.ids.pop(request_id, None)
-        if len(self.jobs) > _JOBS_KEPT:
-            self.jobs.clear()
-
-
-def json_list(values: Iterable[bytes]) -> bytes:
-    """A JSON list of encoded values."""
-    return b"[" + b",".join(values) + b"]"
-
-
-def json_map(items: Iterable[bytes]) -> bytes:
-    """A JSON object of encoded ``key:value`` items."""
-    return b"{" + b",".join(items) + b"}"
-
-
-_FEW = tuple(b":%d" % count for count in range(64))
-"""What stands behind the id of a request with so many tokens, where they are few: drafts give each request some."""
-
-
-class QueueIds:
-    """The ids and jobs of one queue, or of its first ``limit`` requests."""
-
-    __slots__ = ("_alike", "_limit", "_names", "_one_each", "ids", "jobs", "names", "omitted", "total")
-
-    def __init__(self, names: Names, limit: int | None) -> None:
-        self._names = names
-        self._limit = limit
-        self.take(0, ())
-
-    def take(self, total: int, requests: Iterable[RecordableRequest]) -> None:
-        """Name the queue, which has ``total`` requests, anew."""
-        kept = list(islice(requests, self._limit))
-        self._name(total, [request.request_id for request in kept])
-        jobs, job_ids = self._names.jobs, [request.job_id for request in kept]
-        self.jobs = json_list([jobs[job_id] for job_id in job_ids]) if any(job_ids) else b"[]"
-
-    def take_ids(self, req_ids: Sequence[str], total: int) -> None:
-        """Name these of ``total`` requests, at most as many as may be named, without their jobs."""
-        self._name(total, req_ids[: self._limit])
-
-    def _name(self, total: int, req_ids: Sequence[str]) -> None:
-        ids = self._names.ids
-        self.total = total
-        self.names = list(map(ids.__getitem__, req_ids))
-        self.ids = json_list(self.names)
-        self.omitted = total - len(req_ids)
-        self._alike: dict[int, list[bytes]] = {}
-        """Count -> ``id:count`` for every named request."""
-        self._one_each: bytes | None = None
-
-    def items(self, tokens: IntArray) -> list[bytes]:
-        """``id:count`` for every named request; ``tokens[i]`` belongs to the i-th."""
-        names = self.names
-        counted = tokens[: len(names)]
-        usual = 1
-        if len(counted) and counted[0] == counted[-1] < len(_FEW):  # as many drafts each, mostly
-            usual = int(counted[0])
-        alike = self._alike.get(usual)
-        if alike is None:
-            alike = self._alike[usual] = [name + _FEW[usual] for name in names]
-        items = alike.copy()
-        rows = np.flatnonzero(counted != usual)
-        for i, count in zip(rows.tolist(), counted[rows].tolist(), strict=True):
-            items[i] = names[i] + (_FEW[count] if count < len(_FEW) else b":%d" % count)
-        return items
-
-    def one_each(self) -> bytes:
-        """The map of a step in which every named request gets one token."""
-        if self._one_each is None:
-            self._one_each = json_map(self.items(np.ones(len(self.names), np.int64)))
-        return self._one_each
+        return self._ids.runs(self._before + self._hashes, self._size, len(self._before))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -44,8 +44,24 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O
 
 _GAP = b"\0"
 _LINE = _GAP + b"\n"
-_RECORD_BYTES = 300
+RECORD_BYTES = 300
 """Length of a small record's line, about."""
+
+
+class Piece(msgspec.Struct, kw_only=True, gc=False):
+    """JSON of what stays as it is: made when it is first written, and kept for other lines that have it too."""
+
+    made: bytes | None = None
+
+    def json(self) -> bytes:
+        """The piece."""
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+    def make(self) -> bytes:
+        """Make it."""
+        raise NotImplementedError
 
 
 class Lines:
@@ -64,18 +80,18 @@ class Lines:
         self.templates: list[bytes] = []
         self.numbers: list[float | None] = []
         self.pieces: list[bytes | msgspec.Struct] = []
-        """JSON, or a record that becomes JSON when it is written; it is not changed before."""
+        """JSON, or a :class:`Piece` or record that becomes JSON when it is written; it is not changed before."""
         self.num_bytes = 0
         """Length of the lines, about; a caller that extends the lists adds to it."""
         self.is_open = False
         """A line is being added, or the adding was interrupted."""
 
-    def append(self, line: bytes | msgspec.Struct) -> None:
-        """Add a line, without its end."""
+    def append(self, line: bytes | msgspec.Struct, num_bytes: int = RECORD_BYTES) -> None:
+        """Add a line, without its end; ``num_bytes``: its length, about, if it is not made yet."""
         if self.is_open:
             self.drop_unfinished()
         self.is_open = True
-        self.num_bytes += len(line) + 1 if isinstance(line, bytes) else _RECORD_BYTES
+        self.num_bytes += len(line) + 1 if isinstance(line, bytes) else num_bytes
         self.pieces.append(line)
         self.templates.append(_LINE)
         self.is_open = False
@@ -103,12 +119,17 @@ class Lines:
             text %= tuple(_ENCODER.encode(self.numbers)[1:-1].split(b","))
         parts = [b""] * (2 * len(self.pieces) + 1)
         parts[::2] = text.split(_GAP)
-        parts[1::2] = [piece if isinstance(piece, bytes) else _encoded(piece) for piece in self.pieces]
+        parts[1::2] = [
+            piece if isinstance(piece, bytes) else piece.json() if isinstance(piece, Piece) else encoded(piece)
+            for piece in self.pieces
+        ]
         return parts
 
 
 class Deferred(ABC):
     """A value of a record that is made when the record is written, by the thread that writes."""
+
+    __slots__ = ()
 
     @abstractmethod
     def made(self) -> object:
@@ -162,7 +183,7 @@ class LineFile:
 
     def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
         """Encode ``record``, with the fields of ``extra`` behind its own."""
-        self.waiting.append(_encoded(record, extra))
+        self.waiting.append(encoded(record, extra))
 
     def append_small(self, record: msgspec.Struct) -> None:
         """Add a record that is encoded when it is written; it must not change any more."""
@@ -196,7 +217,8 @@ class LineFile:
             os.close(fd)
 
 
-def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> bytes:
+def encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> bytes:
+    """A record as JSON, with the fields of ``extra`` behind its own."""
     try:
         line = _ENCODER.encode(record)
         return line[:-1] + b"," + _ENCODER.encode(extra)[1:] if extra else line

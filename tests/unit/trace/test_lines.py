@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.record.step_records import GAP, NUMBER, merge_gaps, more_fields, template_of
+from tokenyard.record.templates import GAP, NUMBER, merge_gaps, more_fields, template_of
 from tokenyard.record.writer import Lines
 
 
