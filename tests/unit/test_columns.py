@@ -14,6 +14,7 @@ from tokenyard.core.columns import (
     all_ones,
     any_true,
     are_within,
+    below,
     capped_sum,
     constant,
     count_places,
@@ -23,12 +24,15 @@ from tokenyard.core.columns import (
     entry,
     extended,
     fill_rows,
+    first_entries,
     frozen,
     gather,
     less,
+    mark,
     packed_rows,
     parted,
     put,
+    put_all,
     put_row,
     reached,
     row_bytes,
@@ -38,6 +42,7 @@ from tokenyard.core.columns import (
     rows_unlike,
     same,
     scatter,
+    summed,
     token_column,
     total,
     units,
@@ -187,6 +192,29 @@ def test_one_row(data: st.DataObject, kind: str) -> None:
         put_row(table, 3, values)
 
 
+@given(tables(), st.booleans(), st.booleans())
+def test_many_entries(table: tuple[IntArray, IntArray, IntArray], gaps: bool, any_flag: bool) -> None:
+    column, slots, values = table
+    flags = np.repeat(column > 0, 2)[::2] if gaps else column > 0
+    chosen = values > 0 if any_flag else None
+    expected = flags.copy()
+    expected[slots] = values > 0 if any_flag else False
+    mark(flags, slots, chosen)
+    assert flags.tolist() == expected.tolist()
+    put_all(column, slots, 7)
+    assert set(column[slots].tolist()) <= {7}
+    assert first_entries(column, len(slots)).tolist() == column.tolist()[: len(slots)]
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=6), st.booleans())
+def test_two_columns_side_by_side(pairs: list[tuple[int, int]], gaps: bool) -> None:
+    one, other = (_as(np.array(each, np.int64), "gaps" if gaps else "plain") for each in zip(*pairs, strict=True))
+    assert summed(one, other).tolist() == (one + other).tolist()
+    smaller = [left < right for left, right in pairs]
+    mask = below(one, other)
+    assert (None if mask is None else mask.tolist()) == (smaller if any(smaller) else None)
+
+
 @given(st.lists(st.integers(-2, 3), max_size=6), st.lists(st.integers(-2, 3), max_size=6))
 def test_whole_columns(left: list[int], right: list[int]) -> None:
     one, other = np.array(left, np.int64), np.array(right, np.int64)
@@ -238,6 +266,8 @@ def test_what_is_no_slot_or_read_only_is_an_error() -> None:
         lambda: scatter(column, slots, slots),
         lambda: add_at(column, slots, ONE),
         lambda: put(column, 3, 1),
+        lambda: put_all(column, slots, 1),
+        lambda: mark(column > 7, slots, None),
         lambda: entry(column, 3),
     ):
         with pytest.raises(IndexError, match="out of bounds"):

@@ -83,6 +83,9 @@ cdef inline ndarray int64_column(Py_ssize_t count):
 cdef inline ndarray int32_column(Py_ssize_t count):
     return PyArray_EMPTY(1, &count, NPY_INT32, 0)
 
+cdef inline ndarray flag_column(Py_ssize_t count):
+    return PyArray_EMPTY(1, &count, NPY_BOOL, 0)
+
 cdef inline bytes int32_bytes(Py_ssize_t count):
     return PyBytes_FromStringAndSize(NULL, count * sizeof(int))
 
@@ -109,14 +112,18 @@ cdef bint _are_alike(ndarray one, ndarray other) noexcept
 
 cdef bint _have_entries(ndarray slots, ndarray column) noexcept
 
-@cython.locals(at='whole*', most=Py_ssize_t, i=Py_ssize_t)
 cdef bint _have_rows(ndarray slots, ndarray table) noexcept
+
+@cython.locals(at='whole*', i=Py_ssize_t)
+cdef bint _are_places(ndarray slots, Py_ssize_t count) noexcept
 
 cdef ndarray _like(ndarray column)
 
 cdef ndarray _new(Py_ssize_t count)
 
 cdef ndarray _new32(Py_ssize_t count)
+
+cdef ndarray _new_flags(Py_ssize_t count)
 
 cdef bytes _new_bytes(Py_ssize_t count)
 
@@ -138,6 +145,12 @@ cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
 cpdef difference(ndarray one, ndarray other)
 
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', more='whole*', into='whole*')
+cpdef summed(ndarray one, ndarray other)
+
+@cython.locals(flags=ndarray, i=Py_ssize_t, found=Py_ssize_t, of='whole*', than='whole*', into='unsigned char*')
+cpdef below(ndarray one, ndarray other)
+
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
 cpdef units(ndarray column, whole size)
 
@@ -147,6 +160,12 @@ cpdef scatter(ndarray column, ndarray slots, ndarray values)
 cpdef put(ndarray column, Py_ssize_t slot, whole value)
 
 cpdef whole entry(ndarray column, Py_ssize_t slot) except? -1
+
+@cython.locals(i=Py_ssize_t, entries='whole*', at='whole*')
+cpdef put_all(ndarray column, ndarray slots, whole value)
+
+@cython.locals(i=Py_ssize_t, into='unsigned char*', at='whole*', of='unsigned char*')
+cpdef mark(ndarray column, ndarray slots, ndarray flags)
 
 @cython.locals(count=Py_ssize_t, first=Py_ssize_t, i=Py_ssize_t, of='int*', entries='whole*', entries32='int*')
 cpdef put_row(ndarray table, Py_ssize_t slot, ndarray values)
@@ -171,7 +190,10 @@ cpdef rows_unlike(ndarray column, ndarray slots, whole value)
 @cython.locals(row=Py_ssize_t, summed=whole, entries='whole*')
 cpdef reached(ndarray column, whole most, whole each=*)
 
-@cython.locals(high=list, low=list, i=Py_ssize_t, entries='whole*')
+@cython.locals(
+    high=ndarray, low=ndarray, i=Py_ssize_t, count=Py_ssize_t, found=Py_ssize_t, entries='whole*', into='whole*',
+    others='whole*',
+)
 cpdef parted(ndarray column)
 
 @cython.locals(rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', into='whole*')
@@ -229,6 +251,10 @@ cpdef token_column(list ids)
 
 @cython.locals(column=ndarray, numbers='whole*', i=Py_ssize_t)
 cpdef int64s(list values)
+
+
+@cython.locals(taken=ndarray, entries='whole*', into='whole*', i=Py_ssize_t)
+cpdef first_entries(ndarray column, Py_ssize_t count)
 
 
 @cython.locals(longer=ndarray, entries='whole*', numbers='whole*', i=Py_ssize_t, count=Py_ssize_t)

@@ -8,7 +8,7 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 from __future__ import annotations
 
 import struct
-from operator import getitem, setitem, sub
+from operator import add, getitem, setitem, sub
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tokenyard.compiled import core_is_compiled
 
+BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Index = int
@@ -79,6 +80,11 @@ def _new32(count: int) -> Int32Array:
     return int32_column(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
 
 
+def _new_flags(count: int) -> BoolArray:
+    """The same of bool."""
+    return flag_column(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
+
+
 def _new_bytes(count: int) -> bytes:
     """Bytes of so many int32, to be written where they are made and nowhere else."""
     return int32_bytes(count)  # type: ignore[name-defined,no-any-return]  # noqa: F821 - of columns.pxd
@@ -136,6 +142,17 @@ def int64s(values: list[int]) -> IntArray:
     return column
 
 
+def first_entries(column: IntArray, count: int) -> IntArray:
+    """A copy of the first ``count`` entries, of which there are so many."""
+    if not (_IS_COMPILED and _is_plain(column) and 0 <= count <= _length(column)):
+        return column[:count].copy()
+    taken = _new(count)
+    entries, into = column.data, taken.data
+    for i in range(count):
+        into[i] = entries[i]
+    return taken
+
+
 def extended(column: IntArray, values: list[int]) -> IntArray:
     """The column, and the numbers behind it."""
     if not (_IS_COMPILED and _is_plain(column)):
@@ -177,7 +194,7 @@ def _is_flags(column: npt.NDArray[Any]) -> bool:
     return column.is_flags  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def _length(column: npt.NDArray[np.integer[Any]]) -> int:
+def _length(column: npt.NDArray[Any]) -> int:
     """Entries of a plain column, or slots of a table."""
     return column.length  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -189,16 +206,21 @@ def _have_entries(slots: IntArray, column: IntArray) -> bool:
 
 def _have_rows(slots: IntArray, table: IntArray) -> bool:
     """The same of an array of any shape, whose first dimension are slots."""
-    if not (_is_plain(slots) and _is_walked(table)):
+    return _is_walked(table) and _are_places(slots, _length(table))
+
+
+def _are_places(slots: IntArray, count: int) -> bool:
+    """Whether C can walk over the slots, and they are among the first ``count``."""
+    if not _is_plain(slots):
         return False
-    at, most = slots.data, _length(table)
+    at = slots.data
     for i in range(_length(slots)):  # noqa: SIM110 - C makes no generator
-        if not 0 <= at[i] < most:
+        if not 0 <= at[i] < count:
             return False
     return True
 
 
-def _may_change(column: npt.NDArray[np.integer[Any]]) -> bool:
+def _may_change(column: npt.NDArray[Any]) -> bool:
     """Whether the column is not read-only."""
     return column.may_change  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -258,6 +280,36 @@ def difference(one: IntArray, other: IntArray) -> IntArray:
     return taken
 
 
+def summed(one: IntArray, other: IntArray) -> IntArray:
+    """``one + other``, both of shape ``[n]``."""
+    if not _are_alike(one, other):
+        return one + other
+    taken = _like(one)
+    of, more, into = one.data, other.data, taken.data
+    for i in range(_length(one)):
+        into[i] = of[i] + more[i]
+    return taken
+
+
+def below(one: IntArray, other: IntArray) -> BoolArray | None:
+    """Where ``one``, which is as long as ``other``, has the smaller number; None: nowhere, as mostly."""
+    if not (_IS_COMPILED and _are_alike(one, other)):
+        if one.tobytes() == other.tobytes():
+            return None
+        mask = one < other
+        return mask if any_true(mask) else None
+    of, than, found = one.data, other.data, 0
+    for i in range(_length(one)):
+        found += of[i] < than[i]
+    if not found:
+        return None
+    flags = _new_flags(_length(one))
+    into = flags.flags_data  # type: ignore[attr-defined]  # see columns.pxd
+    for i in range(_length(one)):
+        into[i] = of[i] < than[i]
+    return flags
+
+
 def units(column: IntArray, size: int) -> IntArray:
     """How many units of ``size`` each number takes."""
     if not (_IS_COMPILED and _is_plain(column)):
@@ -296,6 +348,34 @@ def entry(column: IntArray, slot: int) -> int:
     if not (_is_plain(column) and 0 <= slot < _length(column)):
         return column.item(slot)
     return column.data[slot]  # see columns.pxd
+
+
+def put_all(column: IntArray, slots: IntArray, value: int) -> None:
+    """The entries of ``slots`` become ``value``."""
+    if not (_IS_COMPILED and _may_change(column) and _have_entries(slots, column)):
+        column[slots] = value
+        return
+    entries, at = column.data, slots.data
+    for i in range(_length(slots)):
+        entries[at[i]] = value
+
+
+def mark(column: BoolArray, slots: IntArray, flags: BoolArray | None) -> None:
+    """The flags of ``slots``, which are distinct, become ``flags``; None: all false."""
+    if not (
+        (_IS_COMPILED and _may_change(column) and _is_flags(column) and _are_places(slots, _length(column)))
+        and (flags is None or (_is_flags(flags) and _length(flags) == _length(slots)))
+    ):
+        column[slots] = False if flags is None else flags
+        return
+    into, at = column.flags_data, slots.data  # type: ignore[attr-defined]  # see columns.pxd
+    if flags is None:
+        for i in range(_length(slots)):
+            into[at[i]] = 0
+    else:
+        of = flags.flags_data  # type: ignore[attr-defined]  # see columns.pxd
+        for i in range(_length(slots)):
+            into[at[i]] = of[i]
 
 
 def put_row(table: npt.NDArray[Any], slot: int, values: Int32Array) -> None:
@@ -407,12 +487,18 @@ def parted(column: IntArray) -> tuple[IntArray, IntArray]:
     if not (_IS_COMPILED and _is_plain(column)):
         above = column > 0
         return above.nonzero()[0], (~above).nonzero()[0]
-    entries = column.data
-    high: list[int] = []
-    low: list[int] = []
-    for i in range(_length(column)):
-        (high if entries[i] > 0 else low).append(i)
-    return int64s(high), int64s(low) if low else NO_ROWS
+    entries, count, found = column.data, _length(column), 0
+    for i in range(count):
+        found += entries[i] > 0
+    high, low = _new(found), _new(count - found)
+    into, others, found = high.data, low.data, 0
+    for i in range(count):
+        if entries[i] > 0:
+            into[found] = i
+            found += 1
+        else:
+            others[i - found] = i
+    return high, low
 
 
 def rows_above(values: IntArray, most: int) -> IntArray:
@@ -578,7 +664,7 @@ def either(rows: IntArray, others: IntArray) -> IntArray:
 
 if not _IS_COMPILED:
     # These are what NumPy does in one call, for which the interpreter need not pass a function of ours.
-    globals().update(gather=getitem, difference=sub, scatter=setitem, put=setitem, entry=np.ndarray.item)
+    globals().update(gather=getitem, difference=sub, summed=add, scatter=setitem, put=setitem, entry=np.ndarray.item)
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from tokenyard.core.columns import (
     ONE,
+    BoolArray,
     Index,
     Int32Array,
     IntArray,
@@ -34,8 +35,10 @@ from tokenyard.core.columns import (
     gather,
     int32s,
     less,
+    mark,
     packed_rows,
     put,
+    put_all,
     put_row,
     row_bytes,
     rows_from,
@@ -44,8 +47,6 @@ from tokenyard.core.columns import (
 from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
 
 __all__ = ["MOST_STOP_IDS", "NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
-
-BoolArray = npt.NDArray[np.bool_]
 
 NO_TOKEN = -1
 """Stands in the columns ``eos`` and ``stop_ids`` where a request has no further such token; no token id is negative."""
@@ -369,14 +370,13 @@ class RequestTable(Columns):
 
     # ---- columns that others have written
 
-    def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | bool | None) -> None:
-        """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
-
-        ``chunk`` is None where no mark changes, False if no row is left there.
-        """
+    def advance(self, slots: IntArray, num_computed: IntArray) -> None:
+        """A step computes the tenants' tokens up to ``num_computed``."""
         scatter(self._write.num_computed, slots, num_computed)
-        if chunk is not None:
-            self._write.prefilling[slots] = chunk
+
+    def mark_prefilling(self, slots: IntArray, chunk: BoolArray | None) -> None:
+        """The step leaves the tenants where ``chunk`` is true within their known tokens; None: nobody."""
+        mark(self._write.prefilling, slots, chunk)
 
     def take_back(self, slots: IntArray, tokens: IntArray) -> None:
         """Take back computed tokens that turned out to be worthless: rejected drafts."""
@@ -388,7 +388,7 @@ class RequestTable(Columns):
 
     def mark_scheduled(self, slots: IntArray, step: int) -> None:
         """Step number ``step`` gives the tenants tokens."""
-        self._write.last_step[slots] = step
+        put_all(self._write.last_step, slots, step)
 
     def set_drafts(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
         """``counts[i]`` of ``drafts[i]`` wait to be verified."""

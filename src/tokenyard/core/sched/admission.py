@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from tokenyard.core.sched.admission_limits import limits_in_order
+from tokenyard.core.sched.admission_limits import Limit, limits_in_order
 from tokenyard.core.sched.candidate import Candidate, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock
@@ -24,6 +24,12 @@ class _Next(Enum):
     """No request is next: the pass is over."""
 
 
+# To ask their classes for them costs more than to compare.
+_SAME, _OTHER, _NONE = _Next
+_LOOP_ENDED, _STOPPED, _SKIPPED = OutcomeKind.LOOP_ENDED, OutcomeKind.STOPPED, OutcomeKind.SKIPPED
+_QUEUES_EMPTY, _TOKEN_BUDGET, _MAX_NUM_SEQS = Reason.QUEUES_EMPTY, Reason.TOKEN_BUDGET, Reason.MAX_NUM_SEQS
+
+
 class AdmissionPass:
     """Takes candidates from the waiting queues in the policy's order and asks every limit about each."""
 
@@ -37,7 +43,7 @@ class AdmissionPass:
         self._kv = context.kv
         self._limits = limits_in_order(context, lifecycle.pins)
         self._max_num_seqs = context.config.max_num_seqs
-        self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+        self._empty = Outcome(_LOOP_ENDED, _QUEUES_EMPTY)
         """No request waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes, only_holders: bool = False) -> list[Candidate]:
@@ -64,7 +70,8 @@ class AdmissionPass:
                 break
             queue = queues.next_queue(self._policy)
             candidate = Candidate(queue.peek())
-            candidate.must_fit = self._deadlock.must_fit(candidate.request)
+            if self._deadlock.attempts:
+                candidate.must_fit = self._deadlock.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
                 queues.take(queue)
@@ -74,9 +81,9 @@ class AdmissionPass:
                     budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
                 continue
-            if (next_one := self._next_after(refusal, candidate)) is _Next.SAME:
+            if (next_one := self._next_after(refusal, candidate)) is _SAME:
                 continue
-            if next_one is _Next.NONE:
+            if next_one is _NONE:
                 ended = refusal
                 break
             if skipped is None:
@@ -91,12 +98,12 @@ class AdmissionPass:
     def _next_after(self, refusal: Outcome, candidate: Candidate) -> _Next:
         """The request to try after a refusal."""
         if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
-            return _Next.SAME
+            return _SAME
         if refusal.kv is not None and not len(self._running) and self._kv.free_kept(candidate.request):
-            return _Next.SAME
-        if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
-            return _Next.OTHER
-        return _Next.NONE
+            return _SAME
+        if refusal.kind is _SKIPPED or self._tries_others(refusal, candidate):
+            return _OTHER
+        return _NONE
 
     def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
         """Memory refused one request, and those behind it are looked at all the same."""
@@ -110,13 +117,13 @@ class AdmissionPass:
         waiting = len(queues) if queues.occupied else 0
         if not waiting:
             if self._empty.budget_left != budget.tokens:
-                self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=budget.tokens)
+                self._empty = Outcome(_LOOP_ENDED, _QUEUES_EMPTY, budget_left=budget.tokens)
             return self._empty
         if budget.tokens <= 0:
-            return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)
+            return Outcome(_LOOP_ENDED, _TOKEN_BUDGET, None, waiting)
         paused = 0 if self._sessions is None else self._sessions.num_waiting
         if len(self._running.requests) + paused >= self._max_num_seqs:
-            return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
+            return Outcome(_STOPPED, _MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
         bounds = budget.bounds
         if bounds is not None and bounds.seats is not None and len(self._running.requests) >= bounds.seats:
             stopped = Outcome(OutcomeKind.STOPPED, Reason.POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
@@ -124,6 +131,7 @@ class AdmissionPass:
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
+        limit: Limit
         for limit in self._limits:
             refusal = limit.ask(candidate, budget, self._waiting_queues)
             if refusal is not None:

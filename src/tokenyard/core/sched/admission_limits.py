@@ -7,7 +7,7 @@ from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
 from tokenyard.core.kv.manager import Demand, KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.candidate import AdmissionLimit, Candidate, Limit, Refused, StepBudget
+from tokenyard.core.sched.candidate import AdmissionLimit, Candidate, Refused, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import LateOutputs
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -20,6 +20,9 @@ from tokenyard.core.sched.policy import AdmissionView
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.errors import PolicyError, shown
 
+# To ask their classes for them costs more than to compare.
+_STOPPED, _STATE_NOT_READY = OutcomeKind.STOPPED, KVLimit.STATE_NOT_READY
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The limits of single features. A further feature is a further limit in the list at the end of this file.
 #
@@ -27,7 +30,15 @@ from tokenyard.errors import PolicyError, shown
 # the next request) or *stopped* (no more admissions), with its numbers.
 
 
-class ReadyLimit:
+class Limit:
+    """One question to a candidate."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
+        """None if it may go on; else why not."""
+        raise NotImplementedError
+
+
+class ReadyLimit(Limit):
     """Has what the request waited for come? Then it is WAITING again."""
 
     def __init__(self, transfers: Transfers | None, grammars: GrammarGate) -> None:
@@ -54,7 +65,7 @@ class ReadyLimit:
         return True
 
 
-class LateOutputLimit:
+class LateOutputLimit(Limit):
     """Has every output come that a step was computing when the request was preempted?"""
 
     def __init__(self, outputs: LateOutputs) -> None:
@@ -67,7 +78,7 @@ class LateOutputLimit:
         return candidate.skipped(Reason.NO_NEW_TOKENS, budget)
 
 
-class LoraLimit:
+class LoraLimit(Limit):
     """Is there a place for its LoRA adapter among those of this step?"""
 
     def __init__(self, max_loras: int) -> None:
@@ -80,7 +91,7 @@ class LoraLimit:
         return candidate.skipped(Reason.LORA_SLOTS, budget)
 
 
-class PrefixLookup:
+class PrefixLookup(Limit):
     """How much of the request is cached? Never refuses."""
 
     def __init__(self, kv: KVCacheManager, *, counts: bool) -> None:
@@ -96,7 +107,7 @@ class PrefixLookup:
                 self._kv.count_lookup(candidate.request, candidate.computed)
 
 
-class ConnectorLookup:
+class ConnectorLookup(Limit):
     """How much more can the connector bring? Refuses only while it does not know."""
 
     def __init__(self, transfers: Transfers) -> None:
@@ -120,7 +131,7 @@ class ConnectorLookup:
         return None
 
 
-class PrefillLimit:
+class PrefillLimit(Limit):
     """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -170,7 +181,7 @@ class PaddedPrefillLimit(PrefillLimit):
         return is_due and (computed <= self._last_start or not self._leaves_room)
 
 
-class EncoderLimit:
+class EncoderLimit(Limit):
     """Can the encoder inputs of its tokens be computed in this step? If not, only the tokens before them."""
 
     def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
@@ -190,7 +201,7 @@ class EncoderLimit:
         return ended if self._ends_pass else ended.of_skipped()
 
 
-class AlignmentLimit:
+class AlignmentLimit(Limit):
     """Does a step that keeps a Mamba state end where a block does? If not, only the whole blocks before."""
 
     def __init__(self, alignment: BlockAlignment) -> None:
@@ -209,7 +220,7 @@ class AlignmentLimit:
 # The last limit: memory.
 
 
-class MemoryLimit:
+class MemoryLimit(Limit):
     """Is there memory? The last question: a yes has allocated."""
 
     def __init__(self, context: SchedulerContext, pins: PinBoard) -> None:
@@ -249,7 +260,7 @@ class MemoryLimit:
         if shortage is not None and smallest is not None:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
         return Outcome(
-            OutcomeKind.STOPPED,
+            _STOPPED,
             KV_REASONS[answer.limit],
             candidate.request.request_id,
             len(queues),
@@ -267,7 +278,7 @@ class MemoryLimit:
 
     def _shortage(self, answer: KVShortage) -> KVShortage | None:
         """The blocks of a refusal; None if they were not the obstacle."""
-        if answer.limit is KVLimit.STATE_NOT_READY:
+        if answer.limit is _STATE_NOT_READY:
             return None
         return answer._replace(pinned=self._pins.num_blocks) if len(self._pins) else answer
 
@@ -297,7 +308,7 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
-class CheckedLimit:
+class CheckedLimit(Limit):
     """A limit of a plug-in, whose answer is checked."""
 
     def __init__(self, limit: AdmissionLimit) -> None:
@@ -334,7 +345,7 @@ class PrefillShareLimit:
         return Refused(budget.bounds.detail)
 
 
-class PolicyLimit:
+class PolicyLimit(Limit):
     """Does the policy want it admitted now?"""
 
     def __init__(self, context: SchedulerContext) -> None:

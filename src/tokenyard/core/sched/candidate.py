@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, reached, total
+from tokenyard.core.columns import IntArray, reached, summed, total
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
@@ -184,7 +184,7 @@ class ScheduledRows:
     def ends(self) -> IntArray:
         """Computed tokens after the step: ``computed + granted``."""
         if self._ends is None:
-            self._ends = self.computed + self.granted
+            self._ends = summed(self.computed, self.granted)
         return self._ends
 
     def fit(self, done: int, tokens: int, inputs_each: int = 0) -> tuple[int, int]:
@@ -233,7 +233,7 @@ class ScheduledRows:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The request that the admission pass considers, and the question that every limit asks about it.
+# The request that the admission pass considers, and the question that a limit of a plug-in asks about it.
 
 
 class Candidate:
@@ -298,13 +298,6 @@ class Candidate:
     def num_local_hit_tokens(self) -> int:
         """Length of the local prefix hit."""
         return self.computed.num_tokens if self.computed is not None else 0
-
-
-class Limit(Protocol):
-    """One question to a candidate."""
-
-    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
-        """None if it may go on; else why not."""
 
 
 class AdmissionLimit(Protocol):

@@ -116,7 +116,7 @@ class AdmissionDeadlock:
         self._running = context.running
         self._encoder = context.features.encoder
         self._transfers = context.features.transfers
-        self._attempts: dict[str, _Attempt] = {}
+        self.attempts: dict[str, _Attempt] = {}
         """Waiting requests that preempted themselves while waiting ones held blocks; the last time of each."""
 
     def is_possible(self, refused: Request) -> bool:
@@ -126,17 +126,17 @@ class AdmissionDeadlock:
     def preempted_itself(self, request: Request, reach: int) -> None:
         """``request`` needed room for ``reach`` tokens, none ran beside it, and it has gone back to the queue."""
         queues = self._waiting_queues
-        attempts = {rid: attempt for rid, attempt in self._attempts.items() if queues.get(rid) is not None}
+        attempts = {rid: attempt for rid, attempt in self.attempts.items() if queues.get(rid) is not None}
         holders = tuple(holder.request_id for holder in self._holders())
         if holders and not self._blocks_will_come():
             last = attempts.get(request.request_id)
             in_vain = last is not None and (last.reach, last.holders) == (reach, holders)
             attempts[request.request_id] = _Attempt(reach, holders, in_vain)
-        self._attempts = attempts
+        self.attempts = attempts
 
     def must_fit(self, candidate: Request) -> int:
         """Tokens that need room before it is admitted, after an attempt in vain; 0 if this step's tokens will do."""
-        attempt = self._attempts.get(candidate.request_id)
+        attempt = self.attempts.get(candidate.request_id)
         if attempt is None or not attempt.in_vain or not self.is_possible(candidate):
             return 0
         return max(attempt.reach, candidate.num_tokens)

@@ -154,7 +154,7 @@ class FastForward:
         slots, free = newest.slots, kv.num_free_blocks
         reach = gather(table.num_computed, slots)
         grown = kv.grow_steps(slots, reach, steps, table.append_steps(slots, tokens))
-        table.advance(slots, reach + steps, None)
+        table.advance(slots, reach + steps)
         self._stamp_first_tokens(moments[0])
         in_flight.replace([_repeated(newest, grown, number) for number in range(steps - len(in_flight) + 1, steps + 1)])
         if not tells:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, frozen
+from tokenyard.core.columns import IntArray, first_entries, frozen, put
 from tokenyard.core.request import Request, RequestStatus
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
@@ -45,13 +45,13 @@ class RunningList:
         Neither can be changed.
         """
         if self._rows_version != self.version:
-            self._rows, self._rows_version = (tuple(self.requests), frozen(self.slots.copy())), self.version
+            slots = frozen(first_entries(self._slots, len(self.requests)))
+            self._rows, self._rows_version = (tuple(self.requests), slots), self.version
         return self._rows
 
     def append(self, request: Request) -> None:
         """Admit a request, which has its slot already."""
-        n = len(self.requests)
-        self._slots[n] = request.slot
+        put(self._slots, len(self.requests), request.slot)
         self.requests.append(request)
         self.version += 1
 
@@ -141,7 +141,7 @@ class FCFSQueue:
         return next(iter(self._requests.values()))
 
     def pop(self) -> Request:
-        return self._requests.popitem(last=False)[1]
+        return self._requests.popitem(False)[1]  # "last", whose name would double the cost
 
     def discard(self, request: Request) -> bool:
         return self._requests.pop(request.request_id, None) is not None
