@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -231,8 +230,7 @@ def bounded_lines(path: Path, packing: Packing | None = None, bounds: Bounds | N
         with open_input(path) as file:
             packing = packing or packing_of(path)
             most, left = bounds.line_bytes, bounds.unpacked_bytes(os.fstat(file.fileno()).st_size)
-            # Line by line from the unpacking file itself: a larger buffer in front would lose what precedes a cut.
-            for number, line in enumerate(iter(partial(unpacked(file, packing).readline, most + 1), b""), 1):
+            for number, line in enumerate(_lines_in(unpacked(file, packing), most), 1):
                 if len(line) > most:
                     raise bounds.exceeded(path, f"line {number:,} is longer", "line_mb")
                 left -= len(line)
@@ -245,6 +243,29 @@ def bounded_lines(path: Path, packing: Packing | None = None, bounds: Bounds | N
         if error.errno is None:  # not from the system: the data, as zstd sees it
             raise _damaged(path, number, error) from None
         raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+def _lines_in(file: IO[bytes], most: int) -> Iterator[bytes]:
+    """Lines with their line feeds; one of more than ``most`` bytes is cut somewhere behind them, and is the last.
+
+    They are taken apart as many as are unpacked at a time, which is few: what precedes damage is read.
+    """
+    read = cast("io.BufferedReader", file).read1
+    begun: list[bytes] = []
+    size = 0
+    while data := read(io.DEFAULT_BUFFER_SIZE):
+        begun.append(data)
+        size += len(data)
+        if b"\n" not in data and size <= most:
+            continue
+        *whole, last = io.BytesIO(b"".join(begun)).readlines()
+        yield from whole
+        if last.endswith(b"\n") or len(last) > most:
+            yield last
+            last = b""
+        begun, size = [last], len(last)
+    if size:
+        yield b"".join(begun)
 
 
 def _damaged(path: Path, number: int, error: Exception) -> DamagedFileError:
