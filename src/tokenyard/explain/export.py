@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.explain.why.drawn import draw
 from tokenyard.explain.why.spans import send_traces
-from tokenyard.explain.why.why import draw
 from tokenyard.files import written_whole
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.export.chrome import ChromeWriter

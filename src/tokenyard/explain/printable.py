@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from importlib import import_module
 from typing import Any, ClassVar
 
 import msgspec
 
+from tokenyard.explain.html_table import escaped
 from tokenyard.explain.table import RowTable
 
 
@@ -58,4 +58,4 @@ class Printable:
         return text
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return f"<pre>{escaped(str(self))}</pre>"

@@ -6,7 +6,6 @@ Numbers are NumPy columns, NaN where there is no number; texts are columns of ob
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from html import escape
 from importlib import import_module
 from math import isnan
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.html_table import escaped
 from tokenyard.files import arrow
 from tokenyard.redaction import plain
 
@@ -90,15 +90,15 @@ class RowTable:
 
     def _repr_html_(self) -> str:
         """The first rows, for a notebook."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in self._columns)
+        head = "".join(f"<th>{escaped(name)}</th>" for name in self._columns)
         rows = [
-            "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+            "".join(f"<td>{escaped(_cell(value))}</td>" for value in row)
             for row in zip(*(column[:_SHOWN].tolist() for column in self._columns.values()), strict=True)
         ]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         more = f", the first {_SHOWN}" if len(self) > _SHOWN else ""
         return (
-            f"<table><caption>{escape(self.name)}: {len(self):,} rows{more}</caption>"
+            f"<table><caption>{escaped(self.name)}: {len(self):,} rows{more}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 

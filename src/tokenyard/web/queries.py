@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.why.why import draw
+from tokenyard.explain.why.drawn import draw
 from tokenyard.files import try_lock
 from tokenyard.questions.sweeping.page import page
 from tokenyard.questions.sweeping.rows import FINISHED, SWEEP, Row, read_finished

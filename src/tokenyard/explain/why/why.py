@@ -6,9 +6,7 @@ the spans to the reasons. ``docs/why.md`` says it in words; the rule stands in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -16,15 +14,11 @@ from tokenyard.arguments import given_path, given_text, suggests_keywords
 from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
-from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
+from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.waits import OpenWait
-from tokenyard.trace.export.chrome import ChromeWriter
-from tokenyard.trace.export.perfetto import PerfettoWriter
-from tokenyard.trace.export.timeline import emit_timeline
 from tokenyard.trace.facts import PreemptionMoment, RequestMoments, RequestTimeline, Wait
 from tokenyard.trace.files import Partial
 from tokenyard.trace.held_back import Cause
-from tokenyard.trace.reader import RankTrace
 from tokenyard.trace.schema import KVNumbers
 from tokenyard.trace.steps import Step
 from tokenyard.units import duration
@@ -333,24 +327,3 @@ def phases_of(timeline: RequestTimeline) -> Phases:
         preempted_us=waited[WaitState.PREEMPTED],
         stalled_us=waited[WaitState.STALLED],
     )
-
-
-_Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
-
-
-def draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
-    """Draw the traces of one run's engines for Perfetto or Chrome; ``writer_of`` makes the writer of the first's name.
-
-    An engine without steps is its name alone. Raises TraceError if a trace cannot be read.
-    """
-    writer: _Writer | None = None
-    for trace in traces:
-        name = trace.files.name if trace.rank is None else f"{trace.files.name} rank {trace.rank}"
-        if writer is None:
-            writer = writer_of(name)
-        else:
-            writer.next_engine(name)
-        if not trace.is_idle:
-            emit_timeline(TimelineReader(trace.files).with_timelines(), writer)
-    assert writer is not None, "there is one trace at least"
-    return writer

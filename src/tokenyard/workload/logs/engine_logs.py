@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -310,6 +309,8 @@ def _mend_outputs(requests: list[_RequestInLog], reading: LogReading) -> None:
     if not missing:
         return
     if logged:
+        from statistics import median  # noqa: PLC0415 - loads fractions, for few logs
+
         usual = int(median(logged))
         for each in missing:
             each.output_tokens = min(usual, each.max_tokens or usual)
