@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,10 +29,12 @@ from tokenyard.core.columns import (
     first_entries,
     frozen,
     gather,
+    least_difference,
     less,
     mark,
     packed_rows,
     parted,
+    prompt_sums,
     put,
     put_all,
     put_row,
@@ -294,6 +298,30 @@ def test_rows_above_a_number(table: tuple[IntArray, IntArray, IntArray], most: i
         rows = rows_above(column, most)
         assert rows.dtype == np.int64
         assert rows.tolist() == [row for row, value in enumerate(column.tolist()) if value > most]
+
+
+@given(tables(), st.randoms(use_true_random=False))
+def test_the_least_difference(table: tuple[IntArray, IntArray, IntArray], random: Random) -> None:
+    column, slots, _ = table
+    other = np.array(random.sample(range(-9, 99), len(column)), np.int64)
+    if len(slots):
+        assert least_difference(column, other, slots) == min((column[slots] - other[slots]).tolist())
+    else:
+        with pytest.raises(ValueError, match="no identity"):
+            least_difference(column, other, slots)
+
+
+@given(rows=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 200_000)), max_size=12), gaps=st.booleans())
+def test_sums_over_prompts(rows: list[tuple[int, int]], *, gaps: bool) -> None:
+    column = np.array(rows, np.int64).reshape(-1, 2).T
+    new, computed = column if gaps else (each.copy() for each in column)
+    prompts = [(tokens, before) for tokens, before in rows if tokens > 1]
+    assert prompt_sums(new, computed) == (
+        len(prompts),
+        sum(before for _, before in prompts),
+        sum(tokens * before for tokens, before in prompts),
+        sum(tokens * tokens for tokens, _ in prompts),
+    )
 
 
 # ---- rows of tables

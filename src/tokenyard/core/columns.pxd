@@ -142,6 +142,14 @@ cpdef less(ndarray values, ndarray column, ndarray slots)
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
 cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
 
+@cython.locals(i=Py_ssize_t, result=whole, entries='whole*', off='whole*', at='whole*')
+cpdef least_difference(ndarray column, ndarray other, ndarray slots)
+
+@cython.locals(
+    i=Py_ssize_t, count=whole, context=whole, products=whole, squares=whole, of='whole*', behind='whole*'
+)
+cpdef tuple prompt_sums(ndarray new, ndarray computed)
+
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', off='whole*', into='whole*')
 cpdef difference(ndarray one, ndarray other)
 

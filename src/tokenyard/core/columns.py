@@ -8,7 +8,7 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 from __future__ import annotations
 
 import struct
-from operator import add, getitem, setitem, sub
+from operator import add, getitem, mul, setitem, sub
 from typing import Any
 
 import numpy as np
@@ -267,6 +267,36 @@ def capped_sum(values: IntArray, column: IntArray, slots: IntArray, most: int) -
     for i in range(_length(slots)):
         into[i] = min(of[i] + entries[at[i]], most)
     return taken
+
+
+def least_difference(column: IntArray, other: IntArray, slots: IntArray) -> int:
+    """The least that an entry of ``slots``, of which there is one or several, exceeds the ``other`` column's by."""
+    if not (_IS_COMPILED and _have_entries(slots, column) and _have_entries(slots, other)) or not _length(slots):
+        return int(np.minimum.reduce(column[slots] - other[slots]))
+    entries, off, at = column.data, other.data, slots.data
+    result = entries[at[0]] - off[at[0]]
+    for i in range(1, _length(slots)):
+        result = min(result, entries[at[i]] - off[at[i]])
+    return result
+
+
+def prompt_sums(new: IntArray, computed: IntArray) -> tuple[int, int, int, int]:
+    """How many rows have more than one ``new`` token, and over them the sum of their ``computed`` ones, that of both
+    multiplied, and that of the squares of the new ones.
+    """
+    if not (_IS_COMPILED and _are_alike(new, computed)):
+        rows = (new > ONE).nonzero()[0]
+        chunks, before = new[rows].tolist(), computed[rows].tolist()  # mostly of one prompt
+        return len(chunks), sum(before), sum(map(mul, chunks, before)), sum(map(mul, chunks, chunks))
+    count = context = products = squares = 0
+    of, behind = new.data, computed.data
+    for i in range(_length(new)):
+        if of[i] > 1:
+            count += 1
+            context += behind[i]
+            products += of[i] * behind[i]
+            squares += of[i] * of[i]
+    return count, context, products, squares
 
 
 def difference(one: IntArray, other: IntArray) -> IntArray:

@@ -407,14 +407,13 @@ class SimulatedExecutor:
             seconds = next(durations)  # and then the host's part: a model may know what time it is
             ends.append(lasting(now, seconds, host_seconds(latency), 0.0))
         self._end = StepEnd(ends[-1])
-        first = newest.num_computed + constant(2 - len(futures))
-        outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))
-        steps = len(moments)
+        steps, first = len(moments), newest.num_computed + constant(2 - len(futures))
+        tokens = self._model.decode(newest.slots, first, steps)
+        coming = self._model.decode(newest.slots, first + steps, len(ends))
         later = [
-            SimulatedStep(clock, self._model.one_each(outputs[:, steps + i]), None, StepEnd(end))
-            for i, end in enumerate(ends)
+            SimulatedStep(clock, self._model.one_each(coming[:, i]), None, StepEnd(end)) for i, end in enumerate(ends)
         ]
-        return Repeated(outputs[:, :steps], moments, later)
+        return Repeated(tokens, moments, later)
 
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
         """The step that was begun last, with its tokens."""

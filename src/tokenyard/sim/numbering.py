@@ -103,7 +103,10 @@ class SymbolicHasher:
             return self._stream(self._root(request), source.segments[0].seed, num_blocks)
         assert isinstance(source, HashedTokens)
         size, scope = source.block_size // self._block_size, source.scope
-        before, numbers = self._chained(self._root(request), scope, source.hash_ids().tolist(), size)
+        ids: list[int] = []
+        for first, count in source.ranges:
+            ids += range(first, first + count)
+        before, numbers = self._chained(self._root(request), scope, ids, size)
         if len(numbers) < num_blocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
         return numbers[:num_blocks]

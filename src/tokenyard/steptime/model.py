@@ -7,14 +7,13 @@ from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Real
-from operator import mul
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.arguments import is_number
-from tokenyard.core.columns import ONE, total
+from tokenyard.core.columns import prompt_sums, total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
@@ -86,13 +85,10 @@ class StepWork(NamedTuple):
         context = total(computed)
         if tokens == count:
             return cls(tokens, shape.num_sampled, count, context + count, 0, 0, 0, 0.0)
-        rows = (new > ONE).nonzero()[0]
-        chunk, before = new[rows].tolist(), computed[rows].tolist()  # mostly of one prompt
-        prefills = len(chunk)
+        prefills, prefill_context, products, squares = prompt_sums(new, computed)
         decodes = count - prefills
         prefill_tokens = tokens - decodes
-        prefill_context = sum(before)
-        pairs = float(sum(map(mul, chunk, before))) + (float(sum(map(mul, chunk, chunk))) + prefill_tokens) / 2
+        pairs = float(products) + (float(squares) + prefill_tokens) / 2
         return cls(
             tokens,
             shape.num_sampled,

@@ -9,7 +9,7 @@ streams that share no prefix worth mentioning (a seed becomes a 32-bit offset an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -210,7 +210,12 @@ class HashedTokens:
     @property
     def is_all_tail(self) -> bool:
         """Whether the ids leave out everything."""
-        return not self._counts.any()
+        return not np.count_nonzero(self._counts)
+
+    @property
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """The ids as runs: the first id and the count of each."""
+        return zip(self._starts.tolist(), self._counts.tolist(), strict=True)
 
     def hash_ids(self) -> Int64s:
         """The ids, shape ``[blocks]``."""

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from tokenyard.core.columns import IntArray, counting, frozen, gather, less, same
+from tokenyard.core.columns import IntArray, counting, frozen, gather, least_difference, same
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext
@@ -35,7 +33,6 @@ _MOST = 256
 """Steps in one stroke."""
 _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
 """Ends of an admission pass that have nothing to do with memory."""
-_least = np.minimum.reduce
 _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 
 
@@ -87,7 +84,7 @@ class FastForward:
             return 0
         slots = step.plan.slots
         table = self._table
-        most = int(_least(less(gather(table.stop_at, slots), table.num_tokens, slots))) - 1 - self._ahead
+        most = least_difference(table.stop_at, table.num_tokens, slots) - 1 - self._ahead
         if most <= 0 or not self._none_is_admitted(outcomes, step.requests):
             return 0
         head = self._head_of(outcomes)

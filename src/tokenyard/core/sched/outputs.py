@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from copy import copy
 from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tokenyard.core.columns import IntArray, all_ones, any_true, are_within, as_whole_numbers, total
 from tokenyard.core.config import MAX_COUNT
@@ -333,10 +333,13 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
 
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
-        theirs = copy(self)
-        theirs.finish_reasons, theirs.stop_reasons = self.finish_reasons.copy(), self.stop_reasons.copy()
-        theirs.kv_transfer_params, theirs.errors = dict(self.kv_transfer_params), dict(self.errors)
-        return theirs
+        return replace(
+            self,
+            finish_reasons=self.finish_reasons.copy(),
+            stop_reasons=self.stop_reasons.copy(),
+            kv_transfer_params=dict(self.kv_transfer_params),
+            errors=dict(self.errors),
+        )
 
     def __len__(self) -> int:
         return len(self.requests)
