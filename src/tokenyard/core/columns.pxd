@@ -257,6 +257,12 @@ cpdef int32s(list values)
 cpdef token_column(list ids)
 
 
+@cython.locals(
+    column=ndarray, longer=ndarray, numbers='int*', into='int*', count=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t
+)
+cpdef joined(list columns)
+
+
 @cython.locals(column=ndarray, numbers='whole*', i=Py_ssize_t)
 cpdef int64s(list values)
 

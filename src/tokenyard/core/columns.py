@@ -131,6 +131,27 @@ def token_column(ids: list[int]) -> Int32Array | None:
     return column
 
 
+def joined(columns: list[Int32Array]) -> Int32Array:
+    """The columns, one at least, as one, in order."""
+    if len(columns) == 1:
+        return columns[0]
+    if not _IS_COMPILED:
+        return np.concatenate(columns)
+    count = 0
+    for column in columns:
+        if not (_is_walked32(column) and column.ndim == 1):
+            return np.concatenate(columns)
+        count += _length(column)
+    longer, place = _new32(count), 0
+    into = longer.data32  # type: ignore[attr-defined]  # see columns.pxd
+    for column in columns:
+        numbers = column.data32  # type: ignore[attr-defined]
+        for i in range(_length(column)):
+            into[place] = numbers[i]
+            place += 1
+    return longer
+
+
 def int64s(values: list[int]) -> IntArray:
     """The numbers as a column, shape ``[n]``."""
     if not _IS_COMPILED:

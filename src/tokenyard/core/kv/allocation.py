@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, gather, int64s, scatter
+from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, gather, int64s, joined, scatter
 
 __all__ = ["NO_BLOCKS", "NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
@@ -195,8 +195,8 @@ class NewBlocks:
         ``row_of_slot`` is scratch space, one entry per slot. A request that got blocks but no tokens (its KV is being
         loaded) is left out: its admission brings all its blocks.
         """
-        scatter(row_of_slot, slots, counting(len(slots)))
         if len(self._runs) == 1 and not self._by_slot:
+            scatter(row_of_slot, slots, counting(len(slots)))
             run = self._runs[0]
             one_each = len(run.blocks) == len(run.slots)
             bounds = counting(len(run.slots) + 1) if one_each else int64s([0, *accumulate(run.counts.tolist())])
@@ -205,17 +205,17 @@ class NewBlocks:
         return self._gathered(slots, row_of_slot)
 
     def _gathered(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
-        given, count = self._by_slot, len(slots)
-        slot_of: list[int] = slots.tolist()
-        supposed: list[int] = gather(row_of_slot, int64s(list(given))).tolist()
-        rows = [row for slot, row in zip(given, supposed, strict=True) if row < count and slot_of[row] == slot]
-        if not rows:
+        asked = int64s(list(self._by_slot))
+        scatter(row_of_slot, asked, int64s([-1] * len(asked)))
+        scatter(row_of_slot, slots, counting(len(slots)))
+        rows: list[int] = gather(row_of_slot, asked).tolist()
+        given = [(row, blocks) for row, blocks in zip(rows, self._by_slot.values(), strict=True) if row >= 0]
+        if not given:
             return self.nothing
-        rows.sort()
-        ordered = [given[slot_of[row]] for row in rows]
+        given.sort()
         offsets, block_ids = [], []
         for group in range(self._num_groups):
-            columns = [blocks[group] for blocks in ordered]
+            columns = [blocks[group] for _, blocks in given]
             offsets.append(int64s([0, *accumulate(map(len, columns))]))
-            block_ids.append(np.concatenate(columns) if len(columns) > 1 else columns[0])
-        return BlockDeltas(int64s(rows), tuple(offsets), tuple(block_ids))
+            block_ids.append(joined(columns))
+        return BlockDeltas(int64s([row for row, _ in given]), tuple(offsets), tuple(block_ids))

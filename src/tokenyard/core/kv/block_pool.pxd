@@ -50,6 +50,9 @@ cdef class BlockPool:
     @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, contents=list, at=Py_ssize_t)
     cpdef list take(self, Py_ssize_t n)
 
+    @cython.locals(only=PrefixIndex)
+    cdef _evict(self, list blocks, list hashes)
+
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
     cpdef Py_ssize_t num_evictable(self, blocks)
 

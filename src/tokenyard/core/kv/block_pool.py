@@ -329,8 +329,9 @@ class BlockPool:
 
     def _evict(self, blocks: list[int], hashes: list[BlockHash]) -> None:
         """Forget these hashes, which the blocks held, in order."""
+        only = self.indexes[0]
         if len(self.indexes) == 1:
-            self.indexes[0].discard_n(hashes, blocks)
+            only.discard_n(hashes, blocks)
         else:
             for block, old in zip(blocks, hashes, strict=True):
                 self.index_of[block].discard(old, block)

@@ -92,36 +92,45 @@ class GroupBlocks(NamedTuple):
     """Workers zero them when they are taken."""
 
 
-class Extent(NamedTuple):
+class Extent:
     """The positions that an allocation gives a place, under vLLM's names."""
 
-    num_tokens: int
-    """All of them, lookahead included."""
-    num_tokens_main_model: int
-    """Without lookahead."""
-    num_encoder_tokens: int = 0
-    """Tokens of an encoder's output, which come on top in layers that read it."""
+    __slots__ = ("num_encoder_tokens", "num_tokens", "num_tokens_main_model")
+
+    def __init__(self, num_tokens: int, num_tokens_main_model: int, num_encoder_tokens: int = 0) -> None:
+        self.num_tokens = num_tokens
+        """All of them, lookahead included."""
+        self.num_tokens_main_model = num_tokens_main_model
+        """Without lookahead."""
+        self.num_encoder_tokens = num_encoder_tokens
+        """Tokens of an encoder's output, which come on top in layers that read it."""
 
 
-class PrefixQuery(NamedTuple):
+class PrefixQuery:
     """What is looked up for a request."""
 
-    hashes: Sequence[BlockHash]
-    """Hashes of its blocks, at the block size of the groups that are asked."""
-    max_length: int
-    """Most tokens of a hit."""
-    drop_last: bool
-    """Leave the last matched block to be computed: an EAGLE head needs its hidden states."""
-    alignment: int
-    """A hit is a multiple of so many tokens."""
+    __slots__ = ("alignment", "drop_last", "hashes", "max_length")
+
+    def __init__(self, hashes: Sequence[BlockHash], max_length: int, drop_last: bool, alignment: int) -> None:
+        self.hashes = hashes
+        """Hashes of its blocks, at the block size of the groups that are asked."""
+        self.max_length = max_length
+        """Most tokens of a hit."""
+        self.drop_last = drop_last
+        """Leave the last matched block to be computed: an EAGLE head needs its hidden states."""
+        self.alignment = alignment
+        """A hit is a multiple of so many tokens."""
 
 
-class Need(NamedTuple):
+class Need:
     """Blocks an allocation takes out of the free queue."""
 
-    new: int
-    hits: Sequence[int] = ()
-    """Cached blocks it takes as well, those of them that are in the queue."""
+    __slots__ = ("hits", "new")
+
+    def __init__(self, new: int, hits: Sequence[int] = ()) -> None:
+        self.new = new
+        self.hits = hits
+        """Cached blocks it takes as well, those of them that are in the queue."""
 
 
 class SingleTypeManager:
@@ -502,7 +511,7 @@ class SlidingWindowManager(_WindowedManager):
 
         Without such a stretch a leading run is a hit, however short. Drafts need one block more, which is then dropped.
         """
-        hashes, max_length, drop_last, alignment = query
+        hashes, max_length, drop_last, alignment = query.hashes, query.max_length, query.drop_last, query.alignment
         wanted = self._blocks_per_window + drop_last
         size, limit = self.block_size, min(max_length // self.block_size, len(hashes))
         hits = [[NULL_BLOCK] * limit for _ in peers]
