@@ -344,6 +344,8 @@ def summed(one: IntArray, other: IntArray) -> IntArray:
 
 def below(one: IntArray, other: IntArray) -> BoolArray | None:
     """Where ``one``, which is as long as ``other``, has the smaller number; None: nowhere, as mostly."""
+    if one is other:
+        return None
     if not (_IS_COMPILED and _are_alike(one, other)):
         if one.tobytes() == other.tobytes():
             return None

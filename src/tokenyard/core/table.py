@@ -375,7 +375,7 @@ class RequestTable(Columns):
         scatter(self._write.num_computed, slots, num_computed)
 
     def mark_prefilling(self, slots: IntArray, chunk: BoolArray | None) -> None:
-        """The step leaves the tenants where ``chunk`` is true within their known tokens; None: nobody."""
+        """The step leaves the tenants where ``chunk`` is true within their known tokens; None: none of them."""
         mark(self._write.prefilling, slots, chunk)
 
     def take_back(self, slots: IntArray, tokens: IntArray) -> None:

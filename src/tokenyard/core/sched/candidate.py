@@ -159,13 +159,14 @@ class ScheduledRows:
     Other steps share ``requests`` and ``slots``: they are replaced, never changed.
     """
 
-    __slots__ = ("_ends", "computed", "granted", "requests", "slots", "want")
+    __slots__ = ("_ends", "computed", "granted", "known", "requests", "slots", "want")
 
     def __init__(
         self,
         requests: tuple[Request, ...],
         slots: IntArray,
         computed: IntArray,
+        known: IntArray,
         want: IntArray,
         ends: IntArray | None = None,
     ) -> None:
@@ -174,6 +175,8 @@ class ScheduledRows:
         self.slots = slots
         self.computed = computed
         """Computed tokens before the step."""
+        self.known = known
+        """Tokens of the request, prompt and output."""
         self.want = want
         """Tokens wanted, before the budget is looked at."""
         self.granted = want
@@ -220,15 +223,16 @@ class ScheduledRows:
     def drop(self, row: int) -> None:
         """Forget a row whose request was preempted."""
         self.requests = self.requests[:row] + self.requests[row + 1 :]
-        self.slots, self.computed, self.want, self.granted = (
-            np.delete(column, row) for column in (self.slots, self.computed, self.want, self.granted)
+        self.slots, self.computed, self.known, self.want, self.granted = (
+            np.delete(column, row) for column in (self.slots, self.computed, self.known, self.want, self.granted)
         )
         self._ends = None
 
     def cut(self, n: int) -> None:
         """Keep the first ``n`` rows."""
         self.requests = self.requests[:n]
-        self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
+        self.slots, self.computed, self.known = self.slots[:n], self.computed[:n], self.known[:n]
+        self.granted = self.granted[:n]
         self._ends = None if self._ends is None else self._ends[:n]
 
 

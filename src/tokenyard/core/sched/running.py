@@ -84,7 +84,7 @@ class RunningPass:
 
     def _in_prompt(self, rows: ScheduledRows) -> npt.NDArray[np.bool_]:
         """Rows with more than one known token to compute."""
-        return self._table.num_tokens[rows.slots] - rows.computed > 1
+        return rows.known - rows.computed > 1
 
     def _bounded(self, rows: ScheduledRows, bounds: StepBounds, outcomes: StepOutcomes) -> ScheduledRows:
         """The rows that the policy lets run, with the tokens of prompts that it lets them have."""
@@ -100,7 +100,7 @@ class RunningPass:
             outcomes.left_out(Reason.POLICY_REFUSED, rows.requests[row].request_id, detail=bounds.detail)
         keep = want > 0
         requests = tuple([rows.requests[i] for i in keep.nonzero()[0].tolist()])
-        return ScheduledRows(requests, rows.slots[keep], rows.computed[keep], want[keep])
+        return ScheduledRows(requests, rows.slots[keep], rows.computed[keep], rows.known[keep], want[keep])
 
     def _grant(self, rows: ScheduledRows, budget: StepBudget, outcomes: StepOutcomes) -> int:
         """Grant leading rows their tokens; returns how many."""
@@ -155,7 +155,7 @@ class RunningPass:
         if self._decode_round is not None and len(requests):
             want[self._decode_round.holds(requests)] = 0
         if all_ones(want):
-            return ScheduledRows(requests, slots, computed, want, ends)
+            return ScheduledRows(requests, slots, computed, known, want, ends)
         keep, idle = parted(want)
         if len(idle):
             # Below zero: the drafts of a step in flight, of which it is not known yet how many are right.
@@ -163,9 +163,9 @@ class RunningPass:
                 reason = Reason.PLACEHOLDERS_COVER_LIMIT if row in covered else Reason.NO_NEW_TOKENS
                 outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.tolist()])
-            slots, computed = gather(slots, keep), gather(computed, keep)
+            slots, computed, known = gather(slots, keep), gather(computed, keep), gather(known, keep)
             want, ends = gather(want, keep), gather(ends, keep)
-        return ScheduledRows(requests, slots, computed, want, ends)
+        return ScheduledRows(requests, slots, computed, known, want, ends)
 
     def _up_to_encoder_input(
         self, rows: ScheduledRows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes

@@ -56,6 +56,10 @@ class StepPlanner:
         may_ask = pads and (features.speculation is not None or bool(context.plugin_limits))
         self._notes_run = may_ask or bool(context.config.max_loras)
         """Some limit may ask what has run."""
+        self._most_tokens = context.config.max_num_batched_tokens
+        self._longest_prefill = context.config.long_prefill_token_threshold
+        self._encoder_budget = context.config.max_num_encoder_input_tokens
+        self._draft_slots = features.num_draft_slots
 
     def plan(
         self,
@@ -86,19 +90,16 @@ class StepPlanner:
         return planned
 
     def _new_budget(self, pause_state: PauseState, bounds: StepBounds | None) -> StepBudget:
-        config = self._config
-        tokens = config.max_num_batched_tokens
-        longest = config.long_prefill_token_threshold
-        if longest and config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
+        tokens, longest = self._most_tokens, self._longest_prefill
+        if longest and self._config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
             longest = 0
         if bounds is not None:
             tokens = min(tokens, bounds.tokens or tokens)
             longest = min(longest or tokens, bounds.longest_prefill) if bounds.longest_prefill else longest
         if pause_state is _PAUSED_ALL:
             tokens = 0
-        slots = self._features.num_draft_slots
-        left = max(tokens - slots, 0)
-        return StepBudget(tokens, config.max_num_encoder_input_tokens, longest, slots, left, bounds)
+        slots = self._draft_slots
+        return StepBudget(tokens, self._encoder_budget, longest, slots, max(tokens - slots, 0), bounds)
 
     @property
     def _num_unfinished(self) -> int:
@@ -222,7 +223,7 @@ class OutputBuilder:
             req_ids += _ids_of(new)
             resumed = [row for row, request in enumerate(new, num_running) if request.status is _PREEMPTED]
             num_prompt = frozen(gather(table.num_prompt, rows.slots))
-        num_known = gather(table.num_tokens, rows.slots)
+        num_known = rows.known
         num_placeholders = frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
         drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else summed(num_known, num_placeholders)
@@ -341,16 +342,19 @@ def _with_admitted(rows: ScheduledRows, admitted: list[Candidate]) -> ScheduledR
     requests: list[Request] = []
     slots: list[int] = []
     computed: list[int] = []
+    known: list[int] = []
     granted: list[int] = []
     for each in admitted:
         requests.append(each.request)
         slots.append(each.request.slot)
         computed.append(each.num_computed_tokens)
+        known.append(each.request.num_tokens)
         granted.append(each.num_new_tokens)
     return ScheduledRows(
         rows.requests + tuple(requests),
         frozen(extended(rows.slots, slots)),
         extended(rows.computed, computed),
+        extended(rows.known, known),
         extended(rows.granted, granted),
     )
 
