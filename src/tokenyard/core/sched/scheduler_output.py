@@ -226,8 +226,11 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     @cached_attribute
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
-        if self.total_num_scheduled_tokens == len(self.req_ids):  # none has zero, so each has one
-            return _one_each(self.req_ids).copy()
+        total, count = self.total_num_scheduled_tokens, len(self.req_ids)
+        if count and total % count == 0:
+            each = total // count
+            if each == 1 or bool((self.num_new_tokens == each).all()):  # none has zero: of one each, nobody has more
+                return _alike(self.req_ids, each).copy()
         return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
     @property
@@ -239,6 +242,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     def _drafts_by_id(self) -> dict[str, list[int]]:
         assert self.drafts is not None
         tokens, counts = self.drafts.tokens.tolist(), self.drafts.counts.tolist()
+        if counts and min(counts) == self.drafts.tokens.shape[1]:  # mostly all have as many as there may be
+            return dict(zip(self.req_ids, tokens, strict=True))
         return {
             request_id: each[:count]
             for request_id, each, count in zip(self.req_ids, tokens, counts, strict=True)
@@ -304,9 +309,9 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
 
 @lru_cache(maxsize=4)
-def _one_each(req_ids: tuple[str, ...]) -> dict[str, int]:
-    """One token for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
-    return dict.fromkeys(req_ids, 1)
+def _alike(req_ids: tuple[str, ...], each: int) -> dict[str, int]:
+    """The same number for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
+    return dict.fromkeys(req_ids, each)
 
 
 def encode_arrays(value: object) -> object:
