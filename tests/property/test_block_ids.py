@@ -19,8 +19,9 @@ def hashes(prompt: list[int]) -> list[bytes]:
     return [blake2s(repr(prompt[: end + 1]).encode()).digest() for end in range(len(prompt))]
 
 
-def unrolled(blocks: HashedBlocks) -> list[int]:
-    runs = blocks.made() if blocks.count else []
+def numbered(ids: BlockIds, named: list[bytes], start: int = 0) -> list[int]:
+    """The ids of blocks from ``start`` on."""
+    runs = HashedBlocks(ids, named, start, len(named)).made()
     return [
         number for first, count in zip(runs[::2], runs[1::2], strict=True) for number in range(first, first + count)
     ]
@@ -31,7 +32,7 @@ def test_equal_blocks_have_equal_ids_and_others_have_not(prompts: list[list[int]
     ids, seen = BlockIds(), dict[bytes, int]()
     for prompt in prompts:
         named = hashes(prompt)
-        for name, number in zip(named, unrolled(HashedBlocks(ids, named)), strict=True):
+        for name, number in zip(named, numbered(ids, named), strict=True):
             assert seen.setdefault(name, number) == number
     assert sorted(set(seen.values())) == list(range(len(seen)))
 
@@ -41,10 +42,9 @@ def test_an_answer_has_the_ids_that_a_prompt_has_which_goes_on_with_it(answered:
     ids, whole = BlockIds(), BlockIds()
     for conversation, num_prompt in answered:
         named = hashes(conversation)
-        prompt = HashedBlocks(ids, named[:num_prompt])
-        parts = unrolled(prompt) + unrolled(HashedBlocks(ids, named[num_prompt:], prompt))
-        assert parts == unrolled(HashedBlocks(whole, named))
-        assert parts == unrolled(HashedBlocks(ids, named)), "a prompt that goes on with the answer"
+        parts = numbered(ids, named[:num_prompt]) + numbered(ids, named, min(num_prompt, len(named)))
+        assert parts == numbered(whole, named)
+        assert parts == numbered(ids, named), "a prompt that goes on with the answer"
 
 
 @given(prompts=PROMPTS, last=st.lists(st.integers(0, 40), min_size=1, max_size=12))
@@ -53,7 +53,6 @@ def test_what_is_forgotten_gets_ids_that_nobody_else_has(prompts: list[list[int]
         ids, given_out = BlockIds(), dict[int, bytes]()
         for prompt in [*prompts, last]:
             named = hashes(prompt)
-            for name, number in zip(named, unrolled(HashedBlocks(ids, named)), strict=True):
+            for name, number in zip(named, numbered(ids, named), strict=True):
                 assert given_out.setdefault(number, name) == name
-        blocks = HashedBlocks(ids, hashes(last))
-        assert blocks.made() == blocks.made(), "what came just now is remembered"
+        assert numbered(ids, hashes(last)) == numbered(ids, hashes(last)), "what came just now is remembered"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tokenyard.arguments import given_kind
 from tokenyard.core.config import PauseState
-from tokenyard.core.request import FinishReason
+from tokenyard.core.request import BlockHash, FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.quick_named_tuple import NamedTuple
@@ -93,8 +93,8 @@ class TraceRecorder(StepObserver):
         self._sinks = sinks
         self._turns = turns or {}
         self._block_ids = BlockIds()
-        self._prompt_blocks: dict[str, HashedBlocks] = {}
-        """Request that is running -> blocks of its prompt, as the trace has named them."""
+        self._prompt_blocks: dict[str, int] = {}
+        """Request that is running -> blocks of its prompt that the trace has named."""
         self._policy = start.policy if start is not None else None
         self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
         self._records: StepRecords | None = None
@@ -201,15 +201,16 @@ class TraceRecorder(StepObserver):
             num_preemptions=request.num_preemptions,
             recomputed_tokens=self._effects.forget(request_id),
         )
-        for sink in self._sinks:
-            sink.request_finished(record)
+        if self._sinks:
+            for sink in self._sinks:
+                sink.request_finished(record)
+            record = replace(record)  # the trace says more, in a record of its own
         if self._records is not None:
             self._records.forget(request_id)
-        prompt = self._prompt_blocks.pop(request_id, None)
+        num_prompt_blocks = self._prompt_blocks.pop(request_id, None)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
-            if prompt is not None and len(request.block_hashes) > prompt.count:
-                output = HashedBlocks(self._block_ids, request.block_hashes[prompt.count :], prompt)
-                record = replace(record, output_hash_runs=_runs(output))
+            if num_prompt_blocks is not None:
+                record.output_hash_runs = self._runs(request.block_hashes, num_prompt_blocks)
             self._writer.append_event(record)
 
     def prefix_looked_up(self, ts: float, step: int, request: RecordableRequest, local: int, external: int) -> None:
@@ -228,12 +229,14 @@ class TraceRecorder(StepObserver):
             connector=self._connector,
             load_kv_async=self._effects.is_loaded(request.request_id),
         )
-        for sink in self._sinks:
-            sink.prefix_looked_up(record)
+        if self._sinks:
+            for sink in self._sinks:
+                sink.prefix_looked_up(record)
+            record = replace(record)  # the trace says more, in a record of its own
         if self._writer is not None and self._writer.wants_events(step):
-            prompt = HashedBlocks(self._block_ids, request.block_hashes)
-            self._prompt_blocks[request.request_id] = prompt
-            self._writer.append_event(replace(record, prompt_hash_runs=_runs(prompt)))
+            self._prompt_blocks[request.request_id] = len(request.block_hashes)
+            record.prompt_hash_runs = self._runs(request.block_hashes)
+            self._writer.append_event(record)
 
     # ---- what the host does
 
@@ -253,10 +256,10 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-
-def _runs(blocks: HashedBlocks) -> list[int] | None:
-    """Their ids, numbered when the record is written; None for no blocks."""
-    return cast("list[int]", blocks) if blocks.count else None
+    def _runs(self, hashes: Sequence[BlockHash], start: int = 0) -> list[int] | None:
+        """The ids of blocks from ``start`` on, numbered when the record is written; None for no blocks."""
+        stop = len(hashes)
+        return cast("list[int]", HashedBlocks(self._block_ids, hashes, start, stop)) if stop > start else None
 
 
 def _span(item: RecordableItem) -> MultiModalSpan:

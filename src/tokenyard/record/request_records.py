@@ -177,19 +177,22 @@ class BlockIds:
 class HashedBlocks(Deferred):
     """Blocks of one request, numbered when they are written."""
 
-    __slots__ = ("_before", "_hashes", "_ids", "_size", "count")
+    __slots__ = ("_hashes", "_ids", "_start", "_stop")
 
-    def __init__(self, ids: BlockIds, hashes: Sequence[BlockHash], before: HashedBlocks | None = None) -> None:
-        """``before``: the blocks in front of them."""
-        given = cast("Sequence[bytes]", hashes)
+    def __init__(self, ids: BlockIds, hashes: Sequence[BlockHash], start: int, stop: int) -> None:
+        """Blocks ``start`` to ``stop - 1``; ``hashes`` begins with the request's first block, and may grow.
+
+        A copy would fetch each hash into the memory next to the step's core; so the thread that writes makes it.
+        """
         self._ids = ids
-        self._hashes = b"".join(given)
-        self._size = len(given[0]) if given else 0
-        self._before = b"" if before is None else before._hashes  # noqa: SLF001 - of another of its kind
-        self.count = len(given)
+        self._hashes = cast("Sequence[bytes]", hashes)
+        self._start = start
+        self._stop = stop
 
     def made(self) -> list[int]:
-        return self._ids.runs(self._before + self._hashes, self._size, len(self._before))
+        hashes = self._hashes[: self._stop]
+        size = len(hashes[0]) if hashes else 1  # an interrupt while they grew has them hashed anew
+        return self._ids.runs(b"".join(hashes), size, self._start * size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
