@@ -46,6 +46,7 @@ from tokenyard.core.columns import (
     rows_unlike,
     same,
     scatter,
+    shifted,
     summed,
     token_column,
     total,
@@ -120,6 +121,7 @@ def test_entries_of_slots(table: tuple[IntArray, IntArray, IntArray], beyond: in
     assert capped_sum(values, column, slots, 7).tolist() == [min(each, 7) for each in sums.tolist()]
     value = column.item(0)
     assert rows_unlike(column, slots, value).tolist() == (column[slots] != value).nonzero()[0].tolist()
+    assert shifted(values, beyond).tolist() == [number + beyond for number in values.tolist()]
     assert units(values, 3).tolist() == [-(-number // 3) for number in values.tolist()]
     rows = rows_from(values, column, slots, beyond)
     assert rows.dtype == np.int64

@@ -160,6 +160,9 @@ cpdef summed(ndarray one, ndarray other)
 cpdef below(ndarray one, ndarray other)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
+cpdef shifted(ndarray column, whole by)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
 cpdef units(ndarray column, whole size)
 
 @cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')

@@ -22,6 +22,8 @@ from tokenyard.quick_dataclass import dataclass
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
 _MAX_PRIORITY = 2**63 - 1
+_least = np.minimum.reduce
+"""``min`` of an array, without the function around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +183,9 @@ def token_array(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
         raise RequestError(request_id, "prompt_token_ids", value, wanted) from None
     if wide.ndim != 1 or wide.size == 0:
         raise RequestError(request_id, "prompt_token_ids", value, "give at least one token id")
-    if wide.dtype == np.int32 and int(wide.min()) >= 0:
+    if wide.dtype == np.int32 and int(_least(wide)) >= 0:
         return wide
-    if wide.dtype.kind not in "iu" or int(wide.min()) < 0 or int(wide.max()) > MAX_COUNT:
+    if wide.dtype.kind not in "iu" or int(_least(wide)) < 0 or int(wide.max()) > MAX_COUNT:
         raise RequestError(request_id, "prompt_token_ids", value, wanted)
     return wide.astype(np.int32)
 

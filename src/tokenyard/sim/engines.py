@@ -186,6 +186,10 @@ class LockstepExecutor(SimulatedExecutor):
 class RankListener(Protocol):
     """Observers of what happens on a rank besides its steps."""
 
+    @property
+    def wants_reports(self) -> bool:
+        """Whether it has to be notified of counts."""
+
     def engine_reported(self, report: EngineReport) -> None:
         """Its counts have changed."""
 
@@ -401,6 +405,8 @@ class Rank:
             core.run_ahead()
 
     def _tell_counts(self) -> None:
+        if not self._listener.wants_reports:
+            return
         counts = running, waiting = self.scheduler.get_request_counts()
         if counts != self._told:
             self._told = counts

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokenyard.arguments import is_number
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.core.columns import ONE, any_true, constant, counting
+from tokenyard.core.columns import any_true, constant, counting, shifted
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.ahead import UNKNOWN_DRAFT
@@ -400,16 +400,16 @@ class SimulatedExecutor:
             return None
         clock, lasting, until, latency = self._clock, self._lasting, self.runs_until, self._latency
         moments: list[float] = []
-        durations = decode_seconds(latency, newest.num_computed + ONE, most, newest.step + 1)
+        durations = decode_seconds(latency, shifted(newest.num_computed, 1), most, newest.step + 1)
         while len(moments) < most and ends[0] < until:
             now = clock.advance_to(ends.popleft())
             moments.append(now)
             seconds = next(durations)  # and then the host's part: a model may know what time it is
             ends.append(lasting(now, seconds, host_seconds(latency), 0.0))
         self._end = StepEnd(ends[-1])
-        steps, first = len(moments), newest.num_computed + constant(2 - len(futures))
+        steps, first = len(moments), shifted(newest.num_computed, 2 - len(futures))
         tokens = self._model.decode(newest.slots, first, steps)
-        coming = self._model.decode(newest.slots, first + steps, len(ends))
+        coming = self._model.decode(newest.slots, shifted(first, steps), len(ends))
         later = [
             SimulatedStep(clock, self._model.one_each(coming[:, i]), None, StepEnd(end)) for i, end in enumerate(ends)
         ]

@@ -303,6 +303,10 @@ class EngineGroup:
 
     # ---- what its ranks report to it
 
+    @property
+    def wants_reports(self) -> bool:
+        return self._router is not None
+
     def engine_reported(self, report: EngineReport) -> None:
         if self._router is not None:
             self._router.engine_reported(self._clock.now(), report)

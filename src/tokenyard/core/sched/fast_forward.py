@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenyard.core.columns import IntArray, counting, frozen, gather, least_difference, same
+from tokenyard.core.columns import IntArray, counting, frozen, gather, least_difference, same, shifted
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext
@@ -178,8 +178,8 @@ def _repeated(plan: SchedulerOutput, grown: PerStepBlocks, number: int) -> Sched
         return plan
     return plan.replace(
         step=plan.step + number,
-        num_computed=frozen(plan.num_computed + number),
-        num_known=frozen(plan.num_known + number),
+        num_computed=frozen(shifted(plan.num_computed, number)),
+        num_known=frozen(shifted(plan.num_known, number)),
         new_blocks=grown.of(number),
         finished_req_ids=frozenset(),
         preempted_req_ids=(),
