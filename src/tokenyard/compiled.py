@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     "core/columns",
+    "core/table_rows",
     "core/request",
     "core/table",
     "core/kv/hashing",

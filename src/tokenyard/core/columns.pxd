@@ -1,7 +1,6 @@
 # The numbers of columns.py, for Cython; what is not declared is any object.
 
 import cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
 cdef extern from "numpy/arrayobject.h":
@@ -86,38 +85,32 @@ cdef inline ndarray int32_column(Py_ssize_t count):
 cdef inline ndarray flag_column(Py_ssize_t count):
     return PyArray_EMPTY(1, &count, NPY_BOOL, 0)
 
-cdef inline bytes int32_bytes(Py_ssize_t count):
-    return PyBytes_FromStringAndSize(NULL, count * sizeof(int))
-
-cdef inline int* int32s_of(bytes packed) noexcept:
-    return <int*>PyBytes_AS_STRING(packed)
-
 
 cdef ndarray _counting
 
 
-cdef bint _is_plain(ndarray column) noexcept
+cpdef bint is_plain(ndarray column) noexcept
 
-cdef bint _is_walked(ndarray column) noexcept
+cpdef bint is_walked(ndarray column) noexcept
 
-cdef bint _is_walked32(ndarray column) noexcept
+cpdef bint is_walked32(ndarray column) noexcept
 
 cdef bint _is_flags(ndarray column) noexcept
 
-cdef Py_ssize_t _length(ndarray column) noexcept
+cpdef Py_ssize_t length_of(ndarray column) noexcept
 
-cdef bint _may_change(ndarray column) noexcept
+cpdef bint may_change(ndarray column) noexcept
 
-cdef bint _are_alike(ndarray one, ndarray other) noexcept
+cpdef bint are_alike(ndarray one, ndarray other) noexcept
 
-cdef bint _have_entries(ndarray slots, ndarray column) noexcept
+cpdef bint have_entries(ndarray slots, ndarray column) noexcept
 
-cdef bint _have_rows(ndarray slots, ndarray table) noexcept
+cpdef bint have_rows(ndarray slots, ndarray table) noexcept
 
 @cython.locals(at='whole*', i=Py_ssize_t)
 cdef bint _are_places(ndarray slots, Py_ssize_t count) noexcept
 
-cdef ndarray _like(ndarray column)
+cpdef ndarray like(ndarray column)
 
 cdef ndarray _new(Py_ssize_t count)
 
@@ -125,15 +118,13 @@ cdef ndarray _new32(Py_ssize_t count)
 
 cdef ndarray _new_flags(Py_ssize_t count)
 
-cdef bytes _new_bytes(Py_ssize_t count)
-
 cpdef frozen(ndarray column)
 
 cpdef counting(Py_ssize_t n)
 
 cpdef bint any_true(mask) except -1
 
-@cython.locals(taken=ndarray, i=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
+@cython.locals(taken=ndarray, i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
 cpdef gather(ndarray column, ndarray slots)
 
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
@@ -165,7 +156,7 @@ cpdef shifted(ndarray column, whole by)
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
 cpdef units(ndarray column, whole size)
 
-@cython.locals(i=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
+@cython.locals(i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
 cpdef scatter(ndarray column, ndarray slots, ndarray values)
 
 cpdef put(ndarray column, Py_ssize_t slot, whole value)
@@ -178,20 +169,13 @@ cpdef put_all(ndarray column, ndarray slots, whole value)
 @cython.locals(i=Py_ssize_t, into='unsigned char*', at='whole*', of='unsigned char*')
 cpdef mark(ndarray column, ndarray slots, ndarray flags)
 
-@cython.locals(count=Py_ssize_t, first=Py_ssize_t, i=Py_ssize_t, of='int*', entries='whole*', entries32='int*')
-cpdef put_row(ndarray table, Py_ssize_t slot, ndarray values)
-
-@cython.locals(packed=bytes, first=Py_ssize_t, i=Py_ssize_t, entries='whole*', into='int*')
-cpdef bytes row_bytes(ndarray table, Py_ssize_t slot, Py_ssize_t start, Py_ssize_t stop)
-
 @cython.locals(
     sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
 )
 cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole times=*)
 
 @cython.locals(
-    rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*',
-    into='whole*',
+    rows=ndarray, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*',
 )
 cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
 
@@ -207,34 +191,11 @@ cpdef reached(ndarray column, whole most, whole each=*)
 )
 cpdef parted(ndarray column)
 
-@cython.locals(rows=ndarray, count=Py_ssize_t, found=Py_ssize_t, i=Py_ssize_t, of='whole*', into='whole*')
+@cython.locals(rows=ndarray, found=Py_ssize_t, i=Py_ssize_t, of='whole*', into='whole*')
 cpdef rows_above(ndarray values, whole most)
-
-@cython.locals(
-    found=list, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, of='whole*', entries_of='whole*', at='whole*'
-)
-cpdef rows_among(ndarray values, ndarray table, ndarray slots)
 
 @cython.locals(count=Py_ssize_t, most=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, into='whole*', of='whole*')
 cpdef count_places(ndarray counters, ndarray counts)
-
-@cython.locals(
-    packed=ndarray, width=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, place=Py_ssize_t, entries='whole*', at='whole*',
-    into='int*',
-)
-cpdef bytes packed_rows(ndarray table, ndarray slots)
-
-@cython.locals(
-    packed=ndarray, steps=Py_ssize_t, width=Py_ssize_t, count=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, row=Py_ssize_t,
-    end=Py_ssize_t, place=Py_ssize_t, entries='whole*', at='whole*', before='whole*', of='whole*', into='int*',
-)
-cpdef bytes fill_rows(ndarray table, ndarray slots, ndarray filled, ndarray values)
-
-@cython.locals(
-    width=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, at='whole*', first='whole*', many='whole*',
-    of='int*', into='int*',
-)
-cpdef deal_rows(ndarray table, ndarray slots, ndarray starts, ndarray counts, ndarray values)
 
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint all_ones(ndarray column) except -1
@@ -271,7 +232,7 @@ cpdef int64s(list values)
 
 
 @cython.locals(taken=ndarray, entries='whole*', into='whole*', i=Py_ssize_t)
-cpdef first_entries(ndarray column, Py_ssize_t count)
+cpdef ndarray first_entries(ndarray column, Py_ssize_t count)
 
 
 @cython.locals(longer=ndarray, entries='whole*', numbers='whole*', i=Py_ssize_t, count=Py_ssize_t)

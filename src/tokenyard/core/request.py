@@ -468,14 +468,16 @@ class Request:
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        num_left: Index = max(start - self._num_given, 0)
-        if start < self._num_given:
-            self._given, self._num_given = self._given[:start], start
+        at: Index = start
+        token_bytes: Index = TOKEN_BYTES
+        num_left: Index = max(at - self._num_given, 0)
+        if at < self._num_given:
+            self._given, self._num_given = self._given[:at], at
         if num_left < self._num_behind:  # mostly not: blocks come one behind the other
-            self._behind = [self._joined()[: num_left * TOKEN_BYTES]]
+            self._behind = [self._joined()[: num_left * token_bytes]]
             self._num_behind = num_left
         self._behind.append(tokens)
-        self._num_behind += len(tokens) // TOKEN_BYTES
+        self._num_behind += len(tokens) // token_bytes
 
     # ---- slot
 

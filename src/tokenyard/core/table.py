@@ -28,23 +28,17 @@ from tokenyard.core.columns import (
     Int32Array,
     IntArray,
     add_at,
-    deal_rows,
     difference,
     entry,
-    fill_rows,
     gather,
     int32s,
-    less,
     mark,
-    packed_rows,
     put,
     put_all,
-    put_row,
-    row_bytes,
-    rows_from,
     scatter,
 )
 from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
+from tokenyard.core.table_rows import deal_rows, fill_rows, packed_rows, push, put_row, put_rows, row_bytes
 
 __all__ = ["MOST_STOP_IDS", "NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 
@@ -319,9 +313,8 @@ class RequestTable(Columns):
 
         Returns the new numbers of tokens, shape ``[n]``, and the rows whose tails are full now.
         """
-        at = less(gather(self.num_tokens, slots), self.tail_origin, slots)
-        scatter(self._flat_tail, at, tokens)
-        return add_at(self._write.num_tokens, slots, ONE), rows_from(at, self._tail_last, slots)
+        write = self._write
+        return push(self._flat_tail, slots, tokens, write.num_tokens, write.tail_origin, self._tail_last)
 
     def append_steps(self, slots: IntArray, tokens: IntArray) -> Sealed:
         """:meth:`append`, and :meth:`seal` where tails fill, for several steps: ``tokens[i]`` go to ``slots[i]``.
@@ -380,7 +373,7 @@ class RequestTable(Columns):
 
     def take_back(self, slots: IntArray, tokens: IntArray) -> None:
         """Take back computed tokens that turned out to be worthless: rejected drafts."""
-        self._write.num_computed[slots] -= tokens
+        add_at(self._write.num_computed, slots, tokens, -1)
 
     def set_num_computed(self, slot: int, num_computed: int) -> None:
         """The tenant's computed tokens."""
@@ -392,8 +385,8 @@ class RequestTable(Columns):
 
     def set_drafts(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
         """``counts[i]`` of ``drafts[i]`` wait to be verified."""
-        self._write.num_drafts[slots] = counts
-        self._write.drafts[slots, : drafts.shape[1]] = drafts
+        scatter(self._write.num_drafts, slots, counts)
+        put_rows(self._write.drafts, slots, drafts)
 
     def clear_drafts(self, slots: IntArray | int) -> None:
         """No draft waits."""
@@ -472,19 +465,13 @@ class RequestTable(Columns):
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
         size: Index = self.block_size
-        add_at(self._write.tail_origin, slots, ONE, size)
-        data = packed_rows(self.tail, slots)
-        stride: Index = len(data) // len(slots)
-        at: Index = 0
         end: Index
         request: Request
-        sealed: list[tuple[Request, bytes]] = []
-        for request, end in zip(self.tenants(slots), gather(self.num_tokens, slots).tolist(), strict=True):
-            tokens = data[at : at + stride]
-            at += stride
+        add_at(self._write.tail_origin, slots, ONE, size)
+        tenants, packed = self.tenants(slots), packed_rows(self.tail, slots)
+        for request, end, tokens in zip(tenants, gather(self.num_tokens, slots).tolist(), packed, strict=True):
             request.replace_tail(end - size, tokens)
-            sealed.append((request, tokens))
-        return sealed
+        return list(zip(tenants, packed, strict=True))
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a tenant and its row disagree."""

@@ -277,8 +277,9 @@ class BlockHasher:
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """:meth:`append` for one block of each of several requests."""
         for request, tokens in sealed:
-            hashes = request.block_hashes
-            prefix = request.prefix_hash or self._begin(request)
+            hashes, prefix = request.block_hashes, request.prefix_hash
+            if prefix is None:
+                prefix = self._begin(request)
             state = prefix.state
             state.update(tokens)
             if request.has_extra_keys:

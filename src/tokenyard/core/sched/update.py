@@ -18,7 +18,6 @@ from tokenyard.core.columns import (
     gather,
     int64s,
     rows_above,
-    rows_among,
     rows_from,
 )
 from tokenyard.core.request import FinishReason, Request, RequestStatus
@@ -28,6 +27,7 @@ from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, Re
 from tokenyard.core.sched.repetition import Repetitions, repeats
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 from tokenyard.core.table import NO_TOKEN
+from tokenyard.core.table_rows import rows_among
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Acceptance of sampled tokens: append, seal full blocks, find who stops.
@@ -325,7 +325,8 @@ class OutputUpdate:
 
         ``active`` are the rows with a token; each has at least one accepted.
         """
-        accepted, columns = counts, np.ascontiguousarray(model.sampled.T)
+        accepted, sampled = counts, model.sampled
+        columns = (sampled.reshape(-1),) if len(sampled) == sampled.size else np.ascontiguousarray(sampled.T)
         for column, tokens in enumerate(columns, 1):
             if not len(active):
                 break
