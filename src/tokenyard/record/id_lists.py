@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,8 @@ from tokenyard.record.templates import more_fields
 from tokenyard.record.writer import Piece
 from tokenyard.redaction import valid_text
 from tokenyard.trace.facts import running_consumed
+
+_NO_FIELDS = more_fields()
 
 
 def names_json(names: Sequence[str | None]) -> bytes:
@@ -60,25 +63,24 @@ class QueueIds(NamedTuple):
     jobs: Sequence[str | None]
     """Parallel to ``ids``; empty where none belongs to a job."""
 
-    @property
-    def num_omitted(self) -> int | None:
-        """Requests that are not named; None: all are."""
-        return self.total - len(self.ids) or None
-
-    @property
-    def num_bytes(self) -> int:
-        """Length of the ids as JSON, about: as if all were like the first one."""
-        return len(self.ids) * (len(self.ids[0]) + 3) if self.ids else 0
-
 
 EMPTY_QUEUE = QueueIds(0, (), ())
+_id_of, _job_of = attrgetter("request_id"), attrgetter("job_id")
 
 
 def queue_ids(total: int, requests: Iterable[RecordableRequest], limit: int | None) -> QueueIds:
     """The ids of a queue of ``total`` requests, at most ``limit`` of them."""
     kept = list(islice(requests, limit))
-    jobs = [request.job_id for request in kept]
-    return QueueIds(total, [request.request_id for request in kept], jobs if any(jobs) else ())
+    jobs = list(map(_job_of, kept))
+    return QueueIds(total, list(map(_id_of, kept)), jobs if any(jobs) else ())
+
+
+def omitted_fields(running: QueueIds, waiting: QueueIds) -> bytes:
+    """The end of a snapshot: how many its lists leave out."""
+    left_out, waiting_left_out = running.total - len(running.ids), waiting.total - len(waiting.ids)
+    if not (left_out or waiting_left_out):
+        return _NO_FIELDS
+    return more_fields(running_req_ids_omitted=left_out or None, waiting_req_ids_omitted=waiting_left_out or None)
 
 
 class QueueLists(Piece):

@@ -16,6 +16,7 @@ from tokenyard.record.id_lists import (
     DecisionLists,
     QueueLists,
     names_json,
+    omitted_fields,
     queue_ids,
 )
 from tokenyard.record.recordable import RecordableOutputs, RecordableState, RecordableStep
@@ -26,7 +27,6 @@ from tokenyard.record.templates import (
     completion_template,
     decision_template,
     merge_gaps,
-    more_fields,
     snapshot_template,
 )
 from tokenyard.record.writer import Lines, TraceWriter
@@ -35,7 +35,8 @@ _MOST_STEPS_UNREPORTED = 16
 _BYTES_UNREPORTED = 128 * 1024
 """Steps and bytes, about, between two reports to the writer: a call costs a tenth of a step's records."""
 _STEP_BYTES = 900
-"""Length of a step's records without their lists, about."""
+_NAME_BYTES = 24
+"""Lengths of a step's records without their lists, and of a name in one, about."""
 
 
 class StepRecords:
@@ -141,12 +142,11 @@ class StepRecords:
             self._make_templates(state)
         running, waiting = self._running, self._waiting
         self._queues = QueueLists(running, waiting, self._names_of_lists)
-        self._omitted = more_fields(
-            running_req_ids_omitted=running.num_omitted, waiting_req_ids_omitted=waiting.num_omitted
-        )
-        queue_bytes = running.num_bytes + waiting.num_bytes
-        self._step_bytes = _STEP_BYTES + queue_bytes + 2 * running.num_bytes
-        self._report_after = max(1, min(_MOST_STEPS_UNREPORTED, _BYTES_UNREPORTED // (2 * queue_bytes + 1)))
+        self._omitted = omitted_fields(running, waiting)
+        # The running ones are named three times: in both records of a step, and with their tokens.
+        num_names = 3 * len(running.ids) + len(waiting.ids)
+        self._step_bytes = _STEP_BYTES + _NAME_BYTES * num_names
+        self._report_after = max(1, min(_MOST_STEPS_UNREPORTED, _BYTES_UNREPORTED // self._step_bytes))
 
     def _make_templates(self, state: RecordableState) -> None:
         policy = self._writer.config.policy

@@ -310,7 +310,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
 @lru_cache(maxsize=4)
 def _alike(req_ids: tuple[str, ...], each: int) -> dict[str, int]:
-    """The same number for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
+    """The same for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
     return dict.fromkeys(req_ids, each)
 
 
