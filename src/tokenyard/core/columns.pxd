@@ -2,7 +2,6 @@
 
 import cython
 
-
 cdef extern from "numpy/arrayobject.h":
     ctypedef long long whole "npy_int64"
     int PyArray_NDIM(object) noexcept nogil
@@ -75,7 +74,6 @@ cdef extern from "numpy/arrayobject.h":
 
     void clear_flags "PyArray_CLEARFLAGS" (ndarray, int) noexcept nogil
 
-
 cdef inline ndarray int64_column(Py_ssize_t count):
     return PyArray_EMPTY(1, &count, NPY_INT64, 0)
 
@@ -85,9 +83,7 @@ cdef inline ndarray int32_column(Py_ssize_t count):
 cdef inline ndarray flag_column(Py_ssize_t count):
     return PyArray_EMPTY(1, &count, NPY_BOOL, 0)
 
-
 cdef ndarray _counting
-
 
 cpdef bint is_plain(ndarray column) noexcept
 
@@ -95,7 +91,7 @@ cpdef bint is_walked(ndarray column) noexcept
 
 cpdef bint is_walked32(ndarray column) noexcept
 
-cdef bint _is_flags(ndarray column) noexcept
+cpdef bint is_flags(ndarray column) noexcept
 
 cpdef Py_ssize_t length_of(ndarray column) noexcept
 
@@ -108,7 +104,7 @@ cpdef bint have_entries(ndarray slots, ndarray column) noexcept
 cpdef bint have_rows(ndarray slots, ndarray table) noexcept
 
 @cython.locals(at='whole*', i=Py_ssize_t)
-cdef bint _are_places(ndarray slots, Py_ssize_t count) noexcept
+cpdef bint are_places(ndarray slots, Py_ssize_t count) noexcept
 
 cpdef ndarray like(ndarray column)
 
@@ -123,18 +119,6 @@ cpdef frozen(ndarray column)
 cpdef counting(Py_ssize_t n)
 
 cpdef bint any_true(mask) except -1
-
-@cython.locals(taken=ndarray, i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
-cpdef gather(ndarray column, ndarray slots)
-
-@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
-cpdef less(ndarray values, ndarray column, ndarray slots)
-
-@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
-cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
-
-@cython.locals(i=Py_ssize_t, result=whole, entries='whole*', off='whole*', at='whole*')
-cpdef least_difference(ndarray column, ndarray other, ndarray slots)
 
 @cython.locals(
     i=Py_ssize_t, count=whole, context=whole, products=whole, squares=whole, of='whole*', behind='whole*'
@@ -156,32 +140,6 @@ cpdef shifted(ndarray column, whole by)
 @cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', into='whole*')
 cpdef units(ndarray column, whole size)
 
-@cython.locals(i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
-cpdef scatter(ndarray column, ndarray slots, ndarray values)
-
-cpdef put(ndarray column, Py_ssize_t slot, whole value)
-
-cpdef whole entry(ndarray column, Py_ssize_t slot) except? -1
-
-@cython.locals(i=Py_ssize_t, entries='whole*', at='whole*')
-cpdef put_all(ndarray column, ndarray slots, whole value)
-
-@cython.locals(i=Py_ssize_t, into='unsigned char*', at='whole*', of='unsigned char*')
-cpdef mark(ndarray column, ndarray slots, ndarray flags)
-
-@cython.locals(
-    sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
-)
-cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole times=*)
-
-@cython.locals(
-    rows=ndarray, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*',
-)
-cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
-
-@cython.locals(found=list, i=Py_ssize_t, entries='whole*', at='whole*')
-cpdef rows_unlike(ndarray column, ndarray slots, whole value)
-
 @cython.locals(row=Py_ssize_t, summed=whole, entries='whole*')
 cpdef reached(ndarray column, whole most, whole each=*)
 
@@ -200,40 +158,31 @@ cpdef count_places(ndarray counters, ndarray counts)
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint all_ones(ndarray column) except -1
 
-
 @cython.locals(entries='whole*', others='whole*', i=Py_ssize_t)
 cpdef bint same(ndarray one, ndarray other) except -1
-
 
 @cython.locals(entries='whole*', result=whole, i=Py_ssize_t)
 cpdef total(ndarray column)
 
-
 @cython.locals(entries='whole*', i=Py_ssize_t)
 cpdef bint are_within(ndarray numbers, whole least, whole most) except -1
-
 
 @cython.locals(column=ndarray, numbers='int*', i=Py_ssize_t, count=Py_ssize_t)
 cpdef int32s(list values)
 
-
 @cython.locals(column=ndarray, numbers='int*', i=Py_ssize_t, number=int)
 cpdef token_column(list ids)
-
 
 @cython.locals(
     column=ndarray, longer=ndarray, numbers='int*', into='int*', count=Py_ssize_t, place=Py_ssize_t, i=Py_ssize_t
 )
 cpdef joined(list columns)
 
-
 @cython.locals(column=ndarray, numbers='whole*', i=Py_ssize_t)
 cpdef int64s(list values)
 
-
 @cython.locals(taken=ndarray, entries='whole*', into='whole*', i=Py_ssize_t)
 cpdef ndarray first_entries(ndarray column, Py_ssize_t count)
-
 
 @cython.locals(longer=ndarray, entries='whole*', numbers='whole*', i=Py_ssize_t, count=Py_ssize_t)
 cpdef extended(ndarray column, list values)

@@ -1,4 +1,4 @@
-"""NumPy columns as every step uses them: made, asked, and changed for some slots, in the form that costs least.
+"""NumPy columns as every step uses them: made and asked, in the form that costs least.
 
 Most columns here have a few entries, where NumPy's own functions cost what they cost before the first entry: a sum
 0.7 us, ``any`` 0.7 us, ``x + 1`` twice as much as ``x + ONE`` because the number becomes an array first, ``x += y``
@@ -8,7 +8,7 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 from __future__ import annotations
 
 import struct
-from operator import add, getitem, mul, setitem, sub
+from operator import add, mul, sub
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def extended(column: IntArray, values: list[int]) -> IntArray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Entries of a table's columns, for the slots of a step's rows: what every step does to a dozen columns.
+# Whole columns: whether C can walk over them, and what every step does to a dozen of them.
 #
 # NumPy does each in a call or two of 0.1 to 0.3 us, with a pass over memory for each; compiled, one loop does, where C
 # can walk over the columns. Where it cannot (another type, gaps, a slot that is none) NumPy answers.
@@ -203,7 +203,7 @@ def is_walked32(column: Int32Array) -> bool:
     return column.is_walked32  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
 
-def _is_flags(column: npt.NDArray[Any]) -> bool:
+def is_flags(column: npt.NDArray[Any]) -> bool:
     """The same of a column of bool."""
     return column.is_flags  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
 
@@ -220,10 +220,10 @@ def have_entries(slots: IntArray, column: IntArray) -> bool:
 
 def have_rows(slots: IntArray, table: IntArray) -> bool:
     """The same of an array of any shape, whose first dimension are slots."""
-    return is_walked(table) and _are_places(slots, length_of(table))
+    return is_walked(table) and are_places(slots, length_of(table))
 
 
-def _are_places(slots: IntArray, count: int) -> bool:
+def are_places(slots: IntArray, count: int) -> bool:
     """Whether C can walk over the slots, and they are among the first ``count``."""
     if not is_plain(slots):
         return False
@@ -247,53 +247,6 @@ def are_alike(one: IntArray, other: IntArray) -> bool:
 def like(column: IntArray) -> IntArray:
     """A new column, as long as this one."""
     return column.like  # type: ignore[attr-defined,no-any-return]  # see columns.pxd
-
-
-def gather(column: IntArray, slots: IntArray) -> IntArray:
-    """The entries of ``slots``, shape ``[n]``."""
-    if not (is_plain(slots) and is_plain(column)):
-        return column[slots]
-    taken, most = like(slots), length_of(column)
-    entries, at, into = column.data, slots.data, taken.data
-    for i in range(length_of(slots)):
-        if not 0 <= at[i] < most:
-            return column[slots]
-        into[i] = entries[at[i]]
-    return taken
-
-
-def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
-    """``values`` less the entries of ``slots``, shape ``[n]``."""
-    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
-        return values - column[slots]
-    taken = like(slots)
-    of, entries, at, into = values.data, column.data, slots.data, taken.data
-    for i in range(length_of(slots)):
-        into[i] = of[i] - entries[at[i]]
-    return taken
-
-
-def capped_sum(values: IntArray, column: IntArray, slots: IntArray, most: int) -> IntArray:
-    """``values`` and the entries of ``slots``, but ``most`` at most, shape ``[n]``."""
-    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
-        capped: IntArray = np.minimum(values + column[slots], most)
-        return capped
-    taken = like(slots)
-    of, entries, at, into = values.data, column.data, slots.data, taken.data
-    for i in range(length_of(slots)):
-        into[i] = min(of[i] + entries[at[i]], most)
-    return taken
-
-
-def least_difference(column: IntArray, other: IntArray, slots: IntArray) -> int:
-    """The least that an entry of ``slots``, of which there is one or several, exceeds the ``other`` column's by."""
-    if not (_IS_COMPILED and have_entries(slots, column) and have_entries(slots, other)) or not length_of(slots):
-        return int(np.minimum.reduce(column[slots] - other[slots]))
-    entries, off, at = column.data, other.data, slots.data
-    result = entries[at[0]] - off[at[0]]
-    for i in range(1, length_of(slots)):
-        result = min(result, entries[at[i]] - off[at[i]])
-    return result
 
 
 def prompt_sums(new: IntArray, computed: IntArray) -> tuple[int, int, int, int]:
@@ -380,114 +333,6 @@ def units(column: IntArray, size: int) -> IntArray:
     return taken
 
 
-def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
-    """The entries of ``slots``, which are distinct, become ``values``."""
-    if not (may_change(column) and is_plain(column) and are_alike(values, slots)):
-        column[slots] = values
-        return
-    entries, at, of, most = column.data, slots.data, values.data, length_of(column)
-    for i in range(length_of(slots)):
-        if not 0 <= at[i] < most:
-            column[slots] = values
-            return
-        entries[at[i]] = of[i]
-
-
-def put(column: npt.NDArray[Any], slot: int, value: int) -> None:
-    """The entry of ``slot``, a number or a flag, becomes ``value``."""
-    if not (may_change(column) and 0 <= slot < length_of(column)):
-        column[slot] = value
-    elif is_plain(column):
-        column.data[slot] = value  # see columns.pxd
-    elif _is_flags(column):
-        column.flags_data[slot] = value != 0  # type: ignore[attr-defined]  # see columns.pxd
-    else:
-        column[slot] = value
-
-
-def entry(column: IntArray, slot: int) -> int:
-    """The entry of ``slot``."""
-    if not (is_plain(column) and 0 <= slot < length_of(column)):
-        return column.item(slot)
-    return column.data[slot]  # see columns.pxd
-
-
-def put_all(column: IntArray, slots: IntArray, value: int) -> None:
-    """The entries of ``slots`` become ``value``."""
-    if not (_IS_COMPILED and may_change(column) and have_entries(slots, column)):
-        column[slots] = value
-        return
-    entries, at = column.data, slots.data
-    for i in range(length_of(slots)):
-        entries[at[i]] = value
-
-
-def mark(column: BoolArray, slots: IntArray, flags: BoolArray | None) -> None:
-    """The flags of ``slots``, which are distinct, become ``flags``; None: all false."""
-    if not (
-        (_IS_COMPILED and may_change(column) and _is_flags(column) and _are_places(slots, length_of(column)))
-        and (flags is None or (_is_flags(flags) and length_of(flags) == length_of(slots)))
-    ):
-        column[slots] = False if flags is None else flags
-        return
-    into, at = column.flags_data, slots.data  # type: ignore[attr-defined]  # see columns.pxd
-    if flags is None:
-        for i in range(length_of(slots)):
-            into[at[i]] = 0
-    else:
-        of = flags.flags_data  # type: ignore[attr-defined]  # see columns.pxd
-        for i in range(length_of(slots)):
-            into[at[i]] = of[i]
-
-
-def add_at(column: IntArray, slots: IntArray, amounts: IntArray, times: int = 1) -> IntArray:
-    """``amounts`` come to the entries of ``slots`` so many ``times``, or go (-1); returns what they are then.
-
-    ``slots`` are distinct; ``amounts`` has shape ``[n]``, or is :data:`ONE`.
-    """
-    if not (_IS_COMPILED and may_change(column) and have_entries(slots, column)) or not (
-        amounts is ONE or are_alike(amounts, slots)
-    ):
-        column[slots] = sums = column[slots] + (amounts if times == 1 else amounts * times)
-        return sums
-    one, sums = amounts is ONE, like(slots)
-    entries, at, of, into = column.data, slots.data, amounts.data, sums.data
-    for i in range(length_of(slots)):
-        entries[at[i]] = into[i] = entries[at[i]] + times * (1 if one else of[i])
-    return sums
-
-
-def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int = 0) -> IntArray:
-    """Rows whose value is the entry of their slot at least, or so much ``beyond`` it; mostly none."""
-    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
-        reached = (values - beyond if beyond else values) >= column[slots]
-        return reached.nonzero()[0] if 1 in reached.tobytes() else NO_ROWS
-    of, entries, at = values.data, column.data, slots.data
-    rows, found = NO_ROWS, 0
-    into = rows.data
-    for i in range(length_of(slots)):
-        if of[i] - beyond >= entries[at[i]]:
-            if not found:
-                rows = like(slots)
-                into = rows.data
-            into[found] = i
-            found += 1
-    return first_entries(rows, found) if found else rows
-
-
-def rows_unlike(column: IntArray, slots: IntArray, value: int) -> IntArray:
-    """Rows whose slot's entry is not ``value``; mostly none."""
-    if not (_IS_COMPILED and have_entries(slots, column)):
-        others: IntArray = (column[slots] != value).nonzero()[0]
-        return others
-    entries, at = column.data, slots.data
-    found = []
-    for i in range(length_of(slots)):
-        if entries[at[i]] != value:
-            found.append(i)  # noqa: PERF401 - a comprehension's i is no number of C
-    return int64s(found) if found else NO_ROWS
-
-
 def reached(column: IntArray, most: int, each: int = 0) -> tuple[int, int]:
     """The first row with which the sum of entries above zero reaches ``most``, and by how much it exceeds that then.
 
@@ -564,7 +409,7 @@ def either(rows: IntArray, others: IntArray) -> IntArray:
 
 if not _IS_COMPILED:
     # These are what NumPy does in one call, for which the interpreter need not pass a function of ours.
-    globals().update(gather=getitem, difference=sub, summed=add, scatter=setitem, put=setitem, entry=np.ndarray.item)
+    globals().update(difference=sub, summed=add)
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:

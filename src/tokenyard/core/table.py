@@ -21,24 +21,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import (
-    ONE,
-    BoolArray,
-    Index,
-    Int32Array,
-    IntArray,
+from tokenyard.core.columns import ONE, BoolArray, Index, Int32Array, IntArray, difference, int32s
+from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
+from tokenyard.core.table_rows import (
     add_at,
-    difference,
+    deal_rows,
     entry,
+    fill_rows,
     gather,
-    int32s,
     mark,
+    packed_rows,
+    push,
     put,
     put_all,
+    put_row,
+    put_rows,
+    row_bytes,
     scatter,
 )
-from tokenyard.core.request import TOKEN_BYTES, Request, SamplingParams
-from tokenyard.core.table_rows import deal_rows, fill_rows, packed_rows, push, put_row, put_rows, row_bytes
 
 __all__ = ["MOST_STOP_IDS", "NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 

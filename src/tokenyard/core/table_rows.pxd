@@ -3,8 +3,8 @@
 import cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from tokenyard.core.columns cimport (
-    are_alike, counting, first_entries, have_entries, have_rows, import_c, int64s, is_plain, is_walked, is_walked32,
-    length_of, like, may_change, ndarray, rows_from, whole,
+    are_alike, are_places, counting, first_entries, have_entries, have_rows, import_c, int64s, is_flags, is_plain,
+    is_walked, is_walked32, length_of, like, may_change, ndarray, whole,
 )
 
 
@@ -15,6 +15,44 @@ cdef inline bytes new_int32s(Py_ssize_t count):
 cdef inline int* int32s_of(bytes packed) noexcept:
     return <int*>PyBytes_AS_STRING(packed)
 
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', into='whole*')
+cpdef gather(ndarray column, ndarray slots)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
+cpdef less(ndarray values, ndarray column, ndarray slots)
+
+@cython.locals(taken=ndarray, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*')
+cpdef capped_sum(ndarray values, ndarray column, ndarray slots, whole most)
+
+@cython.locals(i=Py_ssize_t, result=whole, entries='whole*', off='whole*', at='whole*')
+cpdef least_difference(ndarray column, ndarray other, ndarray slots)
+
+@cython.locals(i=Py_ssize_t, most=Py_ssize_t, entries='whole*', at='whole*', of='whole*')
+cpdef scatter(ndarray column, ndarray slots, ndarray values)
+
+cpdef put(ndarray column, Py_ssize_t slot, whole value)
+
+cpdef whole entry(ndarray column, Py_ssize_t slot) except? -1
+
+@cython.locals(i=Py_ssize_t, entries='whole*', at='whole*')
+cpdef put_all(ndarray column, ndarray slots, whole value)
+
+@cython.locals(i=Py_ssize_t, into='unsigned char*', at='whole*', of='unsigned char*')
+cpdef mark(ndarray column, ndarray slots, ndarray flags)
+
+@cython.locals(
+    sums=ndarray, i=Py_ssize_t, one=bint, entries='whole*', at='whole*', of='whole*', into='whole*'
+)
+cpdef add_at(ndarray column, ndarray slots, ndarray amounts, whole times=*)
+
+@cython.locals(
+    rows=ndarray, found=Py_ssize_t, i=Py_ssize_t, of='whole*', entries='whole*', at='whole*', into='whole*',
+)
+cpdef rows_from(ndarray values, ndarray column, ndarray slots, whole beyond=*)
+
+@cython.locals(found=list, i=Py_ssize_t, entries='whole*', at='whole*')
+cpdef rows_unlike(ndarray column, ndarray slots, whole value)
 
 @cython.locals(count=Py_ssize_t, first=Py_ssize_t, i=Py_ssize_t, of='int*', entries='whole*', entries32='int*')
 cpdef put_row(ndarray table, Py_ssize_t slot, ndarray values)

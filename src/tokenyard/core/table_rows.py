@@ -1,7 +1,8 @@
-"""Rows of a table, by slots: written, filled, packed and dealt to, by C where it can walk over them, else by NumPy."""
+"""What a table holds for a slot, read and written by C where it can walk over it, else by NumPy."""
 
 from __future__ import annotations
 
+from operator import getitem, setitem
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,23 @@ from tokenyard.compiled import core_is_compiled
 from tokenyard.core.columns import (
     NO_ROWS,
     ONE,
+    BoolArray,
     Int32Array,
     IntArray,
     are_alike,
+    are_places,
     counting,
     first_entries,
     have_entries,
     have_rows,
     int64s,
+    is_flags,
     is_plain,
     is_walked,
     is_walked32,
     length_of,
     like,
     may_change,
-    rows_from,
 )
 
 _FEW_ROWS = 32
@@ -34,6 +37,174 @@ _FEW_ROWS = 32
 _IS_COMPILED = core_is_compiled()
 if _IS_COMPILED:
     import_c()  # type: ignore[name-defined]  # noqa: F821 - of columns.pxd: NumPy's functions for C, for this module
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Single entries of a column, for the slots of a step's rows.
+
+
+def gather(column: IntArray, slots: IntArray) -> IntArray:
+    """The entries of ``slots``, shape ``[n]``."""
+    if not (is_plain(slots) and is_plain(column)):
+        return column[slots]
+    taken, most = like(slots), length_of(column)
+    entries, at, into = column.data, slots.data, taken.data
+    for i in range(length_of(slots)):
+        if not 0 <= at[i] < most:
+            return column[slots]
+        into[i] = entries[at[i]]
+    return taken
+
+
+def less(values: IntArray, column: IntArray, slots: IntArray) -> IntArray:
+    """``values`` less the entries of ``slots``, shape ``[n]``."""
+    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
+        return values - column[slots]
+    taken = like(slots)
+    of, entries, at, into = values.data, column.data, slots.data, taken.data
+    for i in range(length_of(slots)):
+        into[i] = of[i] - entries[at[i]]
+    return taken
+
+
+def capped_sum(values: IntArray, column: IntArray, slots: IntArray, most: int) -> IntArray:
+    """``values`` and the entries of ``slots``, but ``most`` at most, shape ``[n]``."""
+    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
+        capped: IntArray = np.minimum(values + column[slots], most)
+        return capped
+    taken = like(slots)
+    of, entries, at, into = values.data, column.data, slots.data, taken.data
+    for i in range(length_of(slots)):
+        into[i] = min(of[i] + entries[at[i]], most)
+    return taken
+
+
+def least_difference(column: IntArray, other: IntArray, slots: IntArray) -> int:
+    """The least that an entry of ``slots``, of which there is one or several, exceeds the ``other`` column's by."""
+    if not (_IS_COMPILED and have_entries(slots, column) and have_entries(slots, other)) or not length_of(slots):
+        return int(np.minimum.reduce(column[slots] - other[slots]))
+    entries, off, at = column.data, other.data, slots.data
+    result = entries[at[0]] - off[at[0]]
+    for i in range(1, length_of(slots)):
+        result = min(result, entries[at[i]] - off[at[i]])
+    return result
+
+
+def scatter(column: IntArray, slots: IntArray, values: IntArray) -> None:
+    """The entries of ``slots``, which are distinct, become ``values``."""
+    if not (may_change(column) and is_plain(column) and are_alike(values, slots)):
+        column[slots] = values
+        return
+    entries, at, of, most = column.data, slots.data, values.data, length_of(column)
+    for i in range(length_of(slots)):
+        if not 0 <= at[i] < most:
+            column[slots] = values
+            return
+        entries[at[i]] = of[i]
+
+
+def put(column: npt.NDArray[Any], slot: int, value: int) -> None:
+    """The entry of ``slot``, a number or a flag, becomes ``value``."""
+    if not (may_change(column) and 0 <= slot < length_of(column)):
+        column[slot] = value
+    elif is_plain(column):
+        column.data[slot] = value  # see columns.pxd
+    elif is_flags(column):
+        column.flags_data[slot] = value != 0  # type: ignore[attr-defined]  # see columns.pxd
+    else:
+        column[slot] = value
+
+
+def entry(column: IntArray, slot: int) -> int:
+    """The entry of ``slot``."""
+    if not (is_plain(column) and 0 <= slot < length_of(column)):
+        return column.item(slot)
+    return column.data[slot]  # see columns.pxd
+
+
+def put_all(column: IntArray, slots: IntArray, value: int) -> None:
+    """The entries of ``slots`` become ``value``."""
+    if not (_IS_COMPILED and may_change(column) and have_entries(slots, column)):
+        column[slots] = value
+        return
+    entries, at = column.data, slots.data
+    for i in range(length_of(slots)):
+        entries[at[i]] = value
+
+
+def mark(column: BoolArray, slots: IntArray, flags: BoolArray | None) -> None:
+    """The flags of ``slots``, which are distinct, become ``flags``; None: all false."""
+    if not (
+        (_IS_COMPILED and may_change(column) and is_flags(column) and are_places(slots, length_of(column)))
+        and (flags is None or (is_flags(flags) and length_of(flags) == length_of(slots)))
+    ):
+        column[slots] = False if flags is None else flags
+        return
+    into, at = column.flags_data, slots.data  # type: ignore[attr-defined]  # see columns.pxd
+    if flags is None:
+        for i in range(length_of(slots)):
+            into[at[i]] = 0
+    else:
+        of = flags.flags_data  # type: ignore[attr-defined]  # see columns.pxd
+        for i in range(length_of(slots)):
+            into[at[i]] = of[i]
+
+
+def add_at(column: IntArray, slots: IntArray, amounts: IntArray, times: int = 1) -> IntArray:
+    """``amounts`` come to the entries of ``slots`` so many ``times``, or go (-1); returns what they are then.
+
+    ``slots`` are distinct; ``amounts`` has shape ``[n]``, or is :data:`ONE`.
+    """
+    if not (_IS_COMPILED and may_change(column) and have_entries(slots, column)) or not (
+        amounts is ONE or are_alike(amounts, slots)
+    ):
+        column[slots] = sums = column[slots] + (amounts if times == 1 else amounts * times)
+        return sums
+    one, sums = amounts is ONE, like(slots)
+    entries, at, of, into = column.data, slots.data, amounts.data, sums.data
+    for i in range(length_of(slots)):
+        entries[at[i]] = into[i] = entries[at[i]] + times * (1 if one else of[i])
+    return sums
+
+
+def rows_from(values: IntArray, column: IntArray, slots: IntArray, beyond: int = 0) -> IntArray:
+    """Rows whose value is the entry of their slot at least, or so much ``beyond`` it; mostly none."""
+    if not (_IS_COMPILED and are_alike(values, slots) and have_entries(slots, column)):
+        reached = (values - beyond if beyond else values) >= column[slots]
+        return reached.nonzero()[0] if 1 in reached.tobytes() else NO_ROWS
+    of, entries, at = values.data, column.data, slots.data
+    rows, found = NO_ROWS, 0
+    into = rows.data
+    for i in range(length_of(slots)):
+        if of[i] - beyond >= entries[at[i]]:
+            if not found:
+                rows = like(slots)
+                into = rows.data
+            into[found] = i
+            found += 1
+    return first_entries(rows, found) if found else rows
+
+
+def rows_unlike(column: IntArray, slots: IntArray, value: int) -> IntArray:
+    """Rows whose slot's entry is not ``value``; mostly none."""
+    if not (_IS_COMPILED and have_entries(slots, column)):
+        others: IntArray = (column[slots] != value).nonzero()[0]
+        return others
+    entries, at = column.data, slots.data
+    found = []
+    for i in range(length_of(slots)):
+        if entries[at[i]] != value:
+            found.append(i)  # noqa: PERF401 - a comprehension's i is no number of C
+    return int64s(found) if found else NO_ROWS
+
+
+if not _IS_COMPILED:
+    # These are what NumPy does in one call, for which the interpreter need not pass a function of ours.
+    globals().update(gather=getitem, scatter=setitem, put=setitem, entry=np.ndarray.item)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole rows of a table that has several entries for each slot.
 
 
 def put_row(table: npt.NDArray[Any], slot: int, values: Int32Array) -> None:

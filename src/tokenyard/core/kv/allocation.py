@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, gather, int64s, joined, scatter
+from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, int64s, joined
+from tokenyard.core.table_rows import gather, scatter
 
 __all__ = ["NO_BLOCKS", "NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 

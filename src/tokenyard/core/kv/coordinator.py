@@ -12,23 +12,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import (
-    Int32Array,
-    IntArray,
-    counting,
-    difference,
-    gather,
-    int32s,
-    int64s,
-    rows_from,
-    total,
-    units,
-)
+from tokenyard.core.columns import Int32Array, IntArray, counting, difference, int32s, int64s, total, units
 from tokenyard.core.kv.allocation import NO_BLOCKS, BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import Extent, FullAttentionManager, GroupBlocks, Need, PrefixQuery, SingleTypeManager
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
+from tokenyard.core.table_rows import gather, rows_from
 
 
 class ComputedBlocks(NamedTuple):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, gather, less, rows_from
+from tokenyard.core.columns import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import (
     NO_LOOKUPS,
@@ -45,6 +45,7 @@ from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable, Sealed
+from tokenyard.core.table_rows import gather, less, rows_from
 
 
 class Demand(msgspec.Struct, eq=False):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenyard.core.columns import IntArray, counting, frozen, gather, least_difference, same, shifted
+from tokenyard.core.columns import IntArray, counting, frozen, same, shifted
 from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.context import SchedulerContext
@@ -28,6 +28,7 @@ from tokenyard.core.sched.observer import RepeatedSteps
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
+from tokenyard.core.table_rows import gather, least_difference
 
 _MOST = 256
 """Steps in one stroke."""

@@ -9,8 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, first_entries, frozen, put
+from tokenyard.core.columns import IntArray, first_entries, frozen
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.table_rows import put
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
 

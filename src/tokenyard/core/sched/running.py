@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import all_ones, capped_sum, difference, gather, parted
+from tokenyard.core.columns import all_ones, difference, parted
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import ScheduledRows, StepBounds, StepBudget
@@ -15,6 +15,7 @@ from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
+from tokenyard.core.table_rows import capped_sum, gather
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The pass works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is

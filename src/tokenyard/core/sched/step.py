@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tokenyard.core.columns import NO_ROWS, IntArray, below, extended, frozen, gather, rows_unlike, summed
+from tokenyard.core.columns import NO_ROWS, IntArray, below, extended, frozen, summed
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
@@ -23,6 +23,7 @@ from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.running import RunningPass
 from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
+from tokenyard.core.table_rows import gather, rows_unlike
 
 # To ask their classes for them costs more than to compare.
 _UNPAUSED, _PAUSED_ALL = PauseState.UNPAUSED, PauseState.PAUSED_ALL

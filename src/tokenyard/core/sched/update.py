@@ -9,17 +9,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import (
-    IntArray,
-    all_ones,
-    counting,
-    either,
-    frozen,
-    gather,
-    int64s,
-    rows_above,
-    rows_from,
-)
+from tokenyard.core.columns import IntArray, all_ones, counting, either, frozen, int64s, rows_above
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.per_slot import RoutedExperts
@@ -27,7 +17,7 @@ from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, Re
 from tokenyard.core.sched.repetition import Repetitions, repeats
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 from tokenyard.core.table import NO_TOKEN
-from tokenyard.core.table_rows import rows_among
+from tokenyard.core.table_rows import gather, rows_among, rows_from
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Acceptance of sampled tokens: append, seal full blocks, find who stops.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import ONE, IntArray, any_true, frozen, gather, less, rows_above, rows_from
+from tokenyard.core.columns import ONE, IntArray, any_true, frozen, rows_above
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -16,6 +16,7 @@ from tokenyard.core.sched.outcomes import SpecDecodingStats
 from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput, StepInFlight, StepsInFlight
 from tokenyard.core.table import NO_TOKEN, RequestTable
+from tokenyard.core.table_rows import gather, less, rows_from
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding: drafts enter a step like any other tokens; those the model rejects are taken back.
