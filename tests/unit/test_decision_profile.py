@@ -260,7 +260,8 @@ def test_each_request_takes_the_slots_of_its_drafter() -> None:
 )
 def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
     want = np.array([3, 3, 3])
-    rows = ScheduledRows(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want, want)
+    requests = tuple(Request(f"{i}", [1]) for i in range(3))
+    rows = ScheduledRows(requests, np.arange(3), np.zeros(3, np.int64), known=np.full(3, 9), want=want)
     assert rows.fit(0, tokens, 1) == (end, asked)
     assert int(rows.granted[:end].sum()) == asked
 

@@ -413,8 +413,10 @@ if not _IS_COMPILED:
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
-    """The same numbers as int64, of which the questions below read the bytes; a number beyond that becomes negative."""
-    return column.astype(np.int64, copy=False)
+    """The same numbers as a plain array of int64, of which the questions below read the bytes; a number beyond that
+    becomes negative.
+    """
+    return column.astype(np.int64, subok=False, copy=False)
 
 
 def any_true(mask: npt.NDArray[np.bool_]) -> bool:

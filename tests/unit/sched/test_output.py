@@ -219,3 +219,15 @@ def test_model_output_pads_ragged_rows() -> None:
 def test_model_output_must_be_a_table(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="do not belong together"):
         ModelOutput(np.zeros(shape, np.int64), np.zeros(2, np.int64))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_a_matrix_is_a_table_as_well() -> None:
+    toy = ToyEngine()
+    toy.add("a")
+    toy.add("b")
+    for first in (1, 11):
+        output = toy.schedule()
+        sampled = np.asmatrix([[first], [first + 1]])
+        told = toy.scheduler.update_from_output(output, ModelOutput(sampled, np.ones(2, np.int64)))
+        assert [record.new_token_ids for record in told] == [[first], [first + 1]]

@@ -45,6 +45,18 @@ def test_a_step_may_have_fewer_tokens() -> None:
     assert engine.step().num_scheduled_tokens == {"r0": 1, "r1": 2}
 
 
+def test_a_limit_may_count_in_numbers_of_numpy() -> None:
+    class Sevens:
+        def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> None:
+            candidate.num_new_tokens = np.int64(7)  # type: ignore[assignment]  # what it may be all the same
+
+    policy = Bounded()
+    policy.limits = (Sevens(),)
+    tokens = toy(policy, [9, 9]).step().num_scheduled_tokens
+    assert tokens == {"r0": 7, "r1": 7}
+    assert {type(count) for count in tokens.values()} == {int}, "JSON knows no other"
+
+
 def test_a_step_may_have_fewer_seats() -> None:
     policy = Bounded(StepBounds(seats=1, detail="one_seat"))
     engine = toy(policy, [4, 4])

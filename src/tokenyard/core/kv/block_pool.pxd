@@ -50,7 +50,7 @@ cdef class BlockPool:
     @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, contents=list, at=Py_ssize_t)
     cpdef list take(self, Py_ssize_t n)
 
-    @cython.locals(only=PrefixIndex)
+    @cython.locals(first=PrefixIndex)
     cdef _evict(self, list blocks, list hashes)
 
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)

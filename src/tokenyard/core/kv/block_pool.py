@@ -329,9 +329,9 @@ class BlockPool:
 
     def _evict(self, blocks: list[int], hashes: list[BlockHash]) -> None:
         """Forget these hashes, which the blocks held, in order."""
-        only = self.indexes[0]
+        first = self.indexes[0]  # for C, which knows its type
         if len(self.indexes) == 1:
-            only.discard_n(hashes, blocks)
+            first.discard_n(hashes, blocks)
         else:
             for block, old in zip(blocks, hashes, strict=True):
                 self.index_of[block].discard(old, block)

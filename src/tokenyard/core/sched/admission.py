@@ -25,9 +25,10 @@ class _Next(Enum):
 
 
 # To ask their classes for them costs more than to compare.
-_SAME, _OTHER, _NONE = _Next
+_SAME, _OTHER, _NONE = _Next.SAME, _Next.OTHER, _Next.NONE
 _LOOP_ENDED, _STOPPED, _SKIPPED = OutcomeKind.LOOP_ENDED, OutcomeKind.STOPPED, OutcomeKind.SKIPPED
-_QUEUES_EMPTY, _TOKEN_BUDGET, _MAX_NUM_SEQS = Reason.QUEUES_EMPTY, Reason.TOKEN_BUDGET, Reason.MAX_NUM_SEQS
+_QUEUES_EMPTY, _TOKEN_BUDGET = Reason.QUEUES_EMPTY, Reason.TOKEN_BUDGET
+_MAX_NUM_SEQS, _POLICY_REFUSED = Reason.MAX_NUM_SEQS, Reason.POLICY_REFUSED
 
 
 class AdmissionPass:
@@ -126,7 +127,7 @@ class AdmissionPass:
             return Outcome(_STOPPED, _MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
         bounds = budget.bounds
         if bounds is not None and bounds.seats is not None and len(self._running.requests) >= bounds.seats:
-            stopped = Outcome(OutcomeKind.STOPPED, Reason.POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
+            stopped = Outcome(_STOPPED, _POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
             return stopped._replace(detail=bounds.detail)
         return None
 

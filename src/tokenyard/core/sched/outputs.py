@@ -356,7 +356,10 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
         return iter(records)
 
     def _with_more_news(self) -> Set[int]:
-        """Rows of requests that have more to tell than their tokens, or have no token; mostly none."""
+        """Rows of requests that have more to tell than their tokens; mostly none.
+
+        Who has no token is among them: it has ended, or has extras.
+        """
         rows = self.finish_reasons.keys() | self.extras.keys()
         if self.kv_transfer_params:
             rows |= {i for i, request_id in enumerate(self.req_ids) if request_id in self.kv_transfer_params}

@@ -226,7 +226,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     @cached_attribute
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
-        total, count = self.total_num_scheduled_tokens, len(self.req_ids)
+        total, count = int(self.total_num_scheduled_tokens), len(self.req_ids)  # a limit may have made it NumPy's
         if count and total % count == 0:
             each = total // count
             if each == 1 or bool((self.num_new_tokens == each).all()):  # none has zero: of one each, nobody has more
