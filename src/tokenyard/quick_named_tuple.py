@@ -48,7 +48,7 @@ class _NewWhenNeeded:
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., Any]:
         new = _new_of(self._kind)
-        self._kind.__new__ = new
+        self._kind.__new__ = staticmethod(new)  # as it is where a class is made with one
         return new
 
 

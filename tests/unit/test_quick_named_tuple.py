@@ -114,6 +114,15 @@ def test_one_that_derives_is_made_whichever_is_made_first() -> None:
     assert repr(Second(3)) == "Second(x=3)"
 
 
+def test_new_is_no_method_of_an_object() -> None:
+    class One(NamedTuple):
+        x: int
+
+    one: Any = One(1)
+    assert isinstance(vars(One)["__new__"], staticmethod)
+    assert one.__new__(One, 2) == (2,)
+
+
 def test_a_class_without_a_docstring_is_described_by_its_fields() -> None:
     assert Undescribed.__doc__ == "Undescribed(first, second)"
     assert Empty() == ()

@@ -538,7 +538,7 @@ class TraceWriter:
     def _failed(self, error: Exception) -> None:
         self._end()
         if self.problem is None:
-            self.problem = f"{self.config.path}: {error}"
+            self.problem = f"{self.config.path}: {error if str(error) else type(error).__name__}"
             if isinstance(error, OSError) and error.strerror:
                 self.problem = f"{error.filename or self.config.path}: {error.strerror}"
             _log.warning("trace: writing stopped, the scheduler goes on: %s", self.problem)
