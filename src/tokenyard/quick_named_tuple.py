@@ -26,12 +26,10 @@ def _new_of(kind: Any) -> Callable[..., Any]:
     """What makes an object of its fields."""
     fields = ", ".join(kind._fields)
     new: Callable[..., Any] = eval(
-        f"lambda _cls, {fields}: _new(_cls, ({fields}{',' if fields else ''}))"
-        if fields
-        else "lambda _cls: _new(_cls)",
+        f"lambda _cls, {fields}: _new(_cls, ({fields},))" if fields else "lambda _cls: _new(_cls)",
         {"_new": _new_tuple, "__builtins__": {}, "__name__": f"namedtuple_{kind.__name__}"},
     )
-    new.__name__, new.__qualname__ = "__new__", f"{kind.__qualname__}.__new__"
+    new.__name__, new.__qualname__ = "__new__", f"{kind.__name__}.__new__"
     new.__doc__ = f"Create new instance of {kind.__name__}({fields})"
     new.__defaults__ = tuple(kind._field_defaults.values())
     new.__annotations__ = kind.__annotations__

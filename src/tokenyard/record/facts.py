@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import cast
 
 from tokenyard.core.columns import all_ones
 from tokenyard.core.kv.allocation import KVShortage
@@ -26,8 +25,12 @@ def outcome_record(
 
     Lists name at most ``limit`` requests; the counts beside them are exact.
     """
-    if not _refuses(outcomes):
-        return None
+    return _outcome_record(step, ts, policy, outcomes, limit) if _refuses(outcomes) else None
+
+
+def _outcome_record(
+    step: int, ts: float, policy: str | None, outcomes: StepOutcomes, limit: int | None
+) -> AdmissionOutcome:
     ended = outcomes.admission
     record = AdmissionOutcome(step=step, ts=ts, policy=policy)
     if ended is not None:
@@ -121,7 +124,7 @@ def _numbers(kv: KVShortage | None) -> KVNumbers | None:
 
 
 class Refusals(Piece):
-    """What a step held back; the record of it is made when someone asks for it, the thread that writes at the latest.
+    """What a step held back, where it did; the record is made when it is asked for, or written.
 
     ``limit``: most requests named per list.
     """
@@ -134,14 +137,14 @@ class Refusals(Piece):
     _record: AdmissionOutcome | None = None
 
     @property
-    def record(self) -> AdmissionOutcome | None:
+    def record(self) -> AdmissionOutcome:
         """The record."""
         if self._record is None:
-            self._record = outcome_record(self.step, self.ts, self.policy, self.outcomes, self.limit)
+            self._record = _outcome_record(self.step, self.ts, self.policy, self.outcomes, self.limit)
         return self._record
 
     def make(self) -> bytes:
-        return encoded(cast(AdmissionOutcome, self.record))
+        return encoded(self.record)
 
     @property
     def num_bytes(self) -> int:

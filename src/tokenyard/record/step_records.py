@@ -215,17 +215,17 @@ class StepRecords:
         running = self._running
         num_running = output.num_running
         return DecisionLists(
-            self._form,
-            output.req_ids,
-            output.num_new_tokens,
-            num_running,
-            running.ids if num_running == running.total else None,
-            output.admitted_new,
-            output.admitted_resumed,
-            output.preempted_req_ids,
-            recomputed,
-            output.total_num_scheduled_tokens,
-            block_size,
+            form=self._form,
+            req_ids=output.req_ids,
+            num_new_tokens=output.num_new_tokens,
+            num_running=num_running,
+            running_ids=running.ids if num_running == running.total else None,
+            new=output.admitted_new,
+            resumed=output.admitted_resumed,
+            preempted=output.preempted_req_ids,
+            recomputed=recomputed,
+            total=output.total_num_scheduled_tokens,
+            block_size=block_size,
         )
 
     def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
