@@ -73,7 +73,7 @@ def _next(console: Console, program: str, again: str, trace: Path) -> None:
     if not core_is_compiled():
         how = "make compile" if Path("scripts/compile_core.py").is_file() else "a platform wheel"
         console.print(
-            f"\nThe core runs interpreted, which costs 25 to 70 % more CPU time; compiled by [cyan]{how}[/]",
+            f"\nThe core runs interpreted, which costs 50 to 100 % more CPU time; compiled by [cyan]{how}[/]",
             soft_wrap=True,
         )
     console.print(
