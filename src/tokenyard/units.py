@@ -45,10 +45,12 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02} min"
 
 
-def milliseconds(value: float | None) -> str:
-    """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table."""
+def milliseconds(value: float | None, *, at_least: bool = False) -> str:
+    """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table; a sign before what it is ``at_least``."""
     if value is None:
-        return "-"
+        return "never" if at_least else "-"
+    if at_least:
+        return f"\N{GREATER-THAN OR EQUAL TO}{milliseconds(value)}"
     number, unit = (value, "ms") if abs(value) < 1_000 else (value / 1_000, "s")
     size = abs(number)
     return f"{number:,.{2 if size < 10 else 1 if size < 1_000 else 0}f} {unit}"

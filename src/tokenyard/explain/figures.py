@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.trace.facts import StepFacts, micros
+from tokenyard.trace.facts import StepFacts, Streams, micros
 from tokenyard.trace.schema import RequestArrived, RequestFinished
+from tokenyard.units import milliseconds
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers gathered one by one, and their mean and percentiles.
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-_PERCENTS = (50, 90, 99, 95, 100)
-"""Percentiles of latencies, in the order of :class:`LatencyFigures`."""
+_PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
+_STATISTICS = ("mean", *_PERCENTS)
+"""Statistics of a latency."""
 
 
 class LatencyFigures(msgspec.Struct, frozen=True):
-    """Milliseconds; None if nothing was measured."""
+    """Milliseconds of everybody who arrived (:mod:`tokenyard.explain.population`); None if nothing was measured."""
 
     mean: float | None = None
     p50: float | None = None
@@ -30,6 +34,21 @@ class LatencyFigures(msgspec.Struct, frozen=True):
     p99: float | None = None
     p95: float | None = None
     max: float | None = None
+    censored: tuple[str, ...] = ()
+    """Statistics that are lower bounds: they rest on requests, or pauses, that had not ended; shown as ``>=``."""
+    never: tuple[str, ...] = ()
+    """Of ``censored``, those whose rank falls among requests that were refused: no number will ever stand there."""
+    left_out: int = 0
+    """Requests that it leaves out since the trace does not tell of their pauses: it is then of a part, and decides
+    nothing."""
+
+    def is_exact(self, statistic: str) -> bool:
+        """Whether it is of everybody, and nothing that is yet to come can change it."""
+        return not self.left_out and statistic not in self.censored
+
+    def in_words(self, statistic: str) -> str:
+        """17.3 ms; with a sign before it where it is a lower bound."""
+        return milliseconds(getattr(self, statistic), at_least=statistic in self.censored)
 
 
 class StepFigures(msgspec.Struct, frozen=True):
@@ -77,10 +96,6 @@ class Series:
     def max(self) -> float | None:
         return max(self._values, default=None)
 
-    def latency(self) -> LatencyFigures:
-        """The figures in milliseconds, of numbers in seconds."""
-        return _milliseconds(self._summary(*_PERCENTS))
-
     def spread(self) -> StepFigures:
         """The figures in the numbers' own unit."""
         return StepFigures(*self._summary(50, 95))
@@ -108,124 +123,222 @@ def percentile(ascending: Sequence[float] | FloatArray, percent: float) -> float
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
-class WeightedSeries:
-    """Numbers that stand for several alike each; the same figures as of a :class:`Series` with every one of them."""
+def latency_figures(
+    seconds: FloatArray, *, weights: IntArray | None = None, floors: FloatArray | None = None, left_out: int = 0
+) -> LatencyFigures:
+    """The figures in milliseconds of numbers in seconds, each of which stands for ``weights`` alike; shape ``[n]``.
 
-    __slots__ = ("_values", "_weights")
+    ``floors`` are numbers of which is known only what they are at least; infinite: there will never be one. A statistic
+    that they can still raise is the one with what is known, and is named in ``censored``.
+    """
+    floors = np.empty(0) if floors is None else floors
+    least = floors[np.isfinite(floors)]
+    num_never = len(floors) - len(least)
+    ones = np.ones(len(seconds), np.int64) if weights is None else weights
+    known = np.concatenate([seconds, least])
+    if not len(known):
+        nothing = _STATISTICS if num_never else ()
+        return LatencyFigures(censored=nothing, never=nothing, left_out=left_out)
+    counts = np.concatenate([ones, np.ones(len(least), np.int64)])
+    # Not ``known @ counts``, whose last digit depends on how many processors there are.
+    found: dict[str, float] = {"mean": float((known * counts).sum()) / int(counts.sum())}
+    never = ["mean"] if num_never else []
+    censored = ["mean"] if len(floors) else []
+    now = _Ranked(known, counts, num_never)
+    later = _Ranked(seconds, ones, len(floors))
+    for name, percent in _PERCENTS.items():
+        value = now.percentile(percent)
+        if value != later.percentile(percent):
+            censored.append(name)
+        if value == inf:
+            never.append(name)
+            value = float(known.max())
+        found[name] = value
+    return LatencyFigures(
+        **{name: value * 1e3 for name, value in found.items()},
+        censored=tuple(name for name in _STATISTICS if name in censored),
+        never=tuple(name for name in _STATISTICS if name in never),
+        left_out=left_out,
+    )
 
-    def __init__(self) -> None:
-        self._values: list[FloatArray] = []
-        self._weights: list[IntArray] = []
 
-    def add(self, values: FloatArray, weights: IntArray) -> None:
-        """Numbers, each so many times; both of shape ``[n]``."""
-        kept = weights > 0
-        self._values.append(values[kept])
-        self._weights.append(weights[kept])
+class _Ranked:
+    """Numbers in order, each so many times, and behind them some that are above all bounds."""
 
-    def join(self, other: WeightedSeries) -> None:
-        """The numbers of another series, too."""
-        self._values += other._values
-        self._weights += other._weights
-
-    def latency(self) -> LatencyFigures:
-        """The figures in milliseconds, of numbers in seconds."""
-        values = np.concatenate([*self._values, np.empty(0)])
-        weights = np.concatenate([*self._weights, np.empty(0, np.int64)])
-        if not len(values):
-            return LatencyFigures()
+    def __init__(self, values: FloatArray, counts: IntArray, num_above: int) -> None:
         order = np.argsort(values, kind="stable")
-        values, ends = values[order], np.cumsum(weights[order])
-        count = int(ends[-1])
-        # Not ``values @ weights``, whose last digit depends on how many processors there are.
-        mean = float((values * weights[order]).sum()) / count
-        return _milliseconds([mean, *(_between(values, ends, percent * (count - 1) / 100) for percent in _PERCENTS)])
+        self._values = np.append(values[order], inf)
+        self._ends = np.append(np.cumsum(counts[order]), 0)
+        self._ends[-1] = int(counts.sum()) + num_above
 
-
-def _between(values: FloatArray, ends: IntArray, position: float) -> float:
-    """The number at a position of the whole list, between its neighbours where it is none."""
-    low = int(position)
-    first, second = np.searchsorted(ends, [low, min(low + 1, int(ends[-1]) - 1)], side="right")
-    return float(values[first] + (position - low) * (values[second] - values[first]))
-
-
-def _milliseconds(seconds: list[float | None]) -> LatencyFigures:
-    return LatencyFigures(*(None if value is None else value * 1e3 for value in seconds))
+    def percentile(self, percent: float) -> float:
+        """The number at a percent of the whole list, between its neighbours where it is none, as :func:`percentile`."""
+        position = (int(self._ends[-1]) - 1) * (percent / 100)
+        below = int(position)
+        part = position - below
+        low, high = self._values[np.searchsorted(self._ends, [below, below + 1 if part else below], side="right")]
+        if high == inf:
+            return inf
+        return float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Inter-token latency: the time between two tokens of one answer, from the moments at which steps ended.
+# Inter-token latency: the time between two deliveries of tokens to an answer, from the moments at which steps ended.
 #
 #     moments of steps that sampled   t0   t1   t2   t3   t4   t5
-#     an answer of four tokens             first             last    its gaps: t2 - t1, t3 - t2, t4 - t3
+#     an answer of four tokens             began     paused    on     gaps: t2 - t1, t4 - t2, t5 - t4
 #
-# An answer that got a token in every such step between its first and its last is known whole by those two moments and
-# its number of tokens. One that paused (preempted, skipped, in a pipeline) or got several tokens at once (drafts)
-# is not: when its tokens came is not recorded, so it is left out, and the caller counts it.
+# An answer gets a delivery in every such step from its first token to its end, but for its pauses (preempted, held
+# back by a policy, in another stage of a pipeline), which are told as they begin and end. So it is a few runs of steps:
+# every gap counts, also those of answers that were cancelled, and of those that have not ended. A pause that goes on in
+# the end is at least so long. Several tokens at once (accepted drafts) are one delivery, as in vLLM's own metric.
+#
+# Older traces do not tell of pauses. There an answer is known whole if it has as many tokens as there were steps
+# between its first and its last; the others are left out, and counted.
 
 
 class TokenGaps:
-    """Eight bytes per step, and 24 per request."""
+    """Eight bytes per step, and 16 per answer and pause."""
 
     def __init__(self) -> None:
         self._moments = array("d")
         """When steps ended that sampled a token."""
-        self._first = array("d")
-        self._last = array("d")
-        self._tokens = array("q")
         self._is_known = True
-        self._others = WeightedSeries()
-        """Gaps of other engines."""
-        self._num_others = 0
+        self._begins, self._lasts = array("q"), array("q")
+        """Runs of steps in each of which an answer got tokens: the first and the last."""
+        self._flowing: dict[str, int] = {}
+        """Answer that gets tokens -> the step with which its run began."""
+        self._paused: dict[str, float] = {}
+        """Answer that has paused -> the moment of its last token."""
+        self._ending: list[tuple[str, float, bool]] = []
+        """Answers that have ended and may have a token of the step that is being taken in; when, and whether whole."""
+        self._pauses, self._cut_pauses = array("d"), array("d")
+        """Seconds of pauses that are over, and of those that were not over when their request ended."""
+        self._untold: list[tuple[float, float, int]] = []
+        """First token, end and number of tokens of answers whose pauses are not told."""
+        self._num_told = 0
+        self._engines = [self]
+        """This engine's, and those of the engines that were joined to it."""
 
-    def step_completed(self, ts: float | None, sampled: int | None) -> None:
-        """A step ended."""
+    def step_completed(self, ts: float | None, sampled: int | None, streams: Streams | None) -> None:
+        """A step ended; ``streams``: whose tokens began, paused or went on with it."""
         if ts is None or sampled is None:
             self._is_known = False
-        elif sampled:
-            self._moments.append(ts)
+            return
+        if not sampled:
+            return
+        at = len(self._moments)
+        self._moments.append(ts)
+        if streams is not None:
+            for request_id in streams.paused:
+                self._end_run(request_id, at - 1)
+                self._paused[request_id] = self._moments[max(at - 1, 0)]
+            for request_id in streams.resumed:
+                since = self._paused.pop(request_id, None)
+                if since is not None:
+                    self._pauses.append(ts - since)
+                self._flowing[request_id] = at
+            self._flowing.update(dict.fromkeys(streams.began, at))
+        self._end_ended()
 
     def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
-        """Steps ended, with as many tokens each."""
+        """Steps ended, with a token each for the same answers."""
         if sampled:
             self._moments.extend(moments)
 
-    def request_finished(self, first_token: float, end: float, num_tokens: int) -> None:
-        """A request got two tokens or more, the first and the last at these moments."""
-        self._first.append(first_token)
-        self._last.append(end)
-        self._tokens.append(num_tokens)
+    def request_ended(self, record: RequestFinished, *, is_served: bool) -> None:
+        """A request ended; with its last token if it ``is_served``."""
+        request_id, tokens = record.req_id or "", record.num_output_tokens or 0
+        end, first = record.finished_time, record.first_token_time
+        end = record.ts if end is None else end
+        if end is not None and (request_id in self._flowing or request_id in self._paused or not self._is_old(record)):
+            self._ending.append((request_id, end, is_served))
+        elif is_served and tokens > 1 and first is not None and end is not None:
+            self._untold.append((first, end, tokens))
 
     def join(self, other: TokenGaps) -> None:
         """The answers of another engine, too."""
-        gaps, number = other._gaps()
-        self._others.join(gaps)
-        self._num_others += number
+        self._engines += other._engines
 
-    def result(self) -> tuple[LatencyFigures, int]:
-        """The figures, and of how many requests they are."""
-        gaps, number = self._gaps()
-        return gaps.latency(), number
+    def result(self, now: float | None) -> tuple[LatencyFigures, int]:
+        """The figures up to ``now``, and of how many answers they are."""
+        parts = [each.parts(now) for each in self._engines]
+        gaps, weights, open_pauses = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        left_out = sum(part[3] for part in parts)
+        number = sum(part[4] for part in parts)
+        kept = weights > 0
+        figures = latency_figures(gaps[kept], weights=weights[kept], floors=open_pauses, left_out=left_out)
+        return figures, number
 
-    def _gaps(self) -> tuple[WeightedSeries, int]:
-        series, number = WeightedSeries(), self._num_others
-        series.join(self._others)
-        if not self._is_known or len(self._moments) < 2 or not self._tokens:
-            return series, number
+    def _is_old(self, record: RequestFinished) -> bool:
+        """Whether the trace should have told of this answer and has not: it got a token before the last step ended."""
+        first, moments = record.first_token_time, self._moments
+        return first is not None and bool(moments) and first <= moments[-1]
+
+    def _end_run(self, request_id: str, last: int) -> None:
+        begin = self._flowing.pop(request_id, None)
+        if begin is not None and last >= begin:
+            self._begins.append(begin)
+            self._lasts.append(last)
+
+    def _end_ended(self) -> None:
+        """A step is over with which, or before which, they ended."""
+        for request_id, end, is_served in self._ending:
+            since = self._paused.pop(request_id, None)
+            self._num_told += since is not None or request_id in self._flowing
+            if since is not None:
+                self._cut_pauses.append(end - since)
+            after = bisect_right(self._moments, end)
+            is_next = (
+                is_served
+                and after < len(self._moments)
+                and (not after or self._moments[after] - end < end - self._moments[after - 1])
+            )  # an engine notes a token's time a little apart from its step's end
+            self._end_run(request_id, after if is_next else after - 1)
+        self._ending.clear()
+
+    def parts(self, now: float | None) -> tuple[FloatArray, IntArray, FloatArray, int, int]:
+        """Of this engine: gaps and how often each was, pauses that go on, answers left out, answers counted."""
         moments = np.array(self._moments)
-        first, last = _nearest(moments, self._first), _nearest(moments, self._last)
-        is_whole = last - first == np.array(self._tokens) - 1
-        ends = np.zeros(len(moments), np.int64)  # how many answers have a gap that ends here, as differences
-        np.add.at(ends, first[is_whole] + 1, 1)
-        after = last[is_whole] + 1
-        np.add.at(ends, after[after < len(moments)], -1)
-        series.add(np.diff(moments), np.cumsum(ends)[1:])
-        return series, number + int(np.count_nonzero(is_whole))
+        if not self._is_known or len(moments) < 2:
+            return np.empty(0), np.empty(0, np.int64), np.empty(0), 0, 0
+        self._end_ended()
+        begins, lasts = self._runs()
+        begins_old, lasts_old, left_out = self._untold_runs(moments)
+        begins, lasts = np.concatenate([begins, begins_old]), np.concatenate([lasts, lasts_old])
+        ends = np.zeros(len(moments) + 1, np.int64)  # how many answers have a gap that ends here, as differences
+        np.add.at(ends, begins + 1, 1)
+        np.add.at(ends, lasts + 1, -1)
+        pauses = np.array(self._pauses)
+        until = float(moments[-1]) if now is None else now
+        going_on = [until - since for since in self._paused.values()]
+        return (
+            np.concatenate([np.diff(moments), pauses]),
+            np.concatenate([np.cumsum(ends)[1:-1], np.ones(len(pauses), np.int64)]),
+            np.array([*going_on, *self._cut_pauses]),
+            left_out,
+            self._num_told + len(self._flowing) + len(self._paused) + len(begins_old),
+        )
+
+    def _runs(self) -> tuple[IntArray, IntArray]:
+        """First and last step of each run; those that go on, up to the last step."""
+        begins = np.array([*self._begins, *self._flowing.values()], np.int64)
+        lasts = np.full(len(begins), len(self._moments) - 1, np.int64)
+        lasts[: len(self._lasts)] = self._lasts
+        return begins, lasts
+
+    def _untold_runs(self, moments: FloatArray) -> tuple[IntArray, IntArray, int]:
+        """The runs of answers that are known whole though no pause is told, and how many are not."""
+        if not self._untold:
+            return np.empty(0, np.int64), np.empty(0, np.int64), 0
+        tokens_first, ends, counts = (np.array(column) for column in zip(*self._untold, strict=True))
+        first, last = _nearest(moments, tokens_first), _nearest(moments, ends)
+        is_whole = last - first == counts - 1
+        return first[is_whole], last[is_whole], int(np.count_nonzero(~is_whole))
 
 
-def _nearest(moments: FloatArray, wanted: array[float]) -> IntArray:
+def _nearest(moments: FloatArray, times: FloatArray) -> IntArray:
     """Index of the moment nearest to each: an engine notes a token's time a little apart from its step's end."""
-    times = np.array(wanted)
     after = np.clip(np.searchsorted(moments, times), 1, len(moments) - 1)
     is_before = times - moments[after - 1] < moments[after] - times
     return np.where(is_before, after - 1, after)

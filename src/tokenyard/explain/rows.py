@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.explain.report.classes import latency_columns
+from tokenyard.explain.population import LATENCIES, population_of
 from tokenyard.explain.table import Column, RowTable, column_of
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.quick_named_tuple import NamedTuple
@@ -31,10 +31,14 @@ class RequestEntry(NamedTuple):
     first_scheduled_s: float | None
     first_token_s: float | None
     finished_s: float | None
+    until_s: float | None
+    """Its end; of an unfinished one the last moment that is known."""
     prompt_tokens: int
     cached_tokens: int
     external_tokens: int
     output_tokens: int
+    max_tokens: int
+    """Tokens of output that it may get at most; 0 where that is not known."""
     preemptions: int
     finish_reason: str | None
     priority: int
@@ -44,16 +48,17 @@ class RequestEntry(NamedTuple):
     """Further columns by name, called ``meta.`` and the name where there is such a column already."""
 
 
-_MOMENTS = ("arrival_s", "first_scheduled_s", "first_token_s", "finished_s")
-_COUNTS = ("prompt_tokens", "cached_tokens", "external_tokens", "output_tokens", "preemptions")
+_MOMENTS = ("arrival_s", "first_scheduled_s", "first_token_s", "finished_s", "until_s")
+_COUNTS = ("prompt_tokens", "cached_tokens", "external_tokens", "output_tokens", "max_tokens", "preemptions")
 
 
 def requests_table(rows: Sequence[RequestEntry]) -> RowTable:
     """One row per request. Moments in seconds, latencies in milliseconds.
 
-    ``request_id``, ``job_id``, ``engine``; ``arrival_s``, ``first_scheduled_s``, ``first_token_s``, ``finished_s``;
-    ``prompt_tokens``, ``cached_tokens``, ``external_tokens``, ``output_tokens``, ``preemptions``; ``queue_ms``,
-    ``ttft_ms``, ``tpot_ms``, ``e2e_ms``; ``finish_reason``, ``priority``, ``lora_name``, ``predicted_output_tokens``;
+    ``request_id``, ``job_id``, ``engine``; ``arrival_s``, ``first_scheduled_s``, ``first_token_s``, ``finished_s``,
+    ``until_s``; ``prompt_tokens``, ``cached_tokens``, ``external_tokens``, ``output_tokens``, ``max_tokens``,
+    ``preemptions``; ``queue_ms``, ``ttft_ms``, ``tpot_ms``, ``e2e_ms``; ``finish_reason``, ``priority``,
+    ``lora_name``, ``predicted_output_tokens``;
     and what ``more`` names.
     """
     of = (
@@ -63,13 +68,16 @@ def requests_table(rows: Sequence[RequestEntry]) -> RowTable:
     )
     moments = {name: moments_of(of[name]) for name in _MOMENTS}
     counts = {name: np.array(of[name], np.int64) for name in _COUNTS}
+    people = population_of(
+        moments, output=counts["output_tokens"], max_tokens=counts["max_tokens"], reasons=of["finish_reason"]
+    )
     columns: dict[str, Column] = {
         "request_id": column_of(of["request_id"]),
         "job_id": column_of(of["job_id"]),
         "engine": np.array(of["engine"], np.int64),
         **moments,
         **counts,
-        **latency_columns(*moments.values(), output=counts["output_tokens"], reasons=of["finish_reason"]),
+        **{f"{name}_ms": people.values[name] * 1e3 for name in LATENCIES},
         "finish_reason": column_of(of["finish_reason"]),
         "priority": np.array(of["priority"], np.int64),
         "lora_name": column_of(of["lora_name"]),

@@ -1,23 +1,19 @@
-"""Service-level objectives, and how long requests took."""
+"""Service-level objectives, and how many requests stayed within them."""
 
 from __future__ import annotations
 
 import math
 import re
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import nan
 from numbers import Real
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, near_names
-from tokenyard.explain.figures import LatencyFigures, Series, TokenGaps
+from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.population import LATENCIES, Population
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.trace.schema import RequestFinished
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Service-level objectives: bounds on latencies, and how many requests stayed within them (goodput).
@@ -27,8 +23,6 @@ from tokenyard.trace.schema import RequestFinished
 
 SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
-_OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
-"""The latencies of which every request has one value."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
@@ -38,9 +32,6 @@ _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
     f"{', '.join(MILLISECONDS)}; or NAME:MILLISECONDS for every request, as vllm bench's --goodput"
 )
-
-Columns = Mapping[str, npt.NDArray[np.float64]]
-"""Latency -> seconds of each ended request, NaN where it has none; shape ``[n]`` each."""
 
 
 def figure_of(bound: str) -> str | None:
@@ -97,9 +88,18 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     value_ms: float | None
     """The figure that it bounds; None where nothing was measured, and of a bound on every request."""
     met: bool | None
-    """Whether it holds; None where nothing was measured, and of a bound on every request."""
+    """Whether it holds; None where that is open, where nothing was measured, and of a bound on every request."""
+    is_open: bool = False
+    """It may still be met or missed: the figure rests on requests that have not ended, or is of a part of them."""
+    censored: bool = False
+    """The figure is a lower bound."""
     share: float | None
-    """Requests within the bound, as a share of those that ended; None of a mean and of ITL."""
+    """Requests that were served within the bound, as a share of all that arrived; None of a mean and of ITL."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it bounds a statistic of all requests, and not every one of them."""
+        return "_" in self.name.rpartition(":")[2]
 
     @property
     def figure(self) -> str | None:
@@ -108,15 +108,20 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that ended well: whole, and each of their latencies within its bound."""
+    """Requests that were served whole, each of their latencies within its bound, of all that arrived."""
 
-    requests: int | None
+    requests: int | None = None
     """None where no bound is about single requests, or the trace does not record their times."""
-    share: float | None
-    """Share of the requests that ended, aborted ones among them, that are within all bounds."""
-    requests_per_s: float | None
+    open: int | None = None
+    """Requests that have not ended and are within all bounds so far."""
+    arrived: int | None = None
+    """Everybody who arrived: refused, cancelled and unfinished requests are among them."""
+    share: float | None = None
+    """``requests`` as a share of ``arrived``."""
+    requests_per_s: float | None = None
     met: bool | None
-    """Whether every bound on a statistic holds; None where there is none, or one of them was not measured."""
+    """Whether every bound on a statistic holds; None where there is none, one is open or was not measured, and none is
+    missed."""
     objectives: list[Objective]
 
 
@@ -164,149 +169,69 @@ def _slo(text: str) -> SLO:
 
 
 def goodput_of(
-    slos: Sequence[SLO], columns: Columns, figures: Mapping[str, LatencyFigures], seconds: float | None
+    slos: Sequence[SLO], people: Population, figures: Mapping[str, LatencyFigures], seconds: float | None
 ) -> Goodput | None:
-    """Whether the bounds hold, and the goodput; None if there are no bounds.
-
-    ``columns["e2e"]`` is NaN for a request that did not end whole.
-    """
+    """Whether the bounds hold, and the goodput, of everybody who arrived; None if there are no bounds."""
     if not slos:
         return None
-    objectives = [_objective(slo, columns, figures[slo.figure]) for slo in slos]
-    judged = [each.met for each, slo in zip(objectives, slos, strict=True) if slo.statistic is not None]
-    met = None if not judged or None in judged else all(judged)
+    objectives = [_objective(slo, people, figures[slo.figure]) for slo in slos]
     bounds = _widest(slos)
-    ended = len(columns["e2e"])
-    if not bounds or not ended or np.isnan(columns["ttft"]).all():
-        return Goodput(requests=None, share=None, requests_per_s=None, met=met, objectives=objectives)
-    good = np.ones(ended, bool)
+    if not bounds or not len(people) or figures["ttft"].mean is None:
+        return Goodput(met=all_met(objectives), objectives=objectives)
+    good, may_be = np.ones(len(people), bool), np.ones(len(people), bool)
     for figure, bound in bounds.items():
-        good &= _within(columns, figure, bound)
+        held, is_open = people.within(figure, bound / 1e3)
+        good, may_be = good & held, may_be & is_open
     number = int(np.count_nonzero(good))
-    rate = number / seconds if seconds else None
-    return Goodput(requests=number, share=number / ended, requests_per_s=rate, met=met, objectives=objectives)
+    return Goodput(
+        requests=number,
+        open=int(np.count_nonzero(may_be)),
+        arrived=len(people),
+        share=number / len(people),
+        requests_per_s=number / seconds if seconds else None,
+        met=all_met(objectives),
+        objectives=objectives,
+    )
 
 
-def _objective(slo: SLO, columns: Columns, figures: LatencyFigures) -> Objective:
-    value: float | None = None if slo.statistic is None else getattr(figures, slo.statistic)
-    met = None if value is None else value <= slo.bound_ms
+def all_met(objectives: Sequence[Objective]) -> bool | None:
+    """Whether every bound on a statistic holds; None where there is none, or one is open or was not measured, and none
+    is missed.
+    """
+    met = [each.met for each in objectives if each.is_of_all]
+    return False if False in met else None if not met or None in met else True
+
+
+def _objective(slo: SLO, people: Population, figures: LatencyFigures) -> Objective:
     share = None
-    if slo.figure in _OF_A_REQUEST and slo.statistic != "mean" and len(columns["e2e"]):
-        share = float(_within(columns, slo.figure, slo.bound_ms).mean())
-    return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=value, met=met, share=share)
+    if slo.figure in LATENCIES and slo.statistic != "mean":
+        share = people.share_within(slo.figure, slo.bound_ms / 1e3)
+    if slo.statistic is None:
+        return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=None, met=None, share=share)
+    value: float | None = getattr(figures, slo.statistic)
+    is_missed = slo.statistic in figures.never or (value is not None and value > slo.bound_ms)
+    is_sure = value is not None and figures.is_exact(slo.statistic)
+    # A statistic of a part is no lower bound, but for the largest of all.
+    is_missed &= not figures.left_out or slo.statistic == "max"
+    met = False if is_missed else True if is_sure else None
+    return Objective(
+        name=slo.name,
+        bound_ms=slo.bound_ms,
+        value_ms=value,
+        met=met,
+        is_open=met is None and value is not None,
+        censored=slo.statistic in figures.censored,
+        share=share,
+    )
 
 
 def _widest(slos: Sequence[SLO]) -> dict[str, float]:
     """Bound of each latency for a single request: where several statistics are bounded, the widest."""
     bounds: dict[str, float] = {}
     for slo in slos:
-        if slo.figure in _OF_A_REQUEST and slo.statistic != "mean":
+        if slo.figure in LATENCIES and slo.statistic != "mean":
             bounds[slo.figure] = max(slo.bound_ms, bounds.get(slo.figure, 0.0))
     return bounds
-
-
-def _within(columns: Columns, figure: str, bound_ms: float) -> npt.NDArray[np.bool_]:
-    """Which requests ended whole and within the bound; an answer of one token has no time per further token."""
-    milliseconds = columns[figure] * 1e3
-    is_whole = ~np.isnan(columns["e2e"]) & ~np.isnan(columns["ttft"])
-    return is_whole & (~(milliseconds > bound_ms) if figure == "tpot" else milliseconds <= bound_ms)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# How long requests took, from the records of their ends.
-
-CUT_SHORT = frozenset(("abort", "error"))
-"""Finish reasons of requests that did not get what they asked for; they have no end-to-end time."""
-_COLUMNS = ("queue", "ttft", "tpot", "e2e")
-
-
-class LatencyCounter:
-    """Waiting, time to the first token, time per further token, between tokens, and end to end."""
-
-    def __init__(self) -> None:
-        self.finished = 0
-        self.finish_reasons: Counter[str] = Counter()
-        self.output_tokens = 0
-        self._columns = {name: array("d") for name in _COLUMNS}
-        """Seconds of each ended request, NaN where it has none."""
-        self._gaps = TokenGaps()
-
-    def add(self, record: RequestFinished) -> None:
-        """Take one finished request."""
-        self.finished += 1
-        self.finish_reasons[record.finish_reason or "unknown"] += 1
-        output = record.num_output_tokens or 0
-        self.output_tokens += output
-        arrival, first_token, end = record.arrival_time, record.first_token_time, record.finished_time
-        queue = ttft = tpot = e2e = nan
-        if arrival is not None:
-            if record.first_scheduled_time is not None:
-                queue = record.first_scheduled_time - arrival
-            if first_token is not None:
-                ttft = first_token - arrival
-            if end is not None and record.finish_reason not in CUT_SHORT:
-                e2e = end - arrival
-                if first_token is not None and output > 1:
-                    tpot = (end - first_token) / (output - 1)
-                    self._gaps.request_finished(first_token, end, output)
-        for name, seconds in zip(_COLUMNS, (queue, ttft, tpot, e2e), strict=True):
-            self._columns[name].append(seconds)
-
-    def step_completed(self, ts: float | None, sampled: int | None) -> None:
-        """A step ended, with so many tokens."""
-        self._gaps.step_completed(ts, sampled)
-
-    def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
-        """Steps ended, with as many tokens each."""
-        self._gaps.steps_completed(moments, sampled)
-
-    def join(self, other: LatencyCounter) -> None:
-        """The requests of another engine, too."""
-        self.finished += other.finished
-        self.finish_reasons += other.finish_reasons
-        self.output_tokens += other.output_tokens
-        for name, column in self._columns.items():
-            column.extend(other._columns[name])
-        self._gaps.join(other._gaps)
-
-    @property
-    def queue_ms(self) -> LatencyFigures:
-        """Arrival to first scheduled."""
-        return self._figures("queue")
-
-    @property
-    def ttft_ms(self) -> LatencyFigures:
-        """Arrival to first token."""
-        return self._figures("ttft")
-
-    @property
-    def tpot_ms(self) -> LatencyFigures:
-        """Per output token after the first."""
-        return self._figures("tpot")
-
-    @property
-    def e2e_ms(self) -> LatencyFigures:
-        """Arrival to end."""
-        return self._figures("e2e")
-
-    @property
-    def num_with_tpot(self) -> int:
-        """Requests that ``tpot_ms`` is of."""
-        return int(np.count_nonzero(~np.isnan(self._columns["tpot"])))
-
-    def itl_ms(self) -> tuple[LatencyFigures, int]:
-        """Time between two tokens of an answer, and the number of requests of which it is known."""
-        return self._gaps.result()
-
-    def goodput(self, slos: Sequence[SLO], itl: LatencyFigures, seconds: float | None) -> Goodput | None:
-        """Whether the bounds hold, and the goodput, in a run that lasted ``seconds``."""
-        columns = {name: np.array(column) for name, column in self._columns.items()}
-        figures = {name: self._figures(name) for name in _COLUMNS} | {"itl": itl}
-        return goodput_of(slos, columns, figures, seconds)
-
-    def _figures(self, name: str) -> LatencyFigures:
-        values = np.array(self._columns[name])
-        return Series.of(values[~np.isnan(values)]).latency()
 
 
 SLOs = Mapping[str, str | float] | str | Sequence[str | Sequence[str]] | None

@@ -52,6 +52,7 @@ from tokenyard.workload.record import Workload
 Measure = Callable[[RunResult], float | None]
 """A figure of one replay; None or NaN where it has none."""
 
+_COUNTS = ("problem", "requests", "refused", "cancelled", "unfinished")
 _SHOWN = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean", "throughput.output_tokens_per_s")
 
 
@@ -132,12 +133,15 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return interval(pairs) if pairs else None
 
     def as_table(self) -> RowTable:
-        """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``, then every metric."""
+        """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``; ``requests`` that ended,
+        ``refused``, ``cancelled`` and ``unfinished`` ones; ``censored``, metrics that are lower bounds; every metric.
+        """
         names = self.metrics
         return table_from(
             "replays",
             [
-                {**row.settings, "problem": row.problem, "requests": row.requests, "refused": row.refused}
+                {**row.settings, **{name: getattr(row, name) for name in _COUNTS}}
+                | {"censored": " ".join(row.censored) or None}
                 | {name: row.figures.get(name) for name in names}
                 for row in self.rows
             ],
@@ -332,12 +336,15 @@ class _Replayer:
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error))
         own = {name: self._value(name, found) for name in self.measures}
-        result = found.result
+        result, people = found.result, found.report.outcomes
         return Row(
             settings=dict(settings),
             load=load,
             requests=result.num_finished,
             refused=len(result.refused) + result.num_left_out,
+            cancelled=0 if people is None else people.cancelled,
+            unfinished=0 if people is None else people.unfinished,
+            censored=found.report.censored,
             figures={**own, **figures_of(found.report)},
         )
 

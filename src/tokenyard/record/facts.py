@@ -11,7 +11,7 @@ from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
 from tokenyard.record.recordable import RecordableDrafts, RecordableOutputs, RecordableState, RecordableStep
 from tokenyard.record.writer import RECORD_BYTES, Piece, encoded
-from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, running_consumed
+from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, Streams, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -292,8 +292,11 @@ class FactEmitter:
         for sink in self._sinks:
             sink.step_decided(facts)
 
-    def steps_repeated(self, steps: RepeatedSteps) -> None:
-        """Hand over the facts of steps that differ from the last one in moments and free blocks only."""
+    def steps_repeated(self, steps: RepeatedSteps, streams: Streams) -> None:
+        """Hand over the facts of steps that differ from the last one in moments and free blocks only.
+
+        ``streams``: whose tokens began or went on with the first that completed.
+        """
         assert self._last is not None, "a step was decided before"
         count, oldest = len(steps.moments), next(iter(self._started))
         moments = [float(moment) for moment in steps.moments]
@@ -310,6 +313,7 @@ class FactEmitter:
                 moment - max(start, before) for moment, start, before in zip(moments, began, ended_before, strict=False)
             ],
             sampled=len(steps.like.req_ids),
+            streams=streams,
         )
         self.step = steps.first + count - 1
         self._started = dict(zip(range(oldest + count, self.step + 1), began[count:], strict=True))
@@ -317,21 +321,21 @@ class FactEmitter:
         for sink in self._sinks:
             sink.steps_repeated(repeated)
 
-    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs, streams: Streams) -> None:
         """Report that the model ran."""
         ts = float(ts)
         sampled = outputs.num_sampled
         stats = outputs.scheduler_stats.spec_decoding_stats
         drafts = verified_drafts(stats) if stats is not None else None
-        self._complete(output.step, ts, sampled)
+        self._complete(output.step, ts, sampled, streams)
         if drafts is not None:
             for sink in self._sinks:
                 sink.drafts_verified(drafts)
 
-    def _complete(self, step: int, ts: float, sampled: int) -> None:
+    def _complete(self, step: int, ts: float, sampled: int, streams: Streams) -> None:
         seconds = ts - max(self._started.pop(step, ts), self._last_end)
         self._last_end = ts
         if len(self._started) > STEPS_IN_FLIGHT:
             self._started.pop(min(self._started))
         for sink in self._sinks:
-            sink.step_completed(step, ts, seconds, sampled)
+            sink.step_completed(step, ts, seconds, sampled, streams)

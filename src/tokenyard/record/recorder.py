@@ -28,9 +28,11 @@ from tokenyard.record.recordable import (
 )
 from tokenyard.record.request_records import STATUS_TEXT, BlockIds, Decoder, HashedBlocks
 from tokenyard.record.step_records import StepRecords
+from tokenyard.record.streams import TokenStreams
 from tokenyard.record.writer import TraceWriter
-from tokenyard.trace.facts import FactSink
+from tokenyard.trace.facts import FactSink, Streams
 from tokenyard.trace.schema import (
+    REFUSED,
     AdmissionOutcome,
     CacheReset,
     HostEvent,
@@ -41,6 +43,8 @@ from tokenyard.trace.schema import (
     RequestFinished,
     TraceStart,
 )
+
+_REFUSED_STATUS = "RequestStatus.REFUSED"
 
 
 class TurnOrder(NamedTuple):
@@ -66,7 +70,9 @@ class _StepWatcher(Protocol):
         self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState
     ) -> None: ...
 
-    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None: ...
+    def step_completed(
+        self, ts: float, output: RecordableStep, outputs: RecordableOutputs, streams: Streams
+    ) -> None: ...
 
 
 class TraceRecorder(StepObserver):
@@ -92,6 +98,7 @@ class TraceRecorder(StepObserver):
         self.reads_tokens = writer is not None
         self._sinks = sinks
         self._turns = turns or {}
+        self._streams = TokenStreams()
         self._block_ids = BlockIds()
         self._prompt_blocks: dict[str, int] = {}
         """Request that is running -> blocks of its prompt that the trace has named."""
@@ -134,12 +141,13 @@ class TraceRecorder(StepObserver):
 
     def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
         """Record that the model ran."""
+        streams = self._streams.step_completed(outputs.streamed_req_ids)
         for each in self._watchers:
-            each.step_completed(ts, output, outputs)
+            each.step_completed(ts, output, outputs, streams)
 
     def steps_repeated(self, steps: RepeatedSteps) -> None:
         """Hand several steps alike to the statistics."""
-        self._statistics.steps_repeated(steps)
+        self._statistics.steps_repeated(steps, self._streams.step_completed(steps.like.req_ids))
 
     def refusals(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
@@ -152,6 +160,7 @@ class TraceRecorder(StepObserver):
         """Record an arrival."""
         if self._records is not None:
             self._records.queues_changed()
+        self._streams.request_arrived(request.request_id)
         limits, turn = request.sampling_params, self._turns.get(request.request_id)
         record = RequestArrived(
             step=self._steps.step + 1,
@@ -180,16 +189,25 @@ class TraceRecorder(StepObserver):
 
     def request_finished(self, ts: float, request: RecordableRequest) -> None:
         """Record an end, and forget the request."""
-        request_id = request.request_id
         reason = FinishReason.of(request.status)
+        self._finished(ts, request, STATUS_TEXT[request.status], reason.value if reason is not None else None)
+
+    def request_refused(self, ts: float, request: RecordableRequest) -> None:
+        """Record a request that came and was turned away at once."""
+        self.request_arrived(ts, request)
+        self._finished(ts, request, _REFUSED_STATUS, REFUSED)
+
+    def _finished(self, ts: float, request: RecordableRequest, status: str, reason: str | None) -> None:
+        request_id = request.request_id
+        self._streams.request_ended(request_id)
         record = RequestFinished(
             step=max(self._steps.step, 0),
             ts=float(ts),
             policy=self._policy,
             req_id=request_id,
             job_id=request.job_id,
-            status=STATUS_TEXT[request.status],
-            finish_reason=reason.value if reason is not None else None,
+            status=status,
+            finish_reason=reason,
             arrival_time=request.arrival_time,
             first_scheduled_time=request.times.first_scheduled,
             first_token_time=request.times.first_token,

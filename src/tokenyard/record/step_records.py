@@ -27,9 +27,11 @@ from tokenyard.record.templates import (
     completion_template,
     decision_template,
     merge_gaps,
+    more_fields,
     snapshot_template,
 )
 from tokenyard.record.writer import Lines, TraceWriter
+from tokenyard.trace.facts import STEADY, Streams
 
 _MOST_STEPS_UNREPORTED = 16
 _BYTES_UNREPORTED = 128 * 1024
@@ -228,7 +230,7 @@ class StepRecords:
             block_size=block_size,
         )
 
-    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs) -> None:
+    def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs, streams: Streams) -> None:
         """Write that the model ran, if the step is wanted; hand what waits to the disk when it is time."""
         step, stats = output.step, outputs.scheduler_stats
         started = self._started.pop(step, None)
@@ -248,6 +250,7 @@ class StepRecords:
                 lines.numbers += (drafts.num_drafts, drafts.num_draft_tokens)
                 lines.pieces.append(msgspec.json.encode(drafts.num_accepted_tokens_per_pos))
                 lines.templates.append(self._verification)
+            lines.pieces.append(_streams_json(streams))
             lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
@@ -262,3 +265,14 @@ class StepRecords:
 def _pinned(state: RecordableState) -> tuple[int, bytes]:
     """Blocks and jobs of the pinned requests."""
     return sum(map(state.num_blocks_of, state.pinned)), names_json([request.job_id for request in state.pinned])
+
+
+_STEADY = more_fields()
+
+
+def _streams_json(streams: Streams) -> bytes:
+    """The end of a completion's line: whose tokens began, paused or went on."""
+    if streams is STEADY:
+        return _STEADY
+    began, paused, resumed = (msgspec.Raw(names_json(each)) if each else None for each in streams)
+    return more_fields(first_token_req_ids=began, paused_req_ids=paused, resumed_req_ids=resumed)

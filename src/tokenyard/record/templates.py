@@ -33,7 +33,7 @@ def merge_gaps(template: bytes, count: int) -> tuple[bytes, list[bytes]]:
     return _GAP.join((first, *rest[count - 1 :])), rest[: count - 1]
 
 
-def more_fields(**fields: int | None) -> bytes:
+def more_fields(**fields: int | msgspec.Raw | None) -> bytes:
     """What to put behind a template: the fields that are not None, the closing brace and the line's end."""
     given = {name: value for name, value in fields.items() if value is not None}
     return b"," + msgspec.json.encode(given)[1:] + b"\n" if given else b"}\n"
@@ -93,8 +93,8 @@ def decision_template(policy: str) -> tuple[bytes, list[bytes], bytes]:
 
 
 def completion_template(policy: str, **drafts: Any) -> bytes:
-    """The whole line; ``drafts``: further fields, for steps that verified any."""
+    """The line, with a last gap for further fields and its end; ``drafts``: fields of steps that verified any."""
     record = StepCompleted(
         step=NUMBER, ts=NUMBER, policy=policy, step_seconds=NUMBER, num_sampled_tokens=NUMBER, **drafts
     )
-    return template_of(record) + b"}\n"
+    return template_of(record) + _GAP

@@ -280,6 +280,11 @@ class Rank:
         self._under_way.add(request.request_id)
         self._num_requests += 1
 
+    def went_on_without(self, request: Request) -> None:
+        """Whoever watches it learns of a request that was refused."""
+        if self.scheduler.observer is not None:
+            self.scheduler.observer.request_refused(request.arrival_time, request)
+
     def abort(self, request_ids: Sequence[str]) -> None:
         """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
         self._leaving += [each for each in request_ids if each in self._under_way]

@@ -130,7 +130,7 @@ class EngineParts(NamedTuple):
 class GroupOwner(Protocol):
     """What lets events of groups happen: a loop. It is notified of requests that end otherwise than by a step."""
 
-    def refused(self, error: RequestError, request: Request, group: int) -> None:
+    def refused(self, error: RequestError, request: Request, group: int, rank: int) -> None:
         """The engine that a request was sent to cannot serve it."""
 
     def aborted(self, requests: Sequence[Request], group: int) -> None:
@@ -319,7 +319,7 @@ class EngineGroup:
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
         self._request_ended([request], rank)
         owner, group = self._owner
-        owner.refused(error, request, group)
+        owner.refused(error, request, group, rank)
 
     def _request_ended(self, requests: Sequence[Request], rank: int) -> None:
         if self._router is not None:
@@ -409,6 +409,7 @@ class Loop:
             arrived = asked.arrive(moment, longest, tokens=tokens, kv_transfer_params=params)
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
+            self._go_on_without(moment, request)
             return
         if goes_on:
             self._arrived[request.request_id] = moment, request
@@ -434,12 +435,19 @@ class Loop:
                 second = request.arrive(moment, group.max_model_len, kv_transfer_params=params)
             except RequestError as error:
                 self._traffic.refuse(self._clock.now(), error, request_id)
+                self._go_on_without(moment, request)
                 continue
             group.send(self._clock.now(), second)
 
-    def refused(self, error: RequestError, request: Request, group: int) -> None:
+    def refused(self, error: RequestError, request: Request, group: int, rank: int) -> None:
+        is_last = group == len(self._groups) - 1
         moment = request.arrival_time if len(self._groups) == 1 else self._clock.now()
         self._traffic.refuse(moment, error, request.request_id)
+        self._groups[-1].ranks[rank if is_last else 0].went_on_without(request)
+
+    def _go_on_without(self, moment: float, request: WorkloadRequest) -> None:
+        """A request is refused that was no request of the scheduler's yet; where it would have ended, it is noted."""
+        self._groups[-1].ranks[0].went_on_without(request.unserved(moment, blank_tokens(request.num_prompt_tokens)))
 
     def aborted(self, requests: Sequence[Request], group: int) -> None:
         self._traffic.aborted(requests, self._clock.now())

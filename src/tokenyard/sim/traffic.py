@@ -15,7 +15,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError, WorkloadError, shown
-from tokenyard.explain.figures import Series
+from tokenyard.explain.figures import latency_figures
 from tokenyard.explain.report.report import ClientFigures
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
@@ -192,7 +192,7 @@ class Retries:
             retried=self._retried,
             answered_late=self._late,
             unanswered=unanswered,
-            answer_ms=Series.of(np.array(self._answer_seconds, np.float64)).latency(),
+            answer_ms=latency_figures(np.array(self._answer_seconds, np.float64)),
         )
 
 

@@ -189,6 +189,24 @@ class StepFacts(msgspec.Struct, kw_only=True, gc=False):
     omitted_ids: int = 0
 
 
+class Streams(NamedTuple):
+    """Answers whose flow of tokens changed in a step that sampled tokens: ids of requests.
+
+    All others got tokens in this step if they did in the sampling step before it, and none if they got none in it.
+    """
+
+    began: Sequence[str] = ()
+    """They got their first token."""
+    paused: Sequence[str] = ()
+    """They got none, for the first time since their last one; they have not ended."""
+    resumed: Sequence[str] = ()
+    """They got one again."""
+
+
+STEADY = Streams()
+"""No flow changed."""
+
+
 class RepeatedFacts(NamedTuple):
     """Steps that were decided like the last one: their moments and free blocks are their own, all else is the same.
 
@@ -209,6 +227,8 @@ class RepeatedFacts(NamedTuple):
     """How long the model ran for each that completed."""
     sampled: int
     """Tokens of each that completed."""
+    streams: Streams = STEADY
+    """What the first that completed changed; the others change nothing."""
 
     def step(self, index: int) -> StepFacts:
         """The facts of one of them."""
@@ -228,6 +248,7 @@ class RepeatedFacts(NamedTuple):
             free_after=self.free_after[index:],
             completed=self.completed + index,
             seconds=self.seconds[index:],
+            streams=STEADY if index else self.streams,
         )
 
 
@@ -264,10 +285,13 @@ class FactSink(Protocol):
     def steps_repeated(self, steps: RepeatedFacts) -> None:
         """Several steps were decided like the last one, with whichever requests waited, and as many completed."""
 
-    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+    def step_completed(
+        self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
+    ) -> None:
         """The model ran for ``seconds`` until ``ts`` and ``sampled`` so many tokens.
 
-        With steps in flight, later ones may have been decided already.
+        ``streams``: whose tokens began, paused or went on with it; None where the trace does not record it. With steps
+        in flight, later ones may have been decided already.
         """
 
     def drafts_verified(self, drafts: Drafts) -> None:

@@ -13,6 +13,8 @@ import msgspec
 
 FORMAT_VERSION = 1
 """Raised when a field changes its meaning; a new field or event does not raise it."""
+REFUSED = "refused"
+"""Finish reason of a request that the engine turned away."""
 
 
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
@@ -213,7 +215,7 @@ class MultiModalSpan(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False)
 class RequestArrived(
     msgspec.Struct, tag_field="event", tag="request_arrived", omit_defaults=True, kw_only=True, gc=False
 ):
-    """``add_request`` accepted a request; ``step`` is the next step to run."""
+    """A request came; ``step`` is the next step to run. One that the engine refuses is finished at once."""
 
     step: Whole | None = None
     ts: Seconds | None = None
@@ -257,6 +259,7 @@ class RequestFinished(
     job_id: str | None = None
     status: str | None = None
     finish_reason: str | None = None
+    """vLLM's; ``refused`` of a request that the engine turned away: it was in no queue."""
     arrival_time: Seconds | None = None
     first_scheduled_time: Seconds | None = None
     first_token_time: Seconds | None = None
@@ -289,6 +292,12 @@ class StepCompleted(
     num_draft_tokens: Whole | None = None
     num_accepted_tokens_per_pos: list[Whole] | None = None
     """How often the draft token at each position was accepted."""
+    first_token_req_ids: list[str] | None = None
+    """Requests that got their first token; this and the next two only where there are any."""
+    paused_req_ids: list[str] | None = None
+    """Requests that got a token in the sampling step before, get none in this one, and have not ended."""
+    resumed_req_ids: list[str] | None = None
+    """Requests that had paused and got a token again."""
 
 
 class PauseChanged(msgspec.Struct, tag_field="event", tag="pause_changed", omit_defaults=True, kw_only=True, gc=False):

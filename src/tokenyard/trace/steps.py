@@ -10,7 +10,14 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from tokenyard.files import Bounds, is_nested_deeper
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts, least_need, running_consumed
+from tokenyard.trace.facts import (
+    CLASSIFIER_BLOCK_SIZE,
+    STEADY,
+    StepFacts,
+    Streams,
+    least_need,
+    running_consumed,
+)
 from tokenyard.trace.schema import (
     STEP_EVENTS,
     AdmissionOutcome,
@@ -357,6 +364,12 @@ def facts_of(step: Step, block_size: int = CLASSIFIER_BLOCK_SIZE) -> StepFacts:
         outcome=step.outcome,
         omitted_ids=waiting_omitted + running_omitted,
     )
+
+
+def streams_of(completed: StepCompleted) -> Streams:
+    """Whose tokens began, paused or went on with a step."""
+    changed = (completed.first_token_req_ids, completed.paused_req_ids, completed.resumed_req_ids)
+    return Streams(*(each or () for each in changed)) if any(changed) else STEADY
 
 
 def _queue_length(

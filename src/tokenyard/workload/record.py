@@ -199,6 +199,20 @@ class WorkloadRequest:
             kv_transfer_params=kv_transfer_params,
         )
 
+    def unserved(self, arrival_time: float, tokens: TokenIds) -> Request:
+        """The scheduler's request where it will never be served; ``tokens`` stand for its prompt."""
+        return Request(
+            self.request_id,
+            tokens,
+            _ends_after(self.max_tokens),
+            arrival_time=arrival_time,
+            priority=self.priority,
+            job_id=self.job_id,
+            lora_name=self.lora_name,
+            predicted_output_tokens=self.predicted_output_tokens,
+            meta=self.meta,
+        )
+
 
 @lru_cache(maxsize=4096, typed=True)
 def _ends_after(max_tokens: int) -> SamplingParams:

@@ -15,6 +15,7 @@ from tests.unit.trace.recorded import RecordedYard
 from tokenyard.errors import TraceError
 from tokenyard.explain.classifier import Bucket, StepReason
 from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.population import Outcomes
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import HitRate, Report
@@ -156,11 +157,14 @@ def test_json_has_the_documented_keys(tmp_path: Path) -> None:
     assert set(KEYS) <= fields.keys()
     assert fields["report_version"] == 1
     for name in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queue_ms"):
-        assert list(fields[name]) == ["mean", "p50", "p90", "p99", "p95", "max"]
+        assert list(fields[name]) == ["mean", "p50", "p90", "p99", "p95", "max", "censored", "never", "left_out"]
     assert list(fields["token_budget_use"]) == ["mean", "p50", "p95"]
     assert list(fields["prefix_hit_rate"]) == ["local", "external"]
     assert list(fields["throughput"]) == ["requests_per_s", "output_tokens_per_s"]
     assert all({"steps", "requests", "seconds"} <= reason.keys() for reason in fields["recorded_reasons"].values())
+
+
+_ALL_ALIKE = LatencyFigures(mean=500.0, p50=500.0, p90=500.0, p99=500.0, p95=500.0, max=500.0)
 
 
 def test_numbers_of_a_small_run(tmp_path: Path) -> None:
@@ -178,8 +182,8 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     assert report.finish_reasons == {"length": 2}
     assert report.queue_ms == LatencyFigures(1250.0, 1250.0, 1450.0, 1495.0, 1475.0, 1500.0)
     assert report.ttft_ms.mean == pytest.approx(1750.0)
-    assert report.tpot_ms == LatencyFigures(*[500.0] * 6)
-    assert (report.itl_ms, report.itl_requests) == (LatencyFigures(*[500.0] * 6), 2)
+    assert report.tpot_ms == _ALL_ALIKE
+    assert (report.itl_ms, report.itl_requests) == (_ALL_ALIKE, 2)
     assert report.e2e_ms.mean == pytest.approx((2500.0 + 3000.0) / 2)
     assert report.recorded_reasons == {
         "max_num_seqs": RecordedReason(
@@ -249,7 +253,7 @@ def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
     assert waited == 85.5
 
 
-def test_aborted_requests_have_no_end_to_end_time(tmp_path: Path) -> None:
+def test_aborted_requests_count_by_how_long_they_were_there(tmp_path: Path) -> None:
     summary = ReportBuilder()
     toy = RecordedYard(tmp_path, summary)
     toy.add("a", 4, max_tokens=20)
@@ -260,8 +264,10 @@ def test_aborted_requests_have_no_end_to_end_time(tmp_path: Path) -> None:
     report = summary.report()
     assert report.finish_reasons == {"abort": 1, "length": 1}
     assert report.requests_finished == 2
-    assert report.e2e_ms.mean == pytest.approx(1000.0)
-    assert report.ttft_ms.mean is not None
+    assert report.e2e_ms.mean == pytest.approx((500.0 + 1000.0) / 2)
+    assert report.e2e_ms.censored == ("mean", "p50", "p90", "p95", "p99", "max")
+    assert report.ttft_ms.censored == ()
+    assert report.outcomes == Outcomes(arrived=2, served=1, refused=0, cancelled=1, unfinished=0)
 
 
 def test_a_sampled_trace_says_so(tmp_path: Path) -> None:

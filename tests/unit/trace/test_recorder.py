@@ -16,7 +16,7 @@ from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import MultiModalItem
-from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import Outcome, StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
@@ -24,7 +24,7 @@ from tokenyard.core.sched.policy import FCFS
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import EngineDeadError
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, running_consumed
+from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, running_consumed
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -51,12 +51,16 @@ class PlainRecorder(StepObserver):
         self.began: dict[int, float] = {}
         self.last_end = -inf
         self.lost: dict[str, int] = {}
+        self.flows: dict[str, bool] = {}
+        """Request that has got a token -> whether it got one in the last step that sampled any."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
         pass
 
     def request_finished(self, ts: float, request: Request) -> None:
         self.lost.pop(request.request_id, None)
+        if FinishReason.of(request.status) is FinishReason.ABORT:
+            self.flows.pop(request.request_id, None)
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
         pass
@@ -139,9 +143,24 @@ class PlainRecorder(StepObserver):
                 policy=self.policy,
                 step_seconds=ts - max(self.began.pop(output.step), self.last_end),
                 num_sampled_tokens=sum(len(each.new_token_ids) for each in outputs),
+                **self.changed_streams({each.request_id: each.finish_reason for each in outputs if each.new_token_ids}),
             )
         )
         self.last_end = ts
+
+    def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, list[str]]:
+        """Whose tokens began, paused or went on: by looking at all requests, step by step."""
+        if not got:
+            return {}
+        lists: dict[str, list[str]] = {"first_token_req_ids": [], "paused_req_ids": [], "resumed_req_ids": []}
+        for request_id in got:
+            if request_id not in self.flows:
+                lists["first_token_req_ids"].append(request_id)
+            elif not self.flows[request_id]:
+                lists["resumed_req_ids"].append(request_id)
+        lists["paused_req_ids"] += [each for each, flows in self.flows.items() if flows and each not in got]
+        self.flows = {each: each in got for each in (*self.flows, *got) if got.get(each) is None}
+        return {name: ids for name, ids in lists.items() if ids}
 
 
 class Gathered:
@@ -172,13 +191,25 @@ class Gathered:
 
     def steps_repeated(self, steps: RepeatedFacts) -> None:
         for i, moment in enumerate(steps.moments):
-            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled)
+            streams = STEADY if i else steps.streams
+            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled, streams)
             self.step_decided(steps.step(i))
 
-    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+    def step_completed(
+        self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
+    ) -> None:
         policy = self.start.policy if self.start is not None else None
         self.completed.append(
-            StepCompleted(step=step, ts=ts, policy=policy, step_seconds=seconds, num_sampled_tokens=sampled)
+            StepCompleted(
+                step=step,
+                ts=ts,
+                policy=policy,
+                step_seconds=seconds,
+                num_sampled_tokens=sampled,
+                first_token_req_ids=list(streams.began) or None if streams else None,
+                paused_req_ids=list(streams.paused) or None if streams else None,
+                resumed_req_ids=list(streams.resumed) or None if streams else None,
+            )
         )
 
     def drafts_verified(self, drafts: Drafts) -> None:

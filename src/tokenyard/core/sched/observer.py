@@ -183,6 +183,9 @@ class StepObserver:
     def request_finished(self, ts: float, request: Request) -> None:
         """It reached a finished status; ``request.times`` is complete and its blocks are freed."""
 
+    def request_refused(self, ts: float, request: Request) -> None:
+        """A host goes on without a request that cannot be served: it was in no queue."""
+
     def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
         """``prefix``, ``connector`` or ``encoder`` cache was to be forgotten, and was if ``done``."""
 
@@ -254,6 +257,9 @@ class ObserverGate(StepObserver):
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._tell("request_finished", ts, request)
+
+    def request_refused(self, ts: float, request: Request) -> None:
+        self._tell("request_refused", ts, request)
 
     def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
         self._tell("cache_reset", ts, cache, done=done)

@@ -331,6 +331,13 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
             return len(self.requests)  # without anything else to say, a request is there because of its token
         return total(self.num_tokens)
 
+    @property
+    def streamed_req_ids(self) -> Sequence[str]:
+        """Ids of the requests that got a token, or several."""
+        if self.tokens.shape[1] == 1 and not self.finish_reasons and not self.extras:
+            return self.req_ids
+        return [request_id for request_id, count in zip(self.req_ids, self.num_tokens.tolist(), strict=True) if count]
+
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
         return replace(

@@ -70,6 +70,8 @@ class Figure(msgspec.Struct, frozen=True):
     b: float | None
     less_is_better: bool | None
     """None if neither more nor less is."""
+    censored: tuple[bool, bool] = (False, False)
+    """Whether the number of A, and that of B, is a lower bound."""
 
     @property
     def differs(self) -> bool:
@@ -80,8 +82,9 @@ def figures(a: Report, b: Report) -> list[Figure]:
     """Every number that either report has, those that users feel first."""
     in_a, in_b = dict(_numbers(msgspec.to_builtins(a))), dict(_numbers(msgspec.to_builtins(b)))
     names = sorted([*in_a, *(name for name in in_b if name not in in_a)], key=_rank)
+    lower_a, lower_b = set(a.censored), set(b.censored)
     return [
-        Figure(name, in_a.get(name), in_b.get(name), _direction(name))
+        Figure(name, in_a.get(name), in_b.get(name), _direction(name), (name in lower_a, name in lower_b))
         for name in names
         if in_a.get(name) is not None or in_b.get(name) is not None
     ]

@@ -269,19 +269,19 @@ def _figures(figures: Iterable[Figure], *, narrow: bool) -> Table:
         style = "" if better is None else "green" if better else "red"
         table.add_row(
             _name(figure.name, narrow),
-            _comparison_number(figure.name, figure.a),
-            _comparison_number(figure.name, figure.b),
+            _comparison_number(figure.name, figure.a, at_least=figure.censored[0]),
+            _comparison_number(figure.name, figure.b, at_least=figure.censored[1]),
             Text(_change(figure), style),
         )
     return table
 
 
-def _comparison_number(name: str, value: float | None) -> str:
+def _comparison_number(name: str, value: float | None, *, at_least: bool) -> str:
     if value is None:
         return "-"
     top, last = name.partition(".")[0], name.rpartition(".")[2]
     if top.endswith("_ms"):
-        return milliseconds(value)
+        return milliseconds(value, at_least=at_least)
     if top in _SHARES or last in _SHARES:
         return percent(value)
     if last in {"seconds", "duration_s"}:
@@ -291,7 +291,7 @@ def _comparison_number(name: str, value: float | None) -> str:
 
 def _change(figure: Figure) -> str:
     a, b = figure.a, figure.b
-    if a is None or b is None:
+    if a is None or b is None or any(figure.censored):
         return ""
     if not a:
         return "new"

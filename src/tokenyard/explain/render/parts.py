@@ -276,19 +276,21 @@ def goodput_rows(goodput: Goodput) -> Iterator[Table | Text]:
     table = table_of(Column("", no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in names))
     for each in goodput.objectives:
         within = "-" if each.share is None else percent(each.share)
-        table.add_row(each.name, milliseconds(each.bound_ms), milliseconds(each.value_ms), _verdict(each), within)
+        measured = milliseconds(each.value_ms, at_least=each.censored)
+        table.add_row(each.name, milliseconds(each.bound_ms), measured, _verdict(each), within)
     yield table
     if goodput.requests is not None:
         rate = "" if goodput.requests_per_s is None else f"{goodput.requests_per_s:,.2f} requests/s, "
         yield Text(
-            f"goodput: {rate}{count(goodput.requests)} requests, {percent(goodput.share)} of those that ended: "
-            "whole and within every bound"
+            f"goodput: {rate}{count(goodput.requests)} of {count(goodput.arrived)} requests that arrived, "
+            f"{percent(goodput.share)}: served whole and within every bound"
+            + (f"; {count(goodput.open)} more still may be" if goodput.open else "")
         )
 
 
 def _verdict(objective: Objective) -> Text:
     if objective.met is None:
-        return Text("")
+        return Text("open" if objective.is_open else "", "yellow")
     return Text("holds", "green") if objective.met else Text("missed", "red")
 
 
@@ -313,8 +315,8 @@ def ranks_table(ranks: Sequence[RankShare]) -> Table:
             *([count(each.dummy_batches or 0)] * together),
             percent(each.prefix_hit_rate),
             percent(each.peak_kv_use),
-            milliseconds(each.ttft_ms.mean),
-            milliseconds(each.tpot_ms.mean),
+            each.ttft_ms.in_words("mean"),
+            each.tpot_ms.in_words("mean"),
         )
     return table
 

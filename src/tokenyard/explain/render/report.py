@@ -31,7 +31,7 @@ from tokenyard.explain.render.parts import (
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
-from tokenyard.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
+from tokenyard.units import count, duration, gigabytes, percent, short_count, shorten
 
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",
@@ -232,8 +232,7 @@ def _latency(report: Report, width: int) -> Table | Text:
     ):
         if name == "ITL" and latency.mean is None:
             continue
-        values = (getattr(latency, statistic) for statistic in statistics)
-        table.add_row(name, *map(milliseconds, values), *([meaning] if width >= _WIDE else []))
+        table.add_row(name, *map(latency.in_words, statistics), *([meaning] if width >= _WIDE else []))
     return table
 
 
@@ -252,9 +251,9 @@ def _figures(report: Report) -> Table:
     def row(name: str, text: str) -> None:
         table.add_row(name, Text(text))
 
-    finished = "not recorded" if report.requests_finished is None else f"{report.requests_finished:,} finished"
     reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
-    row("requests", f"{count(report.requests)}, {finished}" + (f" ({reasons})" if reasons else ""))
+    people = "not recorded" if report.outcomes is None else str(report.outcomes)
+    row("requests", people + (f" ({reasons})" if reasons else ""))
     rates = report.throughput
     if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
         parts = []
@@ -283,10 +282,18 @@ def _figures(report: Report) -> Table:
 
 
 def _on_latencies(report: Report) -> Iterable[str]:
-    if 0 < report.itl_requests < report.tpot_requests:
+    people = report.outcomes
+    if people is not None and any(report.censored):
+        never = ", those of refused ones without end" if people.refused else ""
         yield (
-            f"ITL is of {report.itl_requests:,} of {report.tpot_requests:,} requests: the others paused between two "
-            "tokens, or got several at once, and the trace does not say when."
+            f"Figures are of all {people.arrived:,} requests that arrived; {people.served:,} were served. The others "
+            f"count by how long they had waited{never}: \N{GREATER-THAN OR EQUAL TO} is a lower bound."
+        )
+    if report.itl_ms.left_out:
+        whole = report.itl_requests + report.itl_ms.left_out
+        yield (
+            f"ITL is of {report.itl_requests:,} of {whole:,} requests: the others paused between two tokens, or got "
+            "several at once, and the trace does not say when. No bound on it is judged."
         )
 
 

@@ -14,6 +14,7 @@ from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
 from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
+from tokenyard.explain.population import LATENCIES, LatencyCounter
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,
@@ -24,8 +25,8 @@ from tokenyard.explain.report.report import (
     Throughput,
     header_of,
 )
-from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
-from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
+from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
+from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
@@ -171,9 +172,11 @@ class ReportBuilder:
         """Add steps like the last one, all at once: of those that wait, and why, nothing changes."""
         self._later(self._add_steps, steps)
 
-    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+    def step_completed(
+        self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
+    ) -> None:
         """Add what a step produced."""
-        self._later(self._add_completed, step, ts, seconds, sampled)
+        self._later(self._add_completed, step, ts, seconds, sampled, streams)
 
     def drafts_verified(self, drafts: Drafts) -> None:
         """Add the draft tokens of the step that has just completed."""
@@ -200,9 +203,11 @@ class ReportBuilder:
     def _add_arrival(self, record: RequestArrived) -> None:
         self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
+        self._latencies.arrived(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
 
     def _add_hits(self, record: PrefixCacheLookup) -> None:
+        self._latencies.looked_up(record)
         if record.total_prompt_tokens is not None:
             self._totals.lookups += 1
             self._totals.prompt_tokens += record.total_prompt_tokens
@@ -251,7 +256,8 @@ class ReportBuilder:
         if steps.like.outcome is not None or not steps.like.num_waiting:
             apart = min(apart, max(self._arrivals.rows_left, 0))
         for i in range(apart):
-            self._add_completed(steps.completed + i, steps.moments[i], steps.seconds[i], steps.sampled)
+            streams = STEADY if i else steps.streams
+            self._add_completed(steps.completed + i, steps.moments[i], steps.seconds[i], steps.sampled, streams)
             self._add_step(steps.step(i))
         if apart < len(steps.moments):
             self._add_run(steps.since(apart) if apart else steps)
@@ -263,7 +269,8 @@ class ReportBuilder:
         self._totals.sampled = (self._totals.sampled or 0) + count * steps.sampled
         for seconds in steps.seconds:
             self._busy_seconds += seconds
-        self._latencies.steps_completed(moments, steps.sampled)
+        self._latencies.step_completed(moments[0], steps.sampled, steps.streams)
+        self._latencies.steps_completed(moments[1:], steps.sampled)
         self._end_step(moments[0])
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
@@ -319,11 +326,13 @@ class ReportBuilder:
         if free is not None and total:
             self._peaks.kv_use = max(self._peaks.kv_use or 0.0, 1 - free / total)
 
-    def _add_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+    def _add_completed(
+        self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
+    ) -> None:
         if sampled is not None:
             self._totals.sampled = (self._totals.sampled or 0) + sampled
         self._busy_seconds += seconds or 0.0
-        self._latencies.step_completed(ts, sampled)
+        self._latencies.step_completed(ts, sampled, streams if self._every_n == 1 else None)
         self._symptoms.completed(step, seconds)
         self._note_moment(ts)
 
@@ -332,7 +341,7 @@ class ReportBuilder:
         self._symptoms.drafts_verified(drafts)
 
     def _add_finished(self, record: RequestFinished) -> None:
-        self._latencies.add(record)
+        self._latencies.ended(record)
         self._arrivals.finish(record)
         self._symptoms.finished(record.req_id)
         self._note_moment(record.ts)
@@ -373,11 +382,13 @@ class ReportBuilder:
         self._close()
         latencies = self._latencies
         duration = self._duration()
-        itl, itl_requests = latencies.itl_ms() if self._every_n == 1 else (LatencyFigures(), 0)
+        itl, itl_requests = latencies.itl_ms(self._end) if self._every_n == 1 else (LatencyFigures(), 0)
+        people = latencies.population(self._end)
+        of_requests = {name: people.figures(name) for name in LATENCIES}
         output_tokens = self._output_tokens(reconstructed)
         known = not reconstructed or self._arrivals.arrived > 0
-        finished = latencies.finished if known else None
-        timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
+        finished, served = (latencies.finished, people.outcomes.served) if known else (None, None)
+        timed = any(of_requests[name].mean is not None for name in ("queue", "ttft"))
         report = Report(
             header=self._header(source, notes, requests=self._arrivals.arrived if known else 0),
             steps=self._totals.steps,
@@ -391,13 +402,14 @@ class ReportBuilder:
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known and not self._is_joined else None,
             times=None if not timed else "reconstructed" if reconstructed else "recorded",
-            queue_ms=latencies.queue_ms,
-            ttft_ms=latencies.ttft_ms,
-            tpot_ms=latencies.tpot_ms,
-            e2e_ms=latencies.e2e_ms,
+            outcomes=people.outcomes if known else None,
+            queue_ms=of_requests["queue"],
+            ttft_ms=of_requests["ttft"],
+            tpot_ms=of_requests["tpot"],
+            e2e_ms=of_requests["e2e"],
             itl_ms=itl,
             itl_requests=itl_requests,
-            tpot_requests=latencies.num_with_tpot,
+            tpot_requests=people.num_with("tpot"),
             prefix_hit_rate=HitRate(
                 self._hit_rate(self._totals.local_hits), self._hit_rate(self._totals.external_hits)
             ),
@@ -412,8 +424,8 @@ class ReportBuilder:
             output_tokens=output_tokens,
             duration_s=duration,
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
-            throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
-            goodput=latencies.goodput(self.slos, itl, duration),
+            throughput=Throughput(_per(served, duration), _per(output_tokens, duration)),
+            goodput=goodput_of(self.slos, people, of_requests | {"itl": itl}, duration),
             speculation=self._speculation.result(self.start),
             reading=self._reading_gaps(notes),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan, nan
+from math import isnan
 from typing import Any
 
 import msgspec
@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
-from tokenyard.explain.figures import LatencyFigures, Series
+from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.population import LATENCIES, Outcomes, population_of
 from tokenyard.explain.printable import Printable
-from tokenyard.explain.slo import CUT_SHORT, SLO, SLO_FIGURES, Bounded, Goodput, goodput_of, read_slos
+from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, Goodput, all_met, goodput_of, read_slos
 from tokenyard.explain.table import Column, RowTable, column_of, table_from
 
-_LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
 """Different numbers that are classes of their own; more of them are put into ranges."""
 _MOST_CLASSES = 1000
@@ -31,8 +31,6 @@ USER = "user"
 _FIGURE_ENDS = re.compile("[_-]")
 """Behind the figure in ``ttft_p90`` and ``ttft-p90``."""
 
-Moments = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 ClassSLOs = Mapping[str, Sequence[SLO]]
 """Class -> its bounds; those of the empty name hold for every class that has none of its own."""
 
@@ -44,6 +42,8 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     """Requests that arrived, whether they ended or not."""
     finished: int
+    outcomes: Outcomes
+    """What became of them."""
     prompt_tokens: int
     cached_share: float
     """Share of its prompt tokens that were found in the prefix cache."""
@@ -81,22 +81,25 @@ class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def goodput(self) -> Goodput | None:
         """The goodput of all classes that have bounds, added up; None if none has any."""
-        judged = [(each.name, each.goodput, each.finished) for each in self.classes if each.goodput is not None]
+        judged = [(each.name, each.goodput) for each in self.classes if each.goodput is not None]
         if not judged:
             return None
         objectives = [
             msgspec.structs.replace(objective, name=f"{name}:{objective.name}")
-            for name, goodput, _ in judged
+            for name, goodput in judged
             for objective in goodput.objectives
         ]
-        met = [each.met for each in objectives if "_" in each.name.rpartition(":")[2]]
-        counted = [(goodput, ended) for _, goodput, ended in judged if goodput.requests is not None]
-        ended = sum(number for _, number in counted)
+        counted = [goodput for _, goodput in judged if goodput.requests is not None]
+        requests, arrived = (sum(getattr(each, name) or 0 for each in counted) for name in ("requests", "arrived"))
+        if not arrived:
+            return Goodput(met=all_met(objectives), objectives=objectives)
         return Goodput(
-            requests=sum(goodput.requests or 0 for goodput, _ in counted) if counted else None,
-            share=sum(goodput.requests or 0 for goodput, _ in counted) / ended if ended else None,
-            requests_per_s=sum(goodput.requests_per_s or 0.0 for goodput, _ in counted) if counted else None,
-            met=None if not met or None in met else all(met),
+            requests=requests,
+            open=sum(each.open or 0 for each in counted),
+            arrived=arrived,
+            share=requests / arrived,
+            requests_per_s=sum(each.requests_per_s or 0.0 for each in counted),
+            met=all_met(objectives),
             objectives=objectives,
         )
 
@@ -120,37 +123,13 @@ class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
             row: dict[str, Any] = {"class": each.name}
             row |= {name: getattr(each, name) for name in ("requests", "finished", "prompt_tokens", "cached_share")}
             row |= {name: getattr(each, name) for name in ("output_tokens", "preemptions", "waited_s", "waited_for")}
-            for name in _LATENCIES:
+            for name in LATENCIES:
                 figures: LatencyFigures = getattr(each, f"{name}_ms")
                 row |= {f"{name}_ms_{what}": getattr(figures, what) for what in ("mean", "p50", "p90", "p95", "p99")}
             row["goodput_share"] = None if each.goodput is None else each.goodput.share
             row["met"] = None if each.goodput is None or each.goodput.met is None else str(each.goodput.met).lower()
             rows.append(row)
         return table_from("classes", rows)
-
-
-def latency_columns(
-    arrival: Moments,
-    scheduled: Moments,
-    token: Moments,
-    finished: Moments,
-    *,
-    output: Counts,
-    reasons: Sequence[str | None],
-) -> dict[str, Column]:
-    """``queue_ms``, ``ttft_ms``, ``tpot_ms`` and ``e2e_ms`` of requests; all of shape ``[n]``.
-
-    Moments are in seconds, NaN where it did not come so far; ``output`` are tokens, ``reasons`` of the end. Requests
-    that were cut short have the first two only.
-    """
-    whole = np.array([reason not in CUT_SHORT for reason in reasons], np.bool_)
-    per_token = np.where(whole & (output > 1), (finished - token) / np.maximum(output - 1, 1), nan)
-    return {
-        "queue_ms": (scheduled - arrival) * 1e3,
-        "ttft_ms": (token - arrival) * 1e3,
-        "tpot_ms": per_token * 1e3,
-        "e2e_ms": np.where(whole, finished - arrival, nan) * 1e3,
-    }
 
 
 def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
@@ -241,7 +220,7 @@ def bounds_of(name: str, slos: ClassSLOs) -> list[SLO]:
 def bounded_classes(classes: Classes, slos: ClassSLOs) -> list[Bounded]:
     """What the bounds of each class are held against."""
     return [
-        Bounded(bounds_of(each.name, slos), {name: getattr(each, f"{name}_ms") for name in _LATENCIES}, each.name)
+        Bounded(bounds_of(each.name, slos), {name: getattr(each, f"{name}_ms") for name in LATENCIES}, each.name)
         for each in classes.classes
     ]
 
@@ -254,14 +233,16 @@ def _figures(
     slos: Sequence[SLO],
     seconds: float | None,
 ) -> ClassFigures:
-    columns = {each: requests[f"{each}_ms"][mine].astype(np.float64) / 1e3 for each in _LATENCIES}
-    figures = {each: _latency(values) for each, values in columns.items()}
-    ended = np.array([reason is not None for reason in requests["finish_reason"][mine].tolist()], np.bool_)
+    moments = {each: requests[each][mine] for each in ("arrival_s", "first_scheduled_s", "first_token_s", "until_s")}
+    output, most = (requests[each][mine] for each in ("output_tokens", "max_tokens"))
+    people = population_of(moments, output=output, max_tokens=most, reasons=requests["finish_reason"][mine].tolist())
+    figures = {each: people.figures(each) for each in LATENCIES}
     prompt, cached = (int(requests[each][mine].sum()) for each in ("prompt_tokens", "cached_tokens"))
     return ClassFigures(
         name=name,
         requests=int(mine.sum()),
-        finished=int(ended.sum()),
+        finished=people.outcomes.arrived - people.outcomes.unfinished,
+        outcomes=people.outcomes,
         prompt_tokens=prompt,
         cached_share=cached / prompt if prompt else 0.0,
         output_tokens=int(requests["output_tokens"][mine].sum()),
@@ -269,12 +250,8 @@ def _figures(
         **{f"{each}_ms": value for each, value in figures.items()},
         waited_s=sum(lost.values()),
         waited_for=max(lost, key=lost.__getitem__) if lost else None,
-        goodput=goodput_of(slos, {each: column[ended] for each, column in columns.items()}, figures, seconds),
+        goodput=goodput_of(slos, people, figures, seconds),
     )
-
-
-def _latency(seconds: npt.NDArray[np.float64]) -> LatencyFigures:
-    return Series.of(seconds[~np.isnan(seconds)]).latency()
 
 
 def class_labels(column: Column, by: str) -> npt.NDArray[Any]:

@@ -11,6 +11,7 @@ from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
+from tokenyard.explain.population import Outcomes
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.verdict import Verdict, verdict_of
@@ -21,7 +22,7 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
-from tokenyard.units import count, duration, milliseconds, percent
+from tokenyard.units import count, duration, percent
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients saw that hang up after a time and retry.
@@ -308,6 +309,7 @@ class Throughput(msgspec.Struct, frozen=True):
     """Per second of the run; None if it has no duration or the counts are not known."""
 
     requests_per_s: float | None
+    """Served ones."""
     output_tokens_per_s: float | None
 
 
@@ -351,6 +353,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Requests that arrived; None if the trace does not record it."""
     requests_finished: int | None
     """Requests that ended; None if the trace does not record it."""
+    outcomes: Outcomes | None = None
+    """What became of everybody who arrived; None if the trace does not record it."""
     finish_reasons: dict[str, int]
     """Finish reason -> requests that ended by it."""
     buckets: dict[str, int]
@@ -377,10 +381,9 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     e2e_ms: LatencyFigures
     """From arrival to the end, per request."""
     itl_ms: LatencyFigures = LatencyFigures()
-    """Time between two tokens of an answer (inter-token latency), of ``itl_requests``."""
+    """Time between two deliveries of tokens to an answer (inter-token latency), all gaps of ``itl_requests``."""
     itl_requests: int = 0
-    """Requests of ``tpot_requests`` that got a token in every step from the first on; when the others got each token is
-    not recorded."""
+    """Requests that got tokens and whose pauses are known: all, but in traces that do not tell of pauses."""
     tpot_requests: int = 0
     """Requests that ended whole, with two tokens or more."""
     prefix_hit_rate: HitRate
@@ -430,6 +433,11 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
 
     @property
+    def censored(self) -> list[str]:
+        """Figures that are lower bounds, as ``ttft_ms.p99``."""
+        return [f"{name}_ms.{each}" for name in _LATENCIES for each in getattr(self, f"{name}_ms").censored]
+
+    @property
     def verdict(self) -> Verdict:
         """The conclusion of the report, in one sentence and as fields."""
         mean = self.e2e_ms.mean
@@ -468,7 +476,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         rows = []
         for name, words in _LATENCIES.items():
             figures = getattr(self, f"{name}_ms")
-            rows.append((words, *(milliseconds(getattr(figures, each)) for each in _STATISTICS)))
+            rows.append((words, *(figures.in_words(each) for each in _STATISTICS)))
         return HtmlTable("Latency", ("", *_STATISTICS), rows)
 
     def _reason_table(self) -> HtmlTable:

@@ -16,7 +16,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
-from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of
+from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One report of several engines, and what each of them had of the run.
@@ -183,7 +183,7 @@ def _feed(builder: ReportBuilder, step: Step) -> None:
     builder.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
     if step.completed is not None:
         done = step.completed
-        builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
+        builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
         if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
             builder.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:

@@ -74,7 +74,9 @@ def verdict_of(
     code = "missed" if missed else "empty" if not ended else "idle" if is_idle else "held_back"
     lever = None if code in ("idle", "empty") else _lever(advice)
     said = [
-        f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}." for each in missed
+        f"{each.name} is missed: {milliseconds(each.value_ms, at_least=each.censored)}, bound "
+        f"{milliseconds(each.bound_ms)}."
+        for each in missed
     ]
     if code == "empty":
         said.append("No request ended.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts
+from tokenyard.trace.facts import STEADY, Drafts, FactSink, RepeatedFacts, StepFacts, Streams
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
 
@@ -19,6 +19,8 @@ class AfterWarmup:
         self._warmup = warmup
         self._left_out: set[str | None] = set()
         """Requests that arrived too early and have not ended."""
+        self._ended: set[str | None] = set()
+        """Those that ended, perhaps with a token of the step that is being taken in."""
         self._last: StepFacts | None = None
         """The last step that was left out."""
         self._first_step: int | None = None
@@ -64,17 +66,27 @@ class AfterWarmup:
         """Hand on those that count."""
         if self._first_step is not None and steps.completed >= self._first_step:
             self._told = True
-            self._sink.steps_repeated(steps)
+            self._sink.steps_repeated(steps._replace(streams=self._counted(steps.streams)))
             return
         for i, moment in enumerate(steps.moments):
-            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled)
+            streams = STEADY if i else steps.streams
+            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled, streams)
             self.step_decided(steps.step(i))
 
-    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+    def step_completed(
+        self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
+    ) -> None:
         """Hand on the end of a step that counts."""
         self._told = self._first_step is not None and step >= self._first_step
         if self._told:
-            self._sink.step_completed(step, ts, seconds, sampled)
+            counted = None if streams is None else self._counted(streams)
+            self._sink.step_completed(step, ts, seconds, sampled, counted)
+        self._ended.clear()
+
+    def _counted(self, streams: Streams) -> Streams:
+        """Those of requests that count."""
+        others = self._left_out | self._ended if streams is not STEADY else ()
+        return Streams(*([each for each in ids if each not in others] for ids in streams)) if others else streams
 
     def drafts_verified(self, drafts: Drafts) -> None:
         """Hand on the drafts of a step that counts."""
@@ -85,5 +97,6 @@ class AfterWarmup:
         """Hand on the end of a request that counts."""
         if record.req_id in self._left_out:
             self._left_out.discard(record.req_id)
+            self._ended.add(record.req_id)
         else:
             self._sink.request_finished(record)

@@ -50,8 +50,8 @@ def goal_value(row: Row, goal: Goal) -> float | None:
 
 
 def is_feasible(row: Row) -> bool:
-    """Whether it ran to its end, and no bound is missed."""
-    return row.is_measured and row.met is not False
+    """Whether it ran to its end, and no bound is missed or open."""
+    return row.is_measured and row.met is not False and not row.is_open
 
 
 def best_row(rows: Sequence[Row], goal: Goal) -> Row | None:

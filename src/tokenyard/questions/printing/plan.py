@@ -158,9 +158,8 @@ def _figures(row: Row) -> Iterator[Table | Text]:
     statistics = ("mean", "p50", "p90", "p99", "max")
     table = table_of(Column(""), *(Column(name, justify="right", no_wrap=True) for name in statistics))
     for name in ("ttft", "tpot", "itl", "e2e"):
-        values = [row.figures.get(f"{name}_ms.{statistic}") for statistic in statistics]
-        if values[0] is not None:
-            table.add_row(name.upper(), *map(milliseconds, values))
+        if row.figures.get(f"{name}_ms.mean") is not None:
+            table.add_row(name.upper(), *(row.in_words(f"{name}_ms.{statistic}") for statistic in statistics))
     figures = row.figures
     share = figures.get("goodput.share")
     said = f"{_rate(figures.get('throughput.output_tokens_per_s'))} output tokens/s"

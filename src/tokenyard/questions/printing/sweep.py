@@ -85,7 +85,7 @@ def _verdict(rows: Sequence[Row]) -> str:
         most, least = settings_in_words(best.settings), settings_in_words(worst.settings)
         return f"{most} keeps most requests within the bounds: {said[0]}; {least} {said[1]}."
     best, worst = (of(replayed, key=lambda row: row.figures[ttft] or 0.0) for of in (min, max))
-    said = [milliseconds(row.figures[ttft]) for row in (best, worst)]
+    said = [row.in_words(ttft) for row in (best, worst)]
     fastest, slowest = (settings_in_words(row.settings) for row in (best, worst))
     return f"{fastest} has the least TTFT p90: {said[0]}; {slowest} has {said[1]}."
 
@@ -113,8 +113,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     share = row.figures.get("goodput.share")
     met = "" if row.met is None else "hold" if row.met else "missed"
     return (
-        milliseconds(row.figures.get("ttft_ms.p90")),
-        milliseconds(row.figures.get("tpot_ms.p90")),
+        row.in_words("ttft_ms.p90"),
+        row.in_words("tpot_ms.p90"),
         count(row.figures.get("throughput.output_tokens_per_s")),
         "-" if share is None else percent(share),
         met,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field, replace
 from hashlib import blake2s
-from math import floor, inf
+from math import floor, inf, isfinite
 from pathlib import Path
 from typing import Protocol
 
@@ -20,10 +20,10 @@ from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.slo import SLO, Goodput
+from tokenyard.explain.slo import SLO, Goodput, Objective
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, settings_in_words
+from tokenyard.questions.sweeping.rows import FIGURES, Row, Settings, figures_of, key_of, settings_in_words
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
@@ -119,6 +119,12 @@ class SLOWatch(StepObserver):
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._live[request.request_id] = request
+
+    def request_refused(self, ts: float, request: Request) -> None:
+        own = self._class_of.get(request.request_id, "")
+        for slo in self._slos:
+            self._beyond[slo] += slo.of in ("", own)
+        self._bad += 1
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
@@ -528,26 +534,35 @@ def _of_classes(goodput: Goodput | None) -> Iterator[tuple[str, float | None]]:
             yield each.figure, each.value_ms
 
 
+def _tightness(objective: Objective) -> float:
+    """The figure in times its bound; infinite where its rank falls among requests that were refused."""
+    if objective.value_ms is None:
+        return -inf if objective.met is None else inf
+    is_never = objective.met is False and objective.value_ms <= objective.bound_ms
+    return inf if is_never else objective.value_ms / objective.bound_ms
+
+
 def _row(
     settings: Settings, load: float, variant: PreparedVariant, outcome: ReplayOutcome, cost: float | None, requests: int
 ) -> Row:
     report, held = outcome.report, outcome.held
     tokens, seconds = report.output_tokens, outcome.seconds
     goodput = report.goodput
-    tight = max(
-        ((each.value_ms / each.bound_ms, each.name) for each in goodput.objectives if each.value_ms is not None)
-        if goodput is not None
-        else (),
-        default=(None, None),
-    )
+    objectives = [] if goodput is None else goodput.objectives
+    tightness, tightest = max(((_tightness(each), each.name) for each in objectives), default=(-inf, None))
+    people = report.outcomes
     return Row(
         settings=dict(settings),
         load=load,
         requests=requests,
         refused=outcome.refused,
+        cancelled=0 if people is None else people.cancelled,
+        unfinished=0 if people is None else people.unfinished,
+        censored=[name for name in report.censored if name in FIGURES],
+        is_open=any(each.is_open for each in objectives),
         met=None if goodput is None else goodput.met,
-        tightness=tight[0],
-        tightest=tight[1],
+        tightness=tightness if isfinite(tightness) else None,
+        tightest=None if tightness == -inf else tightest,
         figures={**figures_of(report), **outcome.figures, **dict(_of_classes(goodput))},
         held_by=None if held is None else held.reason,
         held_s=0.0 if held is None else held.seconds,

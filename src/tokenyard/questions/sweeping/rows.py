@@ -17,6 +17,7 @@ from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
+from tokenyard.units import milliseconds
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The one way in which commands write settings and their values: ``max_num_seqs=64,128``.
@@ -125,6 +126,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     refused: int = 0
     """Requests that were refused, and turns left out after them."""
+    cancelled: int = 0
+    unfinished: int = 0
+    censored: list[str] = []
+    """Figures that are lower bounds: they rest on requests that were not served."""
+    is_open: bool = False
+    """A bound may be met or missed: its figure rests on such requests."""
     met: bool | None = None
     """Whether every bound on a statistic holds; None where there is none or it was not measured."""
     tightness: float | None = None
@@ -152,6 +159,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []
     """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
+
+    def in_words(self, figure: str) -> str:
+        """A latency, with a sign before it where it is a lower bound."""
+        return milliseconds(self.figures.get(figure), at_least=figure in self.censored)
 
     @property
     def is_measured(self) -> bool:
@@ -200,8 +211,9 @@ def figures_of(report: Report) -> dict[str, float | None]:
 SWEEP, FINISHED, TRACES = "sweep.json", "finished.jsonl", "traces"
 _TABLE = "sweep.parquet"
 _OF_A_ROW = (
-    *("load", "problem", "stopped", "requests", "refused", "met", "tightness", "tightest", "held_by", "held_s"),
-    *("held_at", "gpu", "gpus", "cost_per_hour", "cost_per_million_tokens"),
+    *("load", "problem", "stopped", "requests", "refused", "cancelled", "unfinished", "censored", "is_open", "met"),
+    *("tightness", "tightest", "held_by", "held_s", "held_at", "gpu", "gpus"),
+    *("cost_per_hour", "cost_per_million_tokens"),
 )
 
 
@@ -333,6 +345,7 @@ def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     settings = dict.fromkeys(name for row in rows for name in row.settings)
     columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
     columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
+    columns["censored"] = [" ".join(row.censored) or None for row in rows]
     names = dict.fromkeys((*FIGURES, *(name for row in rows for name in row.figures)))
     return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in names}
 

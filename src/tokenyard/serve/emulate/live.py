@@ -187,9 +187,10 @@ class LiveEngines:
 
     # ---- as the owner of its groups
 
-    def refused(self, error: RequestError, request: Request, group: int) -> None:
+    def refused(self, error: RequestError, request: Request, group: int, rank: int) -> None:
         """Kept until clients are notified."""
         self._refused.append((group, error))
+        self.groups[group].ranks[rank].went_on_without(request)
 
     def aborted(self, requests: Sequence[Request], group: int) -> None:
         """Clients that have gone away are not notified."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from math import inf, nan
 
 import numpy as np
@@ -14,12 +15,15 @@ from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState,
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.explain.population import SERVED, outcomes_of
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import outcome_record
+from tokenyard.record.streams import TokenStreams
 from tokenyard.trace.facts import PreemptionMoment, micros
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import Ingress, ingress_of
+from tokenyard.trace.schema import REFUSED
 from tokenyard.vocabulary import WaitState
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -54,7 +58,7 @@ class RequestFacts:
     """What rows say of a request that has ended, or whose replay is over: no token, no hash, nothing of the engine."""
 
     __slots__ = (
-        *("arrival_time", "job_id", "lora_name", "meta", "num_prompt_tokens"),
+        *("arrival_time", "job_id", "lora_name", "max_tokens", "meta", "num_prompt_tokens"),
         *("predicted_output_tokens", "priority", "request_id", "times"),
     )
 
@@ -63,6 +67,7 @@ class RequestFacts:
         self.job_id, self.lora_name, self.meta = request.job_id, request.lora_name, request.meta
         self.arrival_time, self.times = request.arrival_time, request.times
         self.num_prompt_tokens, self.priority = request.num_prompt_tokens, request.priority
+        self.max_tokens = request.max_tokens
         self.predicted_output_tokens = request.predicted_output_tokens
 
 
@@ -80,6 +85,7 @@ class RequestRow:
         "num_preemptions",
         "preemptions",
         "request",
+        "runs",
         "seen_by",
         "waits",
     )
@@ -96,6 +102,8 @@ class RequestRow:
         self.num_output = self.num_cached = self.num_external = self.num_preemptions = 0
         self.waits = [WaitRow(WaitState.QUEUED, micros(request.arrival_time), seen_by)]
         self.preemptions: list[PreemptionMoment] = []
+        self.runs: list[int] = []
+        """Runs of sampling steps in each of which it got tokens: first one, the one after the last, next run ..."""
 
     def note(self) -> None:
         """Take over the counters of the request as they are now, and let go of it."""
@@ -135,6 +143,11 @@ class RowRecorder(StepObserver):
         self._holds = False
         """The last step held a request back."""
         self._stalled: dict[str, Cause] = {}
+        self._streams = TokenStreams()
+        self._num_sampling = 0
+        """Steps that have ended and sampled tokens."""
+        self._ending: dict[str, RequestRow] = {}
+        """Requests that have ended with a token of the step that is being taken in."""
 
     # ---- what the scheduler notifies it of
 
@@ -142,6 +155,7 @@ class RowRecorder(StepObserver):
         row = RequestRow(request, ts, self._num_steps)
         self.rows.append(row)
         self._live[request.request_id] = row
+        self._streams.request_arrived(request.request_id)
 
     def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
         self._in_flight.append(float(ts))
@@ -212,11 +226,28 @@ class RowRecorder(StepObserver):
         self._num_steps += count
         self._in_flight.extend(moments.tolist())
         sampled = len(steps.like.req_ids)
+        self._follow(steps.like.req_ids)
+        self._num_sampling += count - 1
         for moment in moments.tolist():
             self._end(moment, sampled)
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self._follow(outputs.streamed_req_ids)
         self._end(float(ts), outputs.num_sampled)
+
+    def _follow(self, req_ids: Sequence[str]) -> None:
+        """A step gave tokens to these requests."""
+        streams, at = self._streams.step_completed(req_ids), self._num_sampling
+        for request_id in (*streams.began, *streams.paused, *streams.resumed):
+            row = self._live.get(request_id) or self._ending.get(request_id)
+            if row is not None:
+                row.runs.append(at)
+        if req_ids:
+            self._num_sampling += 1
+            for row in self._ending.values():
+                if len(row.runs) % 2:
+                    row.runs.append(at + 1)
+            self._ending.clear()
 
     def _end(self, ts: float, sampled: int) -> None:
         """The oldest step in flight is over."""
@@ -230,6 +261,18 @@ class RowRecorder(StepObserver):
         reason = FinishReason.of(request.status)
         row.finished = float(ts) if request.times.finished is None else request.times.finished
         row.finish_reason = None if reason is None else reason.value
+        self._streams.request_ended(request.request_id)
+        if outcomes_of([row.finish_reason])[0] == SERVED:
+            self._ending[request.request_id] = row
+        elif len(row.runs) % 2:
+            row.runs.append(self._num_sampling)
+        row.note()
+        row.end_wait(micros(row.finished), None)
+
+    def request_refused(self, ts: float, request: Request) -> None:
+        self.request_arrived(ts, request)
+        row = self._live.pop(request.request_id)
+        row.finished, row.finish_reason = float(ts), REFUSED
         row.note()
         row.end_wait(micros(row.finished), None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,6 @@ from tokenyard.explain.rows import (
     steps_table,
     waits_table,
 )
-from tokenyard.explain.slo import CUT_SHORT
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, named_request, why_of
@@ -125,16 +124,18 @@ class ReplayRows:
 
     @cached_property
     def requests(self) -> RowTable:
-        """One row per request that the scheduler got, by arrival. Moments in seconds, latencies in milliseconds.
+        """One row per request that came, by arrival. Moments in seconds, latencies in milliseconds.
 
         ``request_id``, ``job_id``, ``engine``; ``arrival_s``, ``first_scheduled_s``, ``first_token_s``,
-        ``finished_s``; ``prompt_tokens``, ``cached_tokens`` (of them, found in the cache at its first admission),
-        ``external_tokens`` (of these, brought by a connector), ``output_tokens``, ``preemptions``; ``queue_ms``,
-        ``ttft_ms``, ``tpot_ms``, ``e2e_ms``; ``finish_reason`` (None: unfinished), ``priority``, ``lora_name``,
+        ``finished_s``, ``until_s`` (its end; of an unfinished one the end of the replay); ``prompt_tokens``,
+        ``cached_tokens`` (of them, found in the cache at its first admission), ``external_tokens`` (of these, brought
+        by a connector), ``output_tokens``, ``max_tokens``, ``preemptions``; ``queue_ms``, ``ttft_ms``, ``tpot_ms``,
+        ``e2e_ms``; ``finish_reason`` (None: unfinished; ``refused``), ``priority``, ``lora_name``,
         ``predicted_output_tokens``; and a column for each name in the requests' ``meta`` (``meta.`` before it where a
         column is called so already).
         """
-        return requests_table([_entry(engine, row) for engine, row in self._rows])
+        until = [self._until_us(engine) / 1e6 for engine in range(len(self._engines))]
+        return requests_table([_entry(engine, row, until[engine]) for engine, row in self._rows])
 
     @cached_property
     def steps(self) -> RowTable:
@@ -169,33 +170,33 @@ class ReplayRows:
 
     @suggests_keywords()
     def token_gaps(self, request_id: str | None = None) -> npt.NDArray[np.float64]:
-        """Milliseconds between two tokens of an answer, of all answers one after the other, or of one.
+        """Milliseconds between two deliveries of tokens to an answer, of all answers one after the other, or of one.
 
-        Of answers that have ended and got a token in every step from their first on: as in the report's ``itl_ms``,
-        those that paused (preempted, skipped) or got several tokens at once are left out, since nothing notes when
-        each of their tokens came. ConfigError for an id that no request has which the scheduler got.
+        Every gap of every answer, as in the report's ``itl_ms``: also of those that paused (preempted, held back), that
+        were cancelled or have not ended; several tokens at once are one delivery. ConfigError for an id that no request
+        has.
         """
         if request_id is not None:
             self._row_of(request_id)
         found = [
-            gaps
-            for engine, steps in enumerate(self._steps)
-            for gaps in self._gaps(engine, steps["end_s"][steps["sampled_tokens"] > 0], request_id)
+            np.diff(self._deliveries(engine, row))
+            for engine, row in self._rows
+            if request_id in (None, row.request.request_id)
         ]
         return np.concatenate(found) * 1e3 if found else np.zeros(0)
 
-    def _gaps(
-        self, engine: int, moments: npt.NDArray[np.float64], request_id: str | None
-    ) -> Iterator[npt.NDArray[np.float64]]:
-        between = np.diff(moments)
-        for at, row in self._rows:
-            token = row.request.times.first_token
-            counts = row.num_output > 1 and row.finish_reason not in (None, *CUT_SHORT)
-            if token is None or at != engine or not counts or request_id not in (None, row.request.request_id):
-                continue
-            first, last = np.searchsorted(moments, np.array((token, row.finished)))
-            if last - first == row.num_output - 1:
-                yield between[first:last]
+    def _deliveries(self, engine: int, row: RequestRow) -> npt.NDArray[np.float64]:
+        """When an answer got tokens."""
+        moments = self._sampled_at[engine]
+        runs = [*row.runs, len(moments)] if len(row.runs) % 2 else row.runs
+        return np.concatenate(
+            [np.empty(0), *(moments[begin:end] for begin, end in zip(runs[::2], runs[1::2], strict=True))]
+        )
+
+    @cached_property
+    def _sampled_at(self) -> list[npt.NDArray[np.float64]]:
+        """Of each engine, when steps ended that sampled tokens."""
+        return [steps["end_s"][steps["sampled_tokens"] > 0] for steps in self._steps]
 
     # ---- one request
 
@@ -261,7 +262,7 @@ def _word_for(policy: Policy, config: SchedulerConfig) -> str:
     return config.policy if type(policy) is type(policy_maker(config.policy)()) else type(policy).__name__
 
 
-def _entry(engine: int, row: RequestRow) -> RequestEntry:
+def _entry(engine: int, row: RequestRow, until: float) -> RequestEntry:
     request = row.request
     return RequestEntry(
         request_id=request.request_id,
@@ -271,10 +272,12 @@ def _entry(engine: int, row: RequestRow) -> RequestEntry:
         first_scheduled_s=request.times.first_scheduled,
         first_token_s=request.times.first_token,
         finished_s=row.finished,
+        until_s=until if row.finish_reason is None else row.finished,
         prompt_tokens=request.num_prompt_tokens,
         cached_tokens=row.num_cached,
         external_tokens=row.num_external,
         output_tokens=row.num_output,
+        max_tokens=request.max_tokens,
         preemptions=row.num_preemptions,
         finish_reason=row.finish_reason,
         priority=request.priority,

@@ -19,7 +19,7 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
 from tokenyard.vllm.tracing.reasons import Reasons
-from tokenyard.vllm.tracing.views import Demand, TakenIn, TracedOutput, TracedRequest, TracedState, num_sampled
+from tokenyard.vllm.tracing.views import Demand, TakenIn, TracedOutput, TracedRequest, TracedState
 from tokenyard.vllm.tracing.watch import Watch
 from tokenyard.vocabulary import Reason
 
@@ -213,7 +213,7 @@ class Tracer:
         stats = next((each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None), None)
         drafts = None if stats is None else stats.spec_decoding_stats
         running, waiting = len(self._scheduler.running), self._state.num_waiting
-        taken = TakenIn(num_sampled(outputs), running, waiting, drafts)
+        taken = TakenIn(outputs, running, waiting, drafts)
         self._recorder.step_completed(ts, decided, taken)
 
     def _oldest(self, scheduler_output: Any) -> TracedOutput | None:
