@@ -29,7 +29,7 @@ from tokenyard.trace.steps import facts_of
 __all__ = ["differences", "figures_of_package", "figures_of_viewer"]
 
 _PER_STEP = ("mean", "p50", "p95")
-_LATENCY = ("mean", "p50", "p90", "p99")
+_LATENCY = ("mean", "p50", "p90", "p95", "p99", "max")
 _RELATIVE = 1e-9
 _COUNTS = re.compile(r"[\d,]+ in A, [\d,]+ in B")
 
@@ -132,18 +132,22 @@ def _statistics(report: Report) -> dict[str, Any]:
         "ttftMs": _spread(report.ttft_ms),
         "tpotMs": _spread(report.tpot_ms),
         "e2eMs": _spread(report.e2e_ms),
+        "itlMs": _spread(report.itl_ms),
+        "itlOf": report.itl_requests if report.itl_ms.left_out and report.itl_ms.mean is not None else None,
+        "outcomes": None if report.outcomes is None else msgspec.to_builtins(report.outcomes),
+        "goodput": None if report.goodput is None else [report.goodput.requests, report.goodput.share],
         "jobs": report.header.jobs,
     }
 
-
-_OF_THE_VIEWER = {LatencyFigures: ("mean", "p50", "p90", "p99"), StepFigures: ("mean", "p50", "p95")}
 
 
 def _spread(spread: LatencyFigures | StepFigures) -> dict[str, Any] | None:
     """What the viewer has of it."""
     if spread.mean is None:
         return None
-    return {name: value for name, value in msgspec.to_builtins(spread).items() if name in _OF_THE_VIEWER[type(spread)]}
+    names = _LATENCY if isinstance(spread, LatencyFigures) else _PER_STEP
+    at_least = {"atLeast": list(spread.censored)} if isinstance(spread, LatencyFigures) else {}
+    return {name: getattr(spread, name) for name in names} | at_least
 
 
 def _camel(value: Any, leave_out: tuple[str, ...] = ()) -> Any:
@@ -275,12 +279,19 @@ def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:
         "ttftMs": _viewer_spread(found["ttftSeconds"], _LATENCY, 1e3),
         "tpotMs": _viewer_spread(found["tpotSeconds"], _LATENCY, 1e3),
         "e2eMs": _viewer_spread(found["e2eSeconds"], _LATENCY, 1e3),
+        "itlMs": _viewer_spread(found["itlSeconds"], _LATENCY, 1e3),
+        "itlOf": (found["itlSeconds"] or {}).get("count"),
+        "outcomes": found["outcomes"],
+        "goodput": None if (good := told["goodput"]) is None else [good["requests"], good["share"]],
         "jobs": told["jobs"],
     }
 
 
-def _viewer_spread(spread: dict[str, float] | None, names: tuple[str, ...], scale: float = 1.0) -> Any:
-    return None if spread is None else {name: spread[name] * scale for name in names}
+def _viewer_spread(spread: dict[str, Any] | None, names: tuple[str, ...], scale: float = 1.0) -> Any:
+    if spread is None:
+        return None
+    at_least = {"atLeast": spread.get("atLeast", [])} if names == _LATENCY else {}
+    return {name: spread[name] * scale for name in names} | at_least
 
 
 def _viewer_wait(wait: dict[str, Any]) -> dict[str, Any]:

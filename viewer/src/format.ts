@@ -1,5 +1,7 @@
 /** Numbers made readable, with the wording of `tokenyard report` (units.py): the page and the terminal agree. */
 
+import type { Outcomes, Spread } from "./data/model/statistics";
+
 const DASH = "–";
 
 function known(value: number | null | undefined): value is number {
@@ -100,6 +102,22 @@ export function milliseconds(seconds: number | null | undefined): string {
   const [number, unit] = Math.abs(value) < 1000 ? [value, "ms"] : [seconds, "s"];
   const size = Math.abs(number);
   return `${fixed(number, size < 10 ? 2 : size < 1000 ? 1 : 0)} ${unit}`;
+}
+
+/** A figure of latencies in seconds: with a sign where it is a lower bound. */
+export function figureOf(
+  spread: Spread | null | undefined,
+  which: "mean" | "p50" | "p90" | "p95" | "p99" | "max",
+): string {
+  return (spread?.atLeast?.includes(which) ? "≥" : "") + milliseconds(spread?.[which]);
+}
+
+/** `120 arrived, 95 served, 25 unfinished`. */
+export function outcomesText(outcomes: Outcomes | undefined): string {
+  return Object.entries(outcomes ?? {})
+    .filter(([, number], at) => at < 2 || number > 0)
+    .map(([name, number]) => `${count(number)} ${name}`)
+    .join(", ");
 }
 
 /** 512 B, 20 kB, 348 MB: decimal, as disks and downloads are counted. */

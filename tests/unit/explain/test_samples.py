@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.toy_engine import make_request
 from tests.unit.trace.recorded import RecordedYard, lines_of
 
 from tokenyard.explain.classifier import classify
@@ -40,6 +41,7 @@ RECORDED: dict[str, dict[str, Any]] = {
         "max_num_batched_tokens": 40,
         "max_model_len": 40,
     },
+    "some cancelled, refused and unfinished": PRESSURE | {"until": 6},
 }
 NAMES = [*RECORDED, "of another emitter", "damaged"]
 NOT_NEEDED = {"config", "tokenyard_version", "gpu_cached_blocks", "load_kv_async", "priority", "policy", "status"}
@@ -57,14 +59,14 @@ REPORTED = [
         "queue_ms",
         "ttft_ms",
     ],
-    *["tpot_ms", "e2e_ms", "reading", "header"],
+    *["tpot_ms", "e2e_ms", "itl_ms", "outcomes", "reading", "header"],
 ]
 
 
 def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
     """The lines of a short life under pressure: the steps file's, the requests file's."""
     settings = dict(RECORDED[name])
-    late = settings.pop("late", 0.0)
+    late, until = settings.pop("late", 0.0), settings.pop("until", None)
     toy = RecordedYard(path, trace={"request_records": True} | settings.pop("trace", {}), **settings)
     rng = random.Random(name)
     toy.now = 1_713_567_000.25
@@ -79,8 +81,12 @@ def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
         )
         if number % 3 == 2:
             toy.step()
-    while toy.scheduler.has_requests():
+    if until is not None:
+        toy.recorder.request_refused(toy.now, make_request("refused", 500, arrival_time=toy.now))
+    while toy.scheduler.has_requests() and toy.scheduler.step != until:
         toy.step()
+        if until is not None and toy.scheduler.step == 4:
+            toy.abort(next(iter(toy.scheduler.requests)))
     toy.writer.close()
     return [slim(line) for line in lines_of(path)], [slim(line, NEEDED) for line in lines_of(path, "requests")]
 
@@ -191,7 +197,7 @@ def judged(path: Path, steps: list[str], requests: list[str]) -> dict[str, Any]:
         verdict = classify(facts)
         numbers = verdict.unadmitted, verdict.effective_free, facts.min_need, facts.token_sum, facts.running_consumed
         rows.append([step.number, verdict.bucket.value, verdict.reason and verdict.reason.value, *numbers])
-    report = msgspec.to_builtins(summarize(path))
+    report = json.loads(msgspec.json.encode(summarize(path)))
     for name in ("source", *DeploymentHeader.__struct_fields__):
         report["header"].pop(name)
     report["reading"].pop("first_bad_lines")

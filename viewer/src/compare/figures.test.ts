@@ -13,6 +13,12 @@ test("less time is better, more throughput is better", () => {
   expect(figureRow({ label: "throughput", unit: "1/s", a: 2, b: 1, lessIsBetter: false }).verdict).toBe("worse");
 });
 
+test("lower bounds say so and are not compared", () => {
+  const figure = { label: "TTFT, p99", unit: "ms", a: 400, b: 300, lessIsBetter: true, atLeast: [true, false] };
+  const row = figureRow(figure);
+  expect([row.a, row.b, row.difference, row.verdict]).toEqual(["≥400.0 ms", "300.0 ms", "", ""]);
+});
+
 test("percentages differ in percentage points", () => {
   const row = figureRow({ label: "peak KV use", unit: "%", a: 50, b: 62.5, lessIsBetter: null });
   expect([row.difference, row.relative, row.verdict]).toEqual(["+12.5 pp", "", ""]);

@@ -19,6 +19,10 @@ const NOTABLE = 0.005;
 export function figureRow(figure: Figure): FigureRow {
   const { a, b, label, unit } = figure;
   const row = { label, ...textsOf(figure) };
+  if (figure.atLeast?.includes(true)) {
+    const [inA, inB] = [row.a, row.b].map((text, at) => (figure.atLeast?.[at] ? `≥${text}` : text));
+    return { label, a: inA, b: inB, difference: "", relative: "", verdict: "" };
+  }
   if (a === null || b === null || row.difference === "±0") return { ...row, relative: "", verdict: "" };
   const change = b - a;
   return {

@@ -2,6 +2,7 @@
 
 import { isBounded, meets } from "../data";
 import type { Bounds } from "../data/model/slo";
+import { knownSpread } from "../data/spread";
 import { count, fixed, percent } from "../format";
 import type { Entry } from "./faster";
 import { timesText } from "./pair";
@@ -35,10 +36,6 @@ const FIGURES = [
   { key: "tpot", title: "TPOT" },
   { key: "e2e", title: "E2E" },
 ] as const;
-const PLACES = [
-  { title: "p50", place: 0.5, tail: false },
-  { title: "p99", place: 0.99, tail: true },
-] as const;
 
 /** Null if both finished none of the same requests. */
 export function verdictOf(entries: readonly Entry[], bounds: Bounds): Verdict | null {
@@ -46,12 +43,12 @@ export function verdictOf(entries: readonly Entry[], bounds: Bounds): Verdict | 
   const changes: Change[] = [];
   for (const { key, title } of FIGURES) {
     const both = whole.filter(({ a, b }) => Number.isFinite(a?.[key]) && Number.isFinite(b?.[key]));
-    const [inA, inB] = (["a", "b"] as const).map((side) => both.map((entry) => entry[side]?.[key] ?? 0).sort(upwards));
-    for (const { title: which, place, tail } of both.length > 0 ? PLACES : []) {
-      const [a, b] = [at(inA, place), at(inB, place)];
+    const sides = (["a", "b"] as const).map((side) => knownSpread(both.map((entry) => entry[side]?.[key] ?? 0)));
+    for (const which of both.length > 0 ? (["p50", "p99"] as const) : []) {
+      const [a, b] = sides.map((spread) => spread?.[which] ?? 0);
       const share = a > 0 ? (b - a) / a : 0;
       const sign = Math.abs(share) < AS_FAST ? 0 : share < 0 ? -1 : 1;
-      changes.push({ name: `${title} ${which}`, tail, a, b, share, sign });
+      changes.push({ name: `${title} ${which}`, tail: which === "p99", a, b, share, sign });
     }
   }
   if (changes.length === 0) return null;
@@ -99,18 +96,6 @@ function shareWithin(entries: readonly Entry[], side: "a" | "b", bounds: Bounds)
     return meets({ ttft, tpot, e2e }, bounds);
   });
   return judged.length > 0 ? good.length / judged.length : Number.NaN;
-}
-
-function upwards(x: number, y: number): number {
-  return x - y;
-}
-
-/** Linear between neighbours, as the report takes percentiles. */
-function at(sorted: readonly number[], place: number): number {
-  const exact = (sorted.length - 1) * place;
-  const low = Math.floor(exact);
-  const high = Math.min(low + 1, sorted.length - 1);
-  return sorted[low] + (sorted[high] - sorted[low]) * (exact - low);
 }
 
 /** Whether requests of the same name are the same requests; null if nothing speaks against it. */

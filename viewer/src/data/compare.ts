@@ -124,11 +124,13 @@ function figures(a: Statistics, b: Statistics, alike: boolean): Figure[] {
   const part = (label: string, unit: string, scale: number, of: (some: Statistics) => Spread | null) => {
     for (const which of ["mean", "p50", "p90", "p99"] as const) {
       const value = (some: Statistics) => scaled(of(some)?.[which], scale);
-      rows.push({ label: `${label}, ${which}`, unit, a: value(a), b: value(b), lessIsBetter: true });
+      const atLeast = [a, b].map((some) => of(some)?.atLeast?.includes(which) ?? false);
+      rows.push({ label: `${label}, ${which}`, unit, a: value(a), b: value(b), lessIsBetter: true, atLeast });
     }
   };
   add("Steps", "", null, (some) => some.steps);
   add("Time", "s", true, (some) => some.seconds);
+  add("Requests arrived", "", null, (some) => some.outcomes.arrived);
   add("Requests finished", "", null, (some) => some.finished);
   add("Requests per second", "1/s", false, (some) => some.requestsPerSecond);
   add("Output tokens per second", "tok/s", false, (some) => some.tokensPerSecond);

@@ -8,6 +8,7 @@ import type { Spread } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { isBounded, meets } from "./slo";
 import { knownSpread } from "./spread";
+import { WRONG } from "./status";
 import { modelOf, userOf } from "./takers";
 
 export interface GroupKey {
@@ -40,7 +41,7 @@ export interface Group {
   /** Value of the filter that means its requests; null: none does. */
   term: string | null;
   requests: number;
-  /** Aborted or failed. */
+  /** Aborted, failed or refused. */
   cutShort: number;
   promptTokens: number;
   outputTokens: number;
@@ -54,7 +55,7 @@ export interface Group {
   waited: number;
   /** What most of that was for; "" if it did not wait. */
   reason: string;
-  /** Of those that ended, aborted ones among them: within every bound. NaN without bounds. */
+  /** Share served within every bound. NaN without bounds. */
   good: number;
 }
 
@@ -107,17 +108,19 @@ function labeller(store: TraceStore, found: RequestFigures, lines: ArrayLike<num
   };
 }
 
-/** The share of those that ended that `tokenyard run --by --slo` counts as good. */
+/** The share that `tokenyard run --by --slo` counts as good. */
 function goodShare(found: RequestFigures, lines: readonly number[], bounds: Bounds): number {
   if (!isBounded(bounds)) return Number.NaN;
-  const ended = lines.filter((index) => found.ended[index]);
   const times = (at: number) => ({ ttft: found.ttft[at], tpot: found.tpot[at], e2e: found.e2e[at] });
-  return ended.filter((index) => meets(times(index), bounds)).length / ended.length;
+  return lines.filter((index) => meets(times(index), bounds)).length / lines.length;
 }
 
 function figuresOf(found: RequestFigures, lines: readonly number[], bounds: Bounds): Omit<Group, "name" | "term"> {
   const sum = (column: ArrayLike<number>) => lines.reduce((total, index) => total + (column[index] || 0), 0);
-  const spread = (column: Float64Array) => knownSpread(lines.map((index) => column[index]));
+  const spread = (name: "queue" | "ttft" | "tpot" | "e2e") => {
+    const [times, floors] = [found[name], found.floors[name]].map((column) => lines.map((index) => column[index]));
+    return knownSpread(times, floors);
+  };
   const looked = lines.filter((index) => !Number.isNaN(found.hit[index]));
   const asked = looked.reduce((total, index) => total + (found.prompt[index] || 0), 0);
   let [reason, most] = ["", 0];
@@ -127,15 +130,15 @@ function figuresOf(found: RequestFigures, lines: readonly number[], bounds: Boun
   }
   return {
     requests: lines.length,
-    cutShort: lines.filter((index) => found.status[index] === "aborted" || found.status[index] === "failed").length,
+    cutShort: lines.filter((index) => WRONG.has(found.status[index])).length,
     promptTokens: sum(found.prompt),
     outputTokens: sum(found.output),
     hit: looked.reduce((total, index) => total + found.hit[index] * (found.prompt[index] || 0), 0) / asked,
     preemptions: sum(found.preemptions),
-    queue: spread(found.queue),
-    ttft: spread(found.ttft),
-    tpot: spread(found.tpot),
-    e2e: spread(found.e2e),
+    queue: spread("queue"),
+    ttft: spread("ttft"),
+    tpot: spread("tpot"),
+    e2e: spread("e2e"),
     waited: sum(found.waited),
     reason,
     good: goodShare(found, lines, bounds),

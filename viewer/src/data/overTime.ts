@@ -129,7 +129,7 @@ function collected(slices: number): number[][] {
 }
 
 function percentiles(slices: readonly number[][]): Percentiles {
-  const spreads = slices.map(knownSpread);
+  const spreads = slices.map((values) => knownSpread(values));
   const of = (which: "p50" | "p95" | "p99") => spreads.map((one) => one?.[which] ?? Number.NaN);
   return { p50: of("p50"), p95: of("p95"), p99: of("p99") };
 }

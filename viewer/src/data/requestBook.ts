@@ -119,6 +119,12 @@ export class RequestBook {
     this.finishReason.set(request, this.finishReasons.index(read.text(record, "finish_reason") ?? "unknown"));
   }
 
+  /** It got its first token; its end may tell the moment better. */
+  began(request: number, ts: number): void {
+    const { data, length } = this.firstTokenTime;
+    if (request >= length || Number.isNaN(data[request])) this.firstTokenTime.set(request, ts);
+  }
+
   lookedUp(record: Parsed, row: number): void {
     const read = this.hits;
     const id = read.text(record, "req_id");

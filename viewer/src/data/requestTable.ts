@@ -5,7 +5,7 @@ import { originOf } from "./clock";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
 import type { TraceStore } from "./model/trace";
-import { endRowOf, timesOf } from "./requestTimes";
+import { LATENCIES, personOf } from "./population";
 import { inSlices } from "./slices";
 import { statusOf } from "./status";
 import type { StoreInside } from "./store";
@@ -29,7 +29,6 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     version,
     count,
     request: Int32Array.from(seen),
-    ended: new Uint8Array(count),
     status: seen.map((request) => statusOf(store, request)),
     prompt: column(),
     output: column(),
@@ -39,6 +38,7 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     ttft: column(),
     tpot: column(),
     e2e: column(),
+    floors: { queue: column(), ttft: column(), tpot: column(), e2e: column() },
     hit: column(),
     preemptions: column(),
     place: column(),
@@ -52,9 +52,11 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     count - 1,
     (index) => {
       const request = seen[index];
-      const { queue, ttft, tpot, e2e } = timesOf(store, request);
-      [found.queue[index], found.ttft[index], found.tpot[index], found.e2e[index]] = [queue, ttft, tpot, e2e];
-      found.ended[index] = Number(endRowOf(store as StoreInside, request) >= 0);
+      const { times, floors } = personOf(store as StoreInside, request);
+      for (const name of LATENCIES) {
+        found[name][index] = times[name];
+        found.floors[name][index] = floors[name];
+      }
       found.arrived[index] = requests.arrivalTime[request] - origin;
       found.hit[index] = hitShare(store, request);
       if (requests.promptTokens[request] !== MISSING) found.prompt[index] = requests.promptTokens[request];

@@ -19,6 +19,7 @@ function vectorsOf<T>(file: string): T[] {
 }
 
 interface Latency {
+  censored?: string[];
   mean: number | null;
   p50: number | null;
   p90?: number | null;
@@ -48,6 +49,8 @@ interface Report {
   ttft_ms: Latency;
   tpot_ms: Latency;
   e2e_ms: Latency;
+  itl_ms: Latency;
+  outcomes: Record<string, number>;
   reading: Record<string, number | Record<string, number>>;
   header: { jobs: number; max_running: number | null; seconds: number | null; steps: number };
 }
@@ -69,6 +72,7 @@ function spreads(found: Spread | null, wanted: Latency, scale: number, what: str
     const value = wanted[name];
     if (value !== undefined) close(found ? found[name] * scale : null, value, `${what} ${name}`);
   }
+  expect([...(found?.atLeast ?? [])], what).toEqual(wanted.mean === null ? [] : (wanted.censored ?? []));
 }
 
 for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sample_vectors.json")) {
@@ -128,6 +132,8 @@ for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sampl
         spreads(found.ttftSeconds, report.ttft_ms, 1e3, "ttft");
         spreads(found.tpotSeconds, report.tpot_ms, 1e3, "tpot");
         spreads(found.e2eSeconds, report.e2e_ms, 1e3, "e2e");
+        spreads(found.itlSeconds, report.itl_ms, 1e3, "itl");
+        expect(found.outcomes).toEqual(report.outcomes);
       }
     });
 

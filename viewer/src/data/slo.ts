@@ -1,5 +1,5 @@
 /**
- * Goodput: the requests that ended whole with each latency within its bound, as `tokenyard report --slo` counts them
+ * Goodput: the requests that were served with each latency within its bound, as `tokenyard report --slo` counts them
  * (src/tokenyard/explain/slo.py).
  */
 
@@ -20,8 +20,8 @@ export function meets(times: Omit<RequestTimes, "queue">, bounds: Bounds): boole
 }
 
 /** Null without a bound, and where the trace has no times. */
-export function goodput({ times, seconds }: Statistics, bounds: Bounds): Goodput | null {
-  if (!isBounded(bounds) || times.ttft.every(Number.isNaN)) return null;
+export function goodput({ times, seconds, ttftSeconds }: Statistics, bounds: Bounds): Goodput | null {
+  if (!isBounded(bounds) || !ttftSeconds) return null;
   let requests = 0;
   times.e2e.forEach((e2e, at) => {
     requests += Number(meets({ ttft: times.ttft[at], tpot: times.tpot[at], e2e }, bounds));

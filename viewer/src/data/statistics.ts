@@ -1,12 +1,12 @@
 /** Everything that the Statistics tab shows over a range of rows; the numbers are those of `tokenyard report`. */
 
-import { headline } from "./headline";
 import { endOfRow, secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
-import { endRowOf, tellsTimes, timesOf } from "./requestTimes";
+import { isOpen, LATENCIES, personOf } from "./population";
+import { endRowOf, tellsTimes } from "./requestTimes";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
 import { Counter, knownSpread } from "./spread";
@@ -17,7 +17,6 @@ import { agrees, familyOf } from "./wording";
 
 const BUDGET_BINS = 20;
 const HIT_BINS = 10;
-const LATENCIES = ["queue", "ttft", "tpot", "e2e"] as const;
 
 export async function statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics> {
   const gathering = new Gathering(store as StoreInside, range);
@@ -79,6 +78,8 @@ class Gathering {
   private finished = 0;
   private outputTokens = 0;
   private readonly times: Statistics["times"] = { queue: [], ttft: [], tpot: [], e2e: [] };
+  private readonly floors: Statistics["times"] = { queue: [], ttft: [], tpot: [], e2e: [] };
+  private readonly outcomes = { arrived: 0, served: 0, refused: 0, cancelled: 0, unfinished: 0 };
   private readonly timed: boolean;
 
   constructor(
@@ -173,6 +174,7 @@ class Gathering {
     if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
     const ended = endRowOf(this.store, request);
     if (ended >= this.range.first && ended <= this.range.last) this.end(request);
+    else if (this.range.last === this.store.rows - 1 && isOpen(this.store, request)) this.count(request);
     this.unseen(request, ended);
   }
 
@@ -212,9 +214,18 @@ class Gathering {
     const why = this.store.finishReasons[this.store.requests.finishReason[request]] ?? "unknown";
     this.ends.set(why, (this.ends.get(why) ?? 0) + 1);
     this.outputTokens += or0(this.store.requests.outputTokens[request]);
+    this.count(request);
+  }
+
+  private count(request: RequestIndex): void {
+    const { outcome, times, floors } = personOf(this.store, request);
+    this.outcomes.arrived += 1;
+    this.outcomes[outcome] += 1;
     if (!this.timed) return;
-    const times = timesOf(this.store, request);
-    for (const name of LATENCIES) this.times[name].push(times[name]);
+    for (const name of LATENCIES) {
+      this.times[name].push(times[name]);
+      this.floors[name].push(floors[name]);
+    }
   }
 
   result(): Statistics {
@@ -226,7 +237,7 @@ class Gathering {
     const everyStep = (store.start?.everyN ?? 1) === 1;
     const told = this.finished > 0 && store.livesRecorded;
     const outputTokens = this.sampled !== null && everyStep ? this.sampled : told ? this.outputTokens : null;
-    const found: Statistics = {
+    return {
       range,
       steps: empty ? 0 : range.last - range.first + 1,
       seconds: known,
@@ -253,17 +264,15 @@ class Gathering {
       sampledTokens: this.sampled,
       finished: this.finished,
       outputTokens,
-      requestsPerSecond: known ? this.finished / known : null,
+      outcomes: this.outcomes,
+      requestsPerSecond: known ? this.outcomes.served / known : null,
       tokensPerSecond: known && outputTokens !== null ? outputTokens / known : null,
-      queueSeconds: knownSpread(this.times.queue),
-      ttftSeconds: knownSpread(this.times.ttft),
-      tpotSeconds: knownSpread(this.times.tpot),
-      e2eSeconds: knownSpread(this.times.e2e),
+      queueSeconds: knownSpread(this.times.queue, this.floors.queue),
+      ttftSeconds: knownSpread(this.times.ttft, this.floors.ttft),
+      tpotSeconds: knownSpread(this.times.tpot, this.floors.tpot),
+      e2eSeconds: knownSpread(this.times.e2e, this.floors.e2e),
       times: this.times,
-      headline: [],
     };
-    found.headline = headline(store, found);
-    return found;
   }
 
   private totals(): ReasonTotals[] {

@@ -60,6 +60,8 @@ const WHOLE_NAMES: readonly WholeName[] = [
   "effectiveFree",
 ];
 const EMPTY: Parsed = {};
+/** In the order in which they count. */
+const STREAMS = ["paused_req_ids", "resumed_req_ids", "first_token_req_ids"] as const;
 
 /** Blocks that `tokens` fill, the last one perhaps partly. */
 export function blocksFor(tokens: number, blockSize: number): number {
@@ -72,6 +74,11 @@ export class StepBook {
   policy: string | null = null;
   /** Tokens per block; to be set before the first step, if the trace says it. */
   blockSize = CLASSIFIER_BLOCK_SIZE;
+  /** Whose tokens begin and pause is told of every step. */
+  everyStep = true;
+  /** Tokens were sampled; a first one was told when it came. */
+  private hasSampled = false;
+  private hasTold = false;
   readonly lineStarts = new WholeColumn();
   readonly lines = new TimeColumn();
   private readonly wholes = Object.fromEntries(WHOLE_NAMES.map((name) => [name, new WholeColumn()])) as Record<
@@ -91,6 +98,7 @@ export class StepBook {
     preempted: new ListColumn(),
     pinnedJobs: new ListColumn(),
     scheduled: new ListColumn(true),
+    streams: new ListColumn(true),
   };
   private readonly snapshots: FieldReader;
   private readonly decisions: FieldReader;
@@ -216,9 +224,26 @@ export class StepBook {
     return blocks;
   }
 
+  /** An open request without a first token is known to have none. */
+  get tellsTokens(): boolean {
+    return this.hasTold || !this.hasSampled;
+  }
+
   private completion(completed: Parsed): void {
     const read = this.completions;
-    this.completedTs.push(read.time(completed, "ts"));
+    const ts = read.time(completed, "ts");
+    this.completedTs.push(ts);
+    const [ids, kinds]: [number[], number[]] = [[], []];
+    STREAMS.forEach((name, kind) => {
+      for (const id of (this.everyStep && read.texts(completed, name)) || []) {
+        ids.push(this.requests.request(id as string));
+        kinds.push(kind);
+        if (kind === 2 && ts !== null) this.requests.began(ids[ids.length - 1], ts);
+      }
+    });
+    this.listColumns.streams.push(ids, kinds);
+    this.hasSampled ||= (read.whole(completed, "num_sampled_tokens") ?? 0) > 0;
+    this.hasTold ||= kinds.includes(2);
     this.stepSeconds.push(read.time(completed, "step_seconds"));
     this.wholes.sampledTokens.push(read.whole(completed, "num_sampled_tokens"));
     const accepted = read.wholes(completed, "num_accepted_tokens_per_pos");
@@ -274,6 +299,7 @@ export class StepBook {
       preempted: lists.preempted.lists(),
       pinnedJobs: lists.pinnedJobs.lists(),
       scheduled: { ...lists.scheduled.lists(), tokens: lists.scheduled.numbers?.data ?? new Int32Array(0) },
+      streams: { ...lists.streams.lists(), kinds: lists.streams.numbers?.data ?? new Int32Array(0) },
     };
   }
 }

@@ -31,6 +31,7 @@ export interface StepTables {
   lookups: number;
   connector: string | null;
   livesRecorded: boolean;
+  tellsTokens: boolean;
   spans: Spans;
   start: TraceStart | null;
   notes: LoadNotes;
@@ -53,6 +54,7 @@ export class StepsReader {
     this.book = new StepBook(this.notes);
     this.joiner = new StepJoiner(file, this.notes, (step) => {
       this.book.blockSize = this.joiner.start?.blockSize || CLASSIFIER_BLOCK_SIZE;
+      this.book.everyStep = (this.joiner.start?.everyN ?? 1) === 1;
       this.book.add(step);
     });
     this.splitter = new LineSplitter((bytes, offset, number) => this.joiner.line(bytes, offset, number));
@@ -108,6 +110,7 @@ export class StepsReader {
       lookups: book.requests.lookups,
       connector: book.requests.connector,
       livesRecorded: book.requests.livesRecorded,
+      tellsTokens: book.tellsTokens,
       spans: emptySpans(),
       start: this.joiner.start,
       notes: this.notes,

@@ -14,6 +14,8 @@ export interface StoreInside extends TraceStore {
   lines: Float64Array;
   numLines: number;
   livesRecorded: boolean;
+  /** An open request without a first token is known to have none. */
+  tellsTokens: boolean;
   /** Where the records of each row begin in the requests file; NaN: nowhere, or in several places. */
   recordOffset: Float64Array | null;
   /** Bytes of the steps file taken. */
@@ -59,6 +61,7 @@ export function adopt(store: StoreInside, tables: StepTables): void {
     lines: tables.lines,
     numLines: tables.numLines,
     livesRecorded: tables.livesRecorded,
+    tellsTokens: tables.tellsTokens,
     recordOffset: null,
     bytes: tables.bytes,
   } satisfies Partial<StoreInside>);

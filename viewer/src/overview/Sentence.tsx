@@ -11,7 +11,7 @@ import { mostHeld } from "../data/pressure";
 import { spanOf } from "../data/since";
 import type { StoreInside } from "../data/store";
 import { TENANT_MEANING } from "../data/wording";
-import { count, duration, milliseconds, percent, plural } from "../format";
+import { count, duration, figureOf, percent, plural } from "../format";
 import { forgetPlaces } from "../shell/keptScroll";
 import { Link } from "../shell/Link";
 import { shareRead } from "../shell/Progress";
@@ -26,6 +26,7 @@ import {
   culpritOf,
   cutShort,
   cutShortWords,
+  ERRORS,
   type Guilty,
   isQuiet,
   type Named,
@@ -58,7 +59,7 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
     return <p class="verdict-line quiet">{reading ? `${readingWords(reading)} …` : "Looking at the run …"}</p>;
   }
   const [worst] = stretches;
-  const aborted = statistics ? cutShort(statistics.ends) : 0;
+  const aborted = statistics ? cutShort(statistics.outcomes) : 0;
   const quiet = isQuiet(stretches, statistics);
   const guilty = worst && found.blame && culpritOf(store, worst, found.blame);
   return (
@@ -71,14 +72,14 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
         ) : (
           <Trouble store={store} found={found} guilty={guilty} />
         )}
-        {statistics?.ttftSeconds && <> TTFT p99 is {milliseconds(statistics.ttftSeconds.p99)}.</>}
+        {statistics?.ttftSeconds && <> TTFT p99 is {figureOf(statistics.ttftSeconds, "p99")}.</>}
         {aborted > 0 && statistics && (
           <>
             {" "}
-            <Link onClick={() => showRequests("status:aborted status:failed")}>
+            <Link onClick={() => showRequests(ERRORS)}>
               <span class="wrong">
-                {count(aborted)} of {plural(statistics.finished, "request")} were aborted or failed (
-                {percent(aborted / statistics.finished)})
+                {count(aborted)} of {plural(statistics.outcomes.arrived, "request")} were aborted, refused or failed (
+                {percent(aborted / statistics.outcomes.arrived)})
               </span>
             </Link>
             <CutShort store={store} range={range} statistics={statistics} />.

@@ -1,14 +1,14 @@
 import { goodput } from "../data";
-import type { Spread, Statistics } from "../data/model/statistics";
+import type { Outcomes, Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { count, fixed, milliseconds, percent } from "../format";
+import { count, figureOf, fixed, outcomesText, percent } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds, boundsText } from "../state/bounds";
 import { showTab } from "../state/moves";
 import { setExtra } from "../state/store";
 import type { Found } from "./OverviewView";
 import { showRequests } from "./Sentence";
-import { cutShort } from "./words";
+import { cutShort, ERRORS } from "./words";
 
 interface TilesProps {
   store: TraceStore;
@@ -56,11 +56,24 @@ export function Tiles({ found, against, theme }: TilesProps) {
 
 const NONE: readonly number[] = [];
 
-/** Of the requests that ended: where fewer have such a time, the tile says how many. */
-const MOST = 0.9;
+/** A lower bound is not compared. */
+function exact(spread: Spread | null): number | null {
+  return spread && !spread.atLeast?.includes("p99") ? spread.p99 : null;
+}
 
-function ofFew({ count: known = 0 }: Spread, now: Statistics | null): string {
-  return now && known < MOST * now.finished ? ` of ${count(known)}` : "";
+function hit(some: Statistics | null): number | null {
+  const hits = some?.prefixHits;
+  return hits?.promptTokens ? (hits.localTokens + hits.externalTokens) / hits.promptTokens : null;
+}
+
+function shareCut(some: Statistics | null): number | null {
+  return some?.outcomes.arrived ? cutShort(some.outcomes) / some.outcomes.arrived : null;
+}
+
+/** `3.2 % of 120, 20 unfinished`. */
+function ofAll({ arrived, unfinished, ...others }: Outcomes): string {
+  const open = unfinished > 0 ? `, ${count(unfinished)} unfinished` : "";
+  return `${percent(cutShort(others) / arrived)} of ${count(arrived)}${open}`;
 }
 
 function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics | null): Tile[] {
@@ -74,18 +87,13 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     const spread = now && of(now);
     return {
       ...{ name: `${name} p99`, meaning: `${meaning}; the line is p99 over time`, line },
-      value: milliseconds(spread?.p99),
-      beside: spread ? `p50 ${milliseconds(spread.p50)}${key ? ofFew(spread, now) : ""}` : "",
-      ...{ now: spread?.p99 ?? null, before: (before && of(before)?.p99) ?? null, lessIsBetter: true },
+      value: figureOf(spread, "p99"),
+      beside: spread ? `p50 ${figureOf(spread, "p50")}${spread.count ? ` of ${count(spread.count)}` : ""}` : "",
+      ...{ now: exact(spread), before: exact(before && of(before)), lessIsBetter: true },
       ...(spread && key ? { onClick: () => showSorted(`-${key}`) } : {}),
     };
   };
-  const aborted = now ? cutShort(now.ends) : 0;
-  const share = (some: Statistics | null) => (some?.finished ? cutShort(some.ends) / some.finished : null);
-  const hit = (some: Statistics | null) =>
-    some?.prefixHits.promptTokens
-      ? (some.prefixHits.localTokens + some.prefixHits.externalTokens) / some.prefixHits.promptTokens
-      : null;
+  const aborted = now ? cutShort(now.outcomes) : 0;
   const good = (some: Statistics | null) => (some ? goodput(some, bounds.value) : null);
   const met = good(now);
   const tiles: Tile[] = [
@@ -95,13 +103,13 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     latency("E2E", "arrival to end", "e2e", (some) => some.e2eSeconds, sparks?.e2e.p99 ?? NONE),
     {
       name: "Errors",
-      meaning: "requests that were aborted or failed, of those that ended",
+      meaning: outcomesText(now?.outcomes),
       value: now ? count(aborted) : "–",
-      beside: now ? `${percent(share(now))} of ${count(now.finished)}` : "",
+      beside: now ? ofAll(now.outcomes) : "",
       wrong: aborted > 0,
       line: aborted > 0 ? (sparks?.cutShort ?? NONE) : NONE,
-      ...{ now: share(now), before: share(before), lessIsBetter: true },
-      ...(aborted > 0 ? { onClick: () => showRequests("status:aborted status:failed") } : {}),
+      ...{ now: shareCut(now), before: shareCut(before), lessIsBetter: true },
+      ...(aborted > 0 ? { onClick: () => showRequests(ERRORS) } : {}),
     },
     {
       name: "Goodput",

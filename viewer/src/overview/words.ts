@@ -4,7 +4,7 @@ import { askedBy, kindOf } from "../data/blame";
 import { jobAndTurn, shortId } from "../data/labels";
 import { MISSING, type Range } from "../data/model/columns";
 import type { Blame, BlamedGroup, Had, Stretch, Trait, Victims } from "../data/model/pressure";
-import type { Statistics } from "../data/model/statistics";
+import type { Outcomes, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { endRowOf } from "../data/requestTimes";
 import { isCutShort } from "../data/status";
@@ -313,7 +313,7 @@ export function cutShortWords(store: TraceStore, { first, last }: Range): string
   return silent > 0 ? `${after}, ${count(silent)} of them without a token` : after;
 }
 
-/** `aborted`: the requests that did not get what they requested. */
-export function cutShort(ends: readonly { reason: string; requests: number }[]): number {
-  return ends.reduce((sum, { reason, requests }) => sum + (reason === "abort" || reason === "error" ? requests : 0), 0);
-}
+/** The requests that did not get what they requested, and the filter that means them. */
+export const cutShort = ({ cancelled, refused }: Pick<Outcomes, "cancelled" | "refused">): number =>
+  cancelled + refused;
+export const ERRORS = "status:aborted status:failed status:refused";

@@ -9,7 +9,7 @@ import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { thereIn } from "../data/requestTable";
 import { TENANT_MEANING } from "../data/wording";
-import { count, duration, milliseconds, percent, plural } from "../format";
+import { count, duration, figureOf, percent, plural } from "../format";
 import { forgetPlaces } from "../shell/keptScroll";
 import { bounds } from "../state/bounds";
 import { engineName, engines, readEngines } from "../state/engines";
@@ -34,10 +34,12 @@ interface GroupColumn extends Choice {
   text(group: Group): string;
 }
 
-const time = (title: string, meaning: string, value: (group: Group) => number | undefined): GroupColumn => ({
+type Latency = "queue" | "ttft" | "tpot" | "e2e";
+
+const time = (title: string, meaning: string, name: Latency, which: "p50" | "p99"): GroupColumn => ({
   ...{ key: title, title, meaning },
-  value: (group) => value(group) ?? Number.NaN,
-  text: (group) => milliseconds(value(group)),
+  value: (group) => group[name]?.[which] ?? Number.NaN,
+  text: (group) => figureOf(group[name], which),
 });
 const number = (title: string, meaning: string, value: (group: Group) => number): GroupColumn => ({
   ...{ key: title, title, meaning, value },
@@ -46,7 +48,7 @@ const number = (title: string, meaning: string, value: (group: Group) => number)
 
 const COLUMNS: readonly GroupColumn[] = [
   number("requests", "requests of the group", (group) => group.requests),
-  number("errors", "aborted or failed", (group) => group.cutShort),
+  number("errors", "aborted, failed or refused", (group) => group.cutShort),
   {
     ...{ key: "waited", title: "waited", meaning: "time lost: how long its requests waited, in all" },
     value: (group) => group.waited,
@@ -56,18 +58,18 @@ const COLUMNS: readonly GroupColumn[] = [
     ...{
       key: "good",
       title: "good",
-      meaning: "share of those that ended within every bound of the goodput (Statistics tab)",
+      meaning: "share served within every bound of the goodput (Statistics tab)",
     },
     value: (group) => group.good,
     text: (group) => percent(group.good),
   },
-  time("TTFT p50", "arrival to first token, of half of them at most", ({ ttft }) => ttft?.p50),
-  time("TTFT p99", "arrival to first token", ({ ttft }) => ttft?.p99),
-  time("TPOT p50", "per token after the first", ({ tpot }) => tpot?.p50),
-  time("TPOT p99", "per token after the first", ({ tpot }) => tpot?.p99),
-  time("E2E p50", "arrival to end", ({ e2e }) => e2e?.p50),
-  time("E2E p99", "arrival to end", ({ e2e }) => e2e?.p99),
-  time("queue p99", "arrival to first scheduled", ({ queue }) => queue?.p99),
+  time("TTFT p50", "arrival to first token, of half of them at most", "ttft", "p50"),
+  time("TTFT p99", "arrival to first token", "ttft", "p99"),
+  time("TPOT p50", "per token after the first", "tpot", "p50"),
+  time("TPOT p99", "per token after the first", "tpot", "p99"),
+  time("E2E p50", "arrival to end", "e2e", "p50"),
+  time("E2E p99", "arrival to end", "e2e", "p99"),
+  time("queue p99", "arrival to first scheduled", "queue", "p99"),
   number("prompt tokens", "tokens of all its prompts", (group) => group.promptTokens),
   number("output tokens", "tokens of all its answers", (group) => group.outputTokens),
   {

@@ -9,7 +9,7 @@ import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { thereIn } from "../data/requestTable";
-import { STATUSES, type Status } from "../data/status";
+import { STATUSES, type Status, WRONG } from "../data/status";
 import { download } from "../export/download";
 import { duration, plural } from "../format";
 import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
@@ -262,7 +262,7 @@ function Line({ store, found, columns, index, position }: LineProps) {
           );
         }
         if (column.key === "status") {
-          const bad = text === "aborted" || text === "failed";
+          const bad = WRONG.has(text as Status);
           return (
             <td key={column.key} class={bad ? "status wrong" : "status"} title={STATUSES[text as Status]}>
               {bad && <span aria-hidden="true">✕ </span>}

@@ -85,6 +85,7 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
 const ENDS: Record<Status, string> = {
   finished: "it ended without",
   aborted: "it was aborted",
+  refused: "it was refused",
   failed: "it failed",
   running: "the trace ends before",
   waiting: "it still waited when the trace ended",

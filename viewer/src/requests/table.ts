@@ -118,7 +118,7 @@ function unless(value: number): number {
   return value === MISSING ? Number.NaN : value;
 }
 
-type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended" | "status" | "lost">;
+type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "floors" | "status" | "lost">;
 
 function underscored(title: string): string {
   return title.toLowerCase().replaceAll(" ", "_");
@@ -140,12 +140,12 @@ export function sortingOf(text: string | undefined): Sorting {
   return found ? { key: found[2], down: found[1] === "-" } : { key: "waited", down: true };
 }
 
-/** Whether a line is shown: of requests that ended within every bound (`met`), of those that did not, or of all. */
+/** Whether a line is shown: of requests that were served within every bound (`met`), of those that were not, or of all. */
 export function outcomeTest(found: RequestFigures, bounds: Bounds, outcome: string | undefined) {
   if (!isBounded(bounds) || (outcome !== "met" && outcome !== "missed")) return () => true;
   return (index: number): boolean => {
     const [ttft, tpot, e2e] = [found.ttft[index], found.tpot[index], found.e2e[index]];
-    return found.ended[index] === 1 && meets({ ttft, tpot, e2e }, bounds) === (outcome === "met");
+    return meets({ ttft, tpot, e2e }, bounds) === (outcome === "met");
   };
 }
 

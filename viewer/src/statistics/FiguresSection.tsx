@@ -2,7 +2,7 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { bounds } from "../state/bounds";
-import { type Figure, figures, figureText, LATENCY_FIGURES, latencies, type Part, partText } from "./figures";
+import { type Figure, figures, figureText, LATENCY_FIGURES, latencies, notes, type Part, partText } from "./figures";
 
 interface FiguresProps {
   store: TraceStore;
@@ -29,6 +29,11 @@ export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) 
       <h3 id="figures-title">
         Figures <CopyButton text={text} label="Copy all figures" words="copy all" />
       </h3>
+      {notes(found).map((note) => (
+        <p class="quiet" key={note}>
+          {note}
+        </p>
+      ))}
       <div class="columns">
         <dl class="figures">
           {all.map((figure) => (
@@ -42,7 +47,7 @@ export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) 
           ))}
         </dl>
         {rows.length > 0 ? (
-          <table class="numbers latency" aria-label="Latencies of the requests that finished">
+          <table class="numbers latency" aria-label="Latencies of the requests">
             <thead>
               <tr>
                 <th scope="col">latency</th>
@@ -69,7 +74,7 @@ export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) 
             </tbody>
           </table>
         ) : (
-          <p class="quiet">No request that finished in these steps tells when it came: no latencies.</p>
+          <p class="quiet">No request of these steps tells when it came: no latencies.</p>
         )}
       </div>
     </section>

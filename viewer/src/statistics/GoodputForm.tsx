@@ -59,16 +59,18 @@ function unitOf(text: string): string {
 
 function Outcome({ found }: { found: Statistics }) {
   if (!isBounded(bounds.value)) {
-    return <p class="quiet">Bound a latency to count the goodput: requests per second that end within every bound.</p>;
+    return (
+      <p class="quiet">Bound a latency to count the goodput: requests per second that are served within every bound.</p>
+    );
   }
   const good = goodput(found, bounds.value);
-  if (!good) return <p class="quiet">No request that ended in these steps tells how long it took: no goodput.</p>;
+  if (!good) return <p class="quiet">No request of these steps tells how long it took: no goodput.</p>;
   const rate = good.requestsPerSecond === null ? "" : `${fixed(good.requestsPerSecond, 2)} requests/s`;
   return (
     <p role="status">
       Goodput: <strong>{rate}</strong>
       {rate && ", "}
-      {plural(good.requests, "request")} of the {count(found.finished)} that ended (
+      {plural(good.requests, "request")} of the {count(found.outcomes.arrived)} that arrived (
       <strong>{percent(good.share)}</strong>) met every bound.{" "}
       <button type="button" onClick={() => showTable("met")}>
         table of those that met

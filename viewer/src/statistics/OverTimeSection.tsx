@@ -8,7 +8,7 @@ import type { Range, Row } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
+import { count, duration, figureOf, fixed, milliseconds, percent, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds } from "../state/bounds";
 import { marks, placed } from "../state/marks";
@@ -202,8 +202,7 @@ export function LatencySection({ found, theme, onRequests }: LatenciesProps) {
     <section aria-labelledby="latency-title">
       <h3 id="latency-title">How long requests took</h3>
       <p class="quiet">
-        {plural(found.finished, "request")} that finished in these steps, on a scale that grows by 1, 2, 5, 10. A click
-        on a bar shows its requests.
+        Requests of these steps, on a scale that grows by 1, 2, 5, 10. A click on a bar shows its requests.
       </p>
       <div class="columns">
         {shown.map(([key, title, meaning, spread]) => (
@@ -258,7 +257,7 @@ function Latency({ title, meaning, values, spread, theme, onClick }: LatencyProp
           },
         ]}
         fill={PHASES.decode[theme].fill}
-        mean={spread && { at: placeOn(bins, spread.p99), text: `p99 ${milliseconds(spread.p99)}` }}
+        mean={spread && { at: placeOn(bins, spread.p99), text: `p99 ${figureOf(spread, "p99")}` }}
       />
     </div>
   );

@@ -1,9 +1,10 @@
 import type { Finding } from "../advice/rules";
 import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
+import type { Outcomes } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { pressureOfRange, pressureOfRun } from "../data/since";
-import { count, duration } from "../format";
+import { count, duration, outcomesText } from "../format";
 import { ideasIn } from "../overview/causes";
 import { worstIn } from "../overview/incidents";
 import { Guarded } from "../shell/Guarded";
@@ -54,7 +55,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   return (
     <div class="statistics" data-picture="whole" aria-busy={!settled}>
       <h2 class="hidden-text">Statistics</h2>
-      <Scope store={store} range={range} busy={busy} />
+      <Scope store={store} range={range} busy={busy} outcomes={found?.outcomes} />
       {value && advice && <AdviceLine advice={advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
       {found && (
@@ -118,7 +119,14 @@ function steps(store: TraceStore, range: Range): string {
   return `steps ${count(number[range.first])}–${count(number[range.last])}`;
 }
 
-function Scope({ store, range, busy }: { store: TraceStore; range: Range; busy: boolean }) {
+interface ScopeProps {
+  store: TraceStore;
+  range: Range;
+  busy: boolean;
+  outcomes: Outcomes | undefined;
+}
+
+function Scope({ store, range, busy, outcomes }: ScopeProps) {
   const rows = range.last - range.first + 1;
   const seconds = endOfRow(store, range.last) - store.steps.ts[range.first];
   return (
@@ -126,6 +134,7 @@ function Scope({ store, range, busy }: { store: TraceStore; range: Range; busy: 
       <strong>{selection.value ? "Selection" : "Whole run"}</strong>: {steps(store, range)} (
       <span class="number">{count(rows)}</span>
       {selection.value ? ` of ${count(store.rows)}` : ""}){Number.isFinite(seconds) && `, ${duration(seconds)}`}
+      {outcomes && outcomes.arrived > 0 && `; requests: ${outcomesText(outcomes)}`}
       {selection.value && (
         <button type="button" onClick={clearSelection}>
           whole run

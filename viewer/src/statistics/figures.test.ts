@@ -3,7 +3,7 @@ import { MISSING } from "../data/model/columns";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { parseFilter } from "../state/filter";
-import { figures, figureText, latencies } from "./figures";
+import { figures, figureText, latencies, notes } from "./figures";
 import { disagreement, reason, shares, within } from "./filters";
 
 const NO_BOUNDS = { ttft: null, tpot: null, e2e: null };
@@ -43,6 +43,7 @@ function found(change: Partial<Statistics> = {}): Statistics {
     preemptions: 3,
     recomputedTokens: null,
     finished: 7,
+    outcomes: { arrived: 8, served: 4, refused: 0, cancelled: 3, unfinished: 1 },
     requestsPerSecond: 0.56,
     tokensPerSecond: null,
     queueSeconds: spread(0.5),
@@ -61,7 +62,7 @@ test("one line per figure, as it is pasted", () => {
     "peak KV use: 98.8 %",
     "preemptions: 3",
     "prefix hits: local 25.0 %, external 0.0 %",
-    "finished: 7, length 4, abort 3",
+    "requests: 8 arrived, 4 served, 3 cancelled, 1 unfinished, length 4, abort 3",
     "throughput: 0.56 requests/s",
   ]);
 });
@@ -89,8 +90,10 @@ test("an offload tier has a peak of its own, within the range", () => {
 
 test("goodput is a figure once a latency is bounded", () => {
   const times = { queue: [0, 0], ttft: [0.1, 0.2], tpot: [Number.NaN, 0.01], e2e: [0.1, 1] };
-  const lines = figures(store, found({ finished: 2, times }), { ttft: 150, tpot: null, e2e: null }).map(figureText);
-  expect(lines.at(-1)).toBe("goodput within TTFT ≤ 150 ms: 0.08 requests/s, 50.0 % of those that ended");
+  const lines = figures(store, found({ ttftSeconds: spread(0.15), times }), { ttft: 150, tpot: null, e2e: null }).map(
+    figureText,
+  );
+  expect(lines.at(-1)).toBe("goodput within TTFT ≤ 150 ms: 0.08 requests/s, 50.0 % of those that arrived");
 });
 
 test("nothing leads nowhere", () => {
@@ -108,6 +111,15 @@ test("latencies are there if one of them is known", () => {
     ["E2E", "–", "–", "–", "–"],
   ]);
   expect(latencies(found({ queueSeconds: null }))).toEqual([]);
+});
+
+test("a figure that requests can still raise is a lower bound, and a note says why", () => {
+  const open = found({ queueSeconds: { ...spread(0.5), atLeast: ["p99", "max"] } });
+  expect(latencies(open)[0].values).toEqual(["500.0 ms", "500.0 ms", "1.00 s", "1.25 s", "≥1.50 s", "≥2.00 s"]);
+  expect(notes(open)).toEqual([
+    "Figures are of all 8 requests that arrived; 4 were served. The others count by how long they had waited: ≥ is a lower bound.",
+  ]);
+  expect(notes(found())).toEqual([]);
 });
 
 test("bars of a histogram lead to their own steps, selections to steps inside", () => {

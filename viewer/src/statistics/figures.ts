@@ -6,7 +6,7 @@ import { MISSING } from "../data/model/columns";
 import type { Bounds } from "../data/model/slo";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, mean, milliseconds, percent } from "../format";
+import { count, duration, figureOf, fixed, mean, outcomesText, percent } from "../format";
 import { boundsText } from "../state/bounds";
 import { within } from "./filters";
 
@@ -117,13 +117,17 @@ function throughput(found: Statistics, scope: string): Figure[] {
   const rates: Part[] = [];
   if (found.requestsPerSecond !== null) rates.push({ text: fixed(found.requestsPerSecond, 2), name: "requests/s" });
   if (found.tokensPerSecond !== null) rates.push({ text: fixed(found.tokensPerSecond, 1), name: "output tokens/s" });
-  const done: Part = { text: count(found.finished) };
+  const done: Part = { text: outcomesText(found.outcomes) };
   if (found.finished) done.filter = `finished:1..${scope}`;
   const ends = found.ends.map(({ reason, requests }) => ({ text: count(requests), name: shortId(reason, 24) }));
   return [
-    { label: "finished", meaning: "requests that ended, and why", parts: [done, ...(done.filter ? ends : [])] },
+    {
+      label: "requests",
+      meaning: "what became of them; of a selection: of those that ended in it",
+      parts: [done, ...(done.filter ? ends : [])],
+    },
     ...speculation(found),
-    ...(rates.length ? [{ label: "throughput", meaning: "finished requests and sampled tokens", parts: rates }] : []),
+    ...(rates.length ? [{ label: "throughput", meaning: "served requests and sampled tokens", parts: rates }] : []),
   ];
 }
 
@@ -141,10 +145,10 @@ function goodRequests(found: Statistics, bounds: Bounds): Figure[] {
   return [
     {
       label: `goodput within ${boundsText(bounds)}`,
-      meaning: "requests that ended whole, with each latency within its bound",
+      meaning: "requests that were served, with each latency within its bound",
       parts: [
         ...(rate === null ? [] : [{ text: fixed(rate, 2), name: "requests/s" }]),
-        { text: percent(good.share), name: OF_ENDED },
+        { text: percent(good.share), name: OF_ALL },
       ],
     },
   ];
@@ -155,8 +159,8 @@ export function figureText(figure: Figure): string {
   return `${figure.label}: ${figure.parts.map(partText).join(", ")}`;
 }
 
-const OF_ENDED = "of those that ended";
-const AFTER = new Set(["drafts", "requests/s", "output tokens/s", "tokens computed again", OF_ENDED]);
+const OF_ALL = "of those that arrived";
+const AFTER = new Set(["drafts", "requests/s", "output tokens/s", "tokens computed again", OF_ALL]);
 
 export function partText(part: Part): string {
   if (!part.name) return part.text;
@@ -173,7 +177,16 @@ export interface LatencyRow {
   values: string[];
 }
 
-/** Requests that finished in the range; empty if the trace does not record when they came and went. */
+/** Whom the latencies are of, where that is not plain. */
+export function notes({ outcomes, itlSeconds, ...found }: Statistics): string[] {
+  const all = [found.queueSeconds, found.ttftSeconds, found.tpotSeconds, found.e2eSeconds, itlSeconds];
+  const never = outcomes.refused > 0 ? ", those of refused ones without end" : "";
+  const floors = `Figures are of all ${count(outcomes.arrived)} requests that arrived; ${count(outcomes.served)} were served. The others count by how long they had waited${never}: ≥ is a lower bound.`;
+  const part = `ITL is of ${count(itlSeconds?.count)} requests: the others paused between two tokens, or got several at once, and the trace does not say when.`;
+  return [...(all.some((one) => one?.atLeast) ? [floors] : []), ...(itlSeconds?.count === undefined ? [] : [part])];
+}
+
+/** Of everybody who arrived; empty if the trace does not record when they came and went. */
 export function latencies(found: Statistics): LatencyRow[] {
   const rows: [string, string, Spread | null][] = [
     ["queue", "arrival to first scheduled", found.queueSeconds],
@@ -186,6 +199,6 @@ export function latencies(found: Statistics): LatencyRow[] {
   return rows.map(([name, meaning, spread]) => ({
     name,
     meaning,
-    values: LATENCY_FIGURES.map((figure) => milliseconds(spread?.[figure])),
+    values: LATENCY_FIGURES.map((figure) => figureOf(spread, figure)),
   }));
 }

@@ -86,6 +86,8 @@ export interface Figure {
   a: number | null;
   b: number | null;
   lessIsBetter: boolean | null;
+  /** Whether that of A, and that of B, is a lower bound. */
+  atLeast?: readonly boolean[];
 }
 
 /** Steps of a reconstructed bucket or of a recorded reason, and the request-seconds lost to the latter. */

@@ -79,7 +79,7 @@ export interface Data {
     bounds: Bounds,
     signal?: AbortSignal,
   ): Promise<OverTime | null>;
-  /** Of the requests that ended; null without a bound, and where the trace has no times. */
+  /** Of everybody who arrived; null without a bound, and where the trace has no times. */
   goodput(found: Statistics, bounds: Bounds): Goodput | null;
   /** At least one latency is bounded. */
   isBounded(bounds: Bounds): boolean;

@@ -8,8 +8,6 @@ export interface RequestFigures {
   version: number;
   count: number;
   request: Int32Array;
-  /** 1 where it ended, aborted or not. */
-  ended: Uint8Array;
   /** What became of it: of STATUSES in data/status.ts. */
   status: Status[];
   /** Tokens of its prompt and of its answer. */
@@ -23,6 +21,8 @@ export interface RequestFigures {
   ttft: Float64Array;
   tpot: Float64Array;
   e2e: Float64Array;
+  /** What these four are at least where it has none: as `Person`. */
+  floors: Record<"queue" | "ttft" | "tpot" | "e2e", Float64Array>;
   hit: Float64Array;
   preemptions: Float64Array;
   /** Place in the waiting queue in which it is first seen, from 1, and of how many. */

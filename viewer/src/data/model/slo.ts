@@ -9,7 +9,7 @@ export interface Bounds {
 
 export interface Goodput {
   requests: number;
-  /** Of the requests that ended, aborted ones among them. */
+  /** Of everybody who arrived. */
   share: number;
   requestsPerSecond: number | null;
 }

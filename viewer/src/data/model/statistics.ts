@@ -10,8 +10,20 @@ export interface Spread {
   p95: number;
   p99: number;
   max: number;
-  /** Of how many values, where they are listed one by one. */
+  /** Of so many requests, where the trace does not tell of the others. */
   count?: number;
+  /** Figures that are lower bounds: they rest on requests, or pauses, that have not ended. */
+  atLeast?: readonly ("mean" | "p50" | "p90" | "p95" | "p99" | "max")[];
+}
+
+/** What became of everybody who arrived; of a part of the run: of those that ended in it, or, if it is the last, never did. */
+export interface Outcomes {
+  arrived: number;
+  served: number;
+  /** Turned away, or ended by an error. */
+  refused: number;
+  cancelled: number;
+  unfinished: number;
 }
 
 export interface ReasonTotals {
@@ -99,8 +111,9 @@ export interface Statistics {
   preemptions: number | null;
   recomputedTokens: number | null;
   sampledTokens: number | null;
-  /** Requests that finished in the range, and how long they took, in seconds. */
+  /** Requests that ended in the range. */
   finished: number;
+  outcomes: Outcomes;
   /** Sampled in the range if the trace says it, else of the requests that finished in it. */
   outputTokens: number | null;
   requestsPerSecond: number | null;
@@ -109,8 +122,6 @@ export interface Statistics {
   ttftSeconds: Spread | null;
   tpotSeconds: Spread | null;
   e2eSeconds: Spread | null;
-  /** The times behind the four, NaN where it has none: place i of each is of the same request that finished. */
+  /** The times behind the four, NaN where it has none: place i of each is of the same request. */
   times: Record<"queue" | "ttft" | "tpot" | "e2e", number[]>;
-  /** Ready to copy: label and value, the headline figures of document 000 first. */
-  headline: { label: string; value: string }[];
 }

@@ -69,4 +69,6 @@ export interface StepLists {
   pinnedJobs: Lists;
   /** `num_scheduled_tokens`: requests, and beside them their tokens. */
   scheduled: Lists & { tokens: Whole };
+  /** Whose tokens paused (0), went on (1) or began (2) with a step. */
+  streams: Lists & { kinds: Whole };
 }
