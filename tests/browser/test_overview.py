@@ -63,7 +63,7 @@ def test_errors_are_those_of_the_records(open_files: Opener, impatient: Path) ->
     page = overview(open_files, impatient)
     assert f"\n{len(aborted)}\n" in tile(page, "Errors")
     assert f"of {len(ended)}" in tile(page, "Errors")
-    page.get_by_role("button", name=re.compile("were aborted or failed")).click()
+    page.get_by_role("button", name=re.compile("were aborted, refused or failed")).click()
     page.get_by_role("button", name="Table", exact=True).click()
     expect(page.locator(".table-sum")).to_contain_text(f"{len(aborted)} request")
     statuses = page.locator("td.status").all_inner_texts()

@@ -174,7 +174,7 @@ def test_itl_the_largest_values_drafts_and_ends_are_those_of_the_report(
         expect(line).to_contain_text(milliseconds(figures.p99))
         expect(line).to_contain_text(milliseconds(figures.max))
     shown = page.locator(".figures > div")
-    expect(shown.filter(has_text=re.compile("^finished"))).to_contain_text(f"length {count(report.requests_finished)}")
+    expect(shown.filter(has_text=re.compile("^requests"))).to_contain_text(f"length {count(report.requests_finished)}")
     (tmp_path / "crowded.jsonl").write_text(crowded())
     trace = replay(tmp_path / "run", str(tmp_path / "crowded.jsonl"), *PRESSURE, "--num-speculative-tokens=3")
     drafts = summarize(trace).speculation

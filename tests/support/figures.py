@@ -102,6 +102,7 @@ def _worst(worst: WorstStep | None) -> list[float | None] | None:
 
 
 def _statistics(report: Report) -> dict[str, Any]:
+    good = report.goodput
     return {
         "steps": report.steps,
         "buckets": report.buckets,
@@ -135,10 +136,9 @@ def _statistics(report: Report) -> dict[str, Any]:
         "itlMs": _spread(report.itl_ms),
         "itlOf": report.itl_requests if report.itl_ms.left_out and report.itl_ms.mean is not None else None,
         "outcomes": None if report.outcomes is None else msgspec.to_builtins(report.outcomes),
-        "goodput": None if report.goodput is None else [report.goodput.requests, report.goodput.share],
+        "goodput": None if good is None or good.requests is None else [good.requests, good.share],
         "jobs": report.header.jobs,
     }
-
 
 
 def _spread(spread: LatencyFigures | StepFigures) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import { count, duration, figureOf, fixed, milliseconds, percent, shortCount } f
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds } from "../state/bounds";
 import { marks, placed } from "../state/marks";
+import { LATENCIES } from "./figures";
 import { GoodputForm } from "./GoodputForm";
 import { logBins, placeOn } from "./logBins";
 import { useComputed } from "./useStatistics";
@@ -177,13 +178,6 @@ function plotOf(store: TraceStore, chart: ChartSpec, theme: ThemeName): PlotSpec
   };
 }
 
-const LATENCIES = [
-  ["queue", "Queue", "arrival to first scheduled", "queueSeconds"],
-  ["ttft", "TTFT", "arrival to first token", "ttftSeconds"],
-  ["tpot", "TPOT", "per token after the first", "tpotSeconds"],
-  ["e2e", "E2E", "arrival to end", "e2eSeconds"],
-] as const;
-
 interface LatenciesProps {
   found: Statistics;
   theme: ThemeName;
@@ -191,12 +185,9 @@ interface LatenciesProps {
   onRequests(filter: string, sorting: string): void;
 }
 
-/** The keys of the filter. */
-const FILTERS = { queue: "queue", ttft: "ttft", tpot: "tpot", e2e: "e2e" } as const;
-
 /** How many requests took how long, on a scale that grows: the long tail is where users wait. */
 export function LatencySection({ found, theme, onRequests }: LatenciesProps) {
-  const shown = LATENCIES.filter(([key]) => found.times[key].some((value) => value > 0));
+  const shown = LATENCIES.filter(({ key }) => found.times[key].some((value) => value > 0));
   if (shown.length === 0) return null;
   return (
     <section aria-labelledby="latency-title">
@@ -205,15 +196,13 @@ export function LatencySection({ found, theme, onRequests }: LatenciesProps) {
         Requests of these steps, on a scale that grows by 1, 2, 5, 10. A click on a bar shows its requests.
       </p>
       <div class="columns">
-        {shown.map(([key, title, meaning, spread]) => (
+        {shown.map(({ key, title, meaning, spread }) => (
           <Latency
-            key={key}
-            title={title}
-            meaning={meaning}
+            {...{ key, title, meaning }}
             values={found.times[key]}
             spread={found[spread]}
             theme={theme}
-            onClick={(from, to) => onRequests(`${FILTERS[key]}:${from * 1e3}ms..${to * 1e3}ms`, `-${key}`)}
+            onClick={(from, to) => onRequests(`${key}:${from * 1e3}ms..${to * 1e3}ms`, `-${key}`)}
           />
         ))}
       </div>

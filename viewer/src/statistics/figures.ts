@@ -177,28 +177,34 @@ export interface LatencyRow {
   values: string[];
 }
 
+/** Latencies of which a request has one. */
+export const LATENCIES = [
+  { key: "queue", title: "queue", meaning: "arrival to first scheduled", spread: "queueSeconds" },
+  { key: "ttft", title: "TTFT", meaning: "arrival to first token", spread: "ttftSeconds" },
+  { key: "tpot", title: "TPOT", meaning: "per token after the first", spread: "tpotSeconds" },
+  { key: "e2e", title: "E2E", meaning: "arrival to end", spread: "e2eSeconds" },
+] as const;
+const ITL = { title: "ITL", meaning: "between two tokens", spread: "itlSeconds" } as const;
+const ROWS = [...LATENCIES.slice(0, 3), ITL, LATENCIES[3]];
+
 /** Whom the latencies are of, where that is not plain. */
-export function notes({ outcomes, itlSeconds, ...found }: Statistics): string[] {
-  const all = [found.queueSeconds, found.ttftSeconds, found.tpotSeconds, found.e2eSeconds, itlSeconds];
+export function notes(found: Statistics): string[] {
+  const { outcomes, itlSeconds } = found;
   const never = outcomes.refused > 0 ? ", those of refused ones without end" : "";
   const floors = `Figures are of all ${count(outcomes.arrived)} requests that arrived; ${count(outcomes.served)} were served. The others count by how long they had waited${never}: ≥ is a lower bound.`;
-  const part = `ITL is of ${count(itlSeconds?.count)} requests: the others paused between two tokens, or got several at once, and the trace does not say when.`;
-  return [...(all.some((one) => one?.atLeast) ? [floors] : []), ...(itlSeconds?.count === undefined ? [] : [part])];
+  const part = `ITL is of ${count(itlSeconds?.count)} requests: of the others the trace does not tell when each token came.`;
+  return [
+    ...(ROWS.some(({ spread }) => found[spread]?.atLeast) ? [floors] : []),
+    ...(itlSeconds?.count === undefined ? [] : [part]),
+  ];
 }
 
 /** Of everybody who arrived; empty if the trace does not record when they came and went. */
 export function latencies(found: Statistics): LatencyRow[] {
-  const rows: [string, string, Spread | null][] = [
-    ["queue", "arrival to first scheduled", found.queueSeconds],
-    ["TTFT", "arrival to first token", found.ttftSeconds],
-    ["TPOT", "per token after the first", found.tpotSeconds],
-    ["ITL", "between two tokens", found.itlSeconds],
-    ["E2E", "arrival to end", found.e2eSeconds],
-  ];
-  if (rows.every(([, , spread]) => spread === null)) return [];
-  return rows.map(([name, meaning, spread]) => ({
-    name,
+  if (ROWS.every(({ spread }) => found[spread] === null)) return [];
+  return ROWS.map(({ title, meaning, spread }) => ({
+    name: title,
     meaning,
-    values: LATENCY_FIGURES.map((figure) => figureOf(spread, figure)),
+    values: LATENCY_FIGURES.map((figure) => figureOf(found[spread], figure)),
   }));
 }

@@ -19,7 +19,7 @@ export interface OverTime {
   /** Requests that ended, and of them those that met all bounds; null without a bound. */
   requestsPerSecond: number[];
   goodPerSecond: number[] | null;
-  /** Requests that were aborted or failed, in number. */
+  /** Requests that were aborted, refused or failed, in number. */
   cutShort: number[];
   /** Output tokens. */
   tokensPerSecond: number[];
