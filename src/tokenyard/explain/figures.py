@@ -148,7 +148,7 @@ def latency_figures(
     later = _Ranked(seconds, ones, len(floors))
     for name, percent in _PERCENTS.items():
         value = now.percentile(percent)
-        if value != later.percentile(percent):
+        if value == inf or value != later.percentile(percent):
             censored.append(name)
         if value == inf:
             never.append(name)

@@ -111,8 +111,8 @@ class Population:
         paces = np.where(served & (moments.output > 1), (end - moments.token) / np.maximum(moments.output - 1, 1), nan)
         # Whatever is yet to come, the last of all its tokens cannot come before now.
         least = np.fmax((end - moments.token) / np.maximum(moments.max_tokens - 1, 1), 0.0)
-        least = np.where(moments.max_tokens > 1, least, np.where(moments.max_tokens == 1, nan, 0.0))
-        least = np.where(np.isnan(came) | served, nan, np.where(outcome == NOT_SERVED, inf, least))
+        least = np.where(outcome == NOT_SERVED, inf, np.where(moments.max_tokens > 1, least, 0.0))
+        least = np.where(np.isnan(came) | served | (moments.max_tokens == 1), nan, least)
         self._add("tpot", paces, least)
 
     def _add(self, name: str, values: Floats, floors: Floats) -> None:

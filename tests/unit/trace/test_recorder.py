@@ -159,7 +159,8 @@ class PlainRecorder(StepObserver):
             elif not self.flows[request_id]:
                 lists["resumed_req_ids"].append(request_id)
         lists["paused_req_ids"] += [each for each, flows in self.flows.items() if flows and each not in got]
-        self.flows = {each: each in got for each in (*self.flows, *got) if got.get(each) is None}
+        others = [each for each in self.flows if each not in got]
+        self.flows = {each: each in got for each in (*others, *got) if got.get(each) is None}
         return {name: ids for name, ids in lists.items() if ids}
 
 
