@@ -28,6 +28,7 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
+from tokenyard.questions.measured import ReplayedTimes, has_measured
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -282,7 +283,8 @@ def ask(
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused
     classes = _class_bounds(scenario) if advice else None
-    watching = (watching or Watching())._replace(classes=classes)
+    times = ReplayedTimes(spec.workload) if has_measured(spec.workload) else None
+    watching = (watching or Watching())._replace(classes=classes, times=times)
     with ExitStack() as stack:
         engines = Engines(Recordings(spec, stack, turn_orders(spec.workload), on_overwritten, watching))
         try:
@@ -306,7 +308,7 @@ def ask(
     if advice:
         try:
             judged = with_trials(scenario, spec, engines.judged(), tried, most_steps=most_steps)
-            report = msgspec.structs.replace(judged, goodput=report.goodput)
+            report = msgspec.structs.replace(judged, goodput=report.goodput, measured=report.measured)
         except KeyboardInterrupt:
             say(_INTERRUPTED)
             report = msgspec.structs.replace(report, advice=[])

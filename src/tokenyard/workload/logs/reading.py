@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, SentAs, Stamp
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
@@ -350,7 +351,7 @@ def requests_of(
             prompt = StreamTokens.unique(said, logged.prompt_tokens)
             own = said if turns[i].is_kept else seed_of(name, seed, i, "answer")
         else:
-            hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+            hits = [(first, blocks)] if (blocks := (logged.cached_tokens or 0) // HIT_BLOCK) else []
             prompt = HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own)
         yield WorkloadRequest(
             request_id=request_id,
@@ -364,6 +365,7 @@ def requests_of(
             priority=logged.priority,
             lora_name=logged.lora_name,
             output_seed=own,
+            measured=logged.measured,
             meta={each: value for each in _CLASSES if (value := getattr(logged, each)) is not None},
         )
 
@@ -405,6 +407,7 @@ _SHOWN: tuple[str, ...] = (
     "arrival_time",
     "end_time",
     "duration",
+    "ttft",
     "prompt_len",
     "max_tokens",
     "cached_tokens",
@@ -426,6 +429,10 @@ class LogRead(NamedTuple):
     """Why its times cannot be used; None if they can."""
     counts_hits: bool = False
     """Whether it says how many tokens of prompts were cached."""
+    not_served: Mapping[str, int] = MappingProxyType({})
+    """Status of an error -> requests that were answered with it."""
+    load: SentAs = SentAs()
+    """How a benchmark says that it sent them."""
 
 
 def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[Source, str]:  # noqa: A002
@@ -446,7 +453,8 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         reading = LogReading(source.path, options, day_first=True)
         logged = list(LOGS[kind].read(source, reading))
     if not logged:
-        why = [reading.bad_note, *_left_out(reading), _ignored(reading)]
+        errors = (each.text for each in _error_remarks(reading))
+        why = [reading.bad_note, *_left_out(reading), *errors, _ignored(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.why_sums is not None:
         raise WorkloadError(source.path, 0, reading.why_sums)
@@ -459,13 +467,18 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         )
         reading.note("choices", text, warning=True)
     logged = without_outer(without_copies(with_reasoning(logged, reading), reading), reading)
+    counts_hits = any(each.cached_tokens is not None for each in logged)
+    if counts_hits:  # a service that counts them leaves them out where there are none
+        logged = [each if each.cached_tokens is not None else each._replace(cached_tokens=0) for each in logged]
     return LogRead(
         source.path,
         kind,
         logged,
         list(_remarks(reading, kind)),
         reading.rounded or reading.clock.no_seconds,
-        counts_hits="cached_tokens" in reading.taken or any(each.cached_tokens for each in logged),
+        counts_hits=counts_hits,
+        not_served=dict(sorted(reading.not_served.items())),
+        load=reading.load,
     )
 
 
@@ -510,11 +523,27 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     if clock.doubt is not None:
         yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
+    yield from _error_remarks(reading)
     ignored = _ignored(reading)
     if ignored:
         yield Remark("ignored", ignored)
     if reading.bad_note:
         yield Remark("bad_lines", reading.bad_note, warning=True)
+
+
+def _error_remarks(reading: LogReading) -> Iterator[Remark]:
+    """Requests that were answered with an error: those that count as not served, and those that were worked on."""
+    for code, counted, what in (
+        ("not_served", reading.not_served, "were answered with an error and are left out, as not served"),
+        (
+            "broken_off",
+            reading.broken_off,
+            "ended with an error after work on them: replayed, their times not compared",
+        ),
+    ):
+        if counted:
+            each = ", ".join(f"{status} {count:,}" for status, count in sorted(counted.items()))
+            yield Remark(code, f"{counted.total():,} requests {what}: by status {each}", warning=True)
 
 
 def _left_out(reading: LogReading) -> list[str]:
