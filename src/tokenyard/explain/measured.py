@@ -23,6 +23,8 @@ _HITS_AGREE = 0.05
 """Share of prompt tokens by which hits may differ where they agree."""
 _MORE_AT_ONCE = 1.1
 """Times its seats that a deployment's requests seem to generate at once for the ends of a log being a little off."""
+_FAR = 3.0
+"""Times by which step times of the deployment that was measured are hardly ever off."""
 FEW = 20
 """Requests below which a comparison says little."""
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
@@ -108,10 +110,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     prefill_requests: int
     """Requests whose TTFT the second rests on, which waited for no place; 0: it is the first one."""
     replays: int
-    settled: bool
-    """Whether the last replay gave what was measured, within 2 %."""
     off: float
-    """By what share it still differs, of the figure that is further off."""
+    """By what share the means of TTFT, TPOT and E2E still differ, of the one that is furthest off."""
 
     @property
     def setting(self) -> str:
@@ -122,14 +122,23 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """What was done, in words."""
         of = self.decode_from.upper()
+        if self.decode == self.prefill == 1:
+            met = f"means of {self.decode_requests:,} requests are within {percent(self.off)}"
+            return f"Step times of {self.gpu} stay as they are: beside what {self.source} measured, {met}"
         first = f"decode x {self.decode:.3g} (by {of} of {self.decode_requests:,} requests)"
         second = (
             f"prefill x {self.prefill:.3g} (by TTFT of {self.prefill_requests:,} that did not queue)"
             if self.prefill_requests
             else f"prefill as well, for want of a TTFT without a queue (x {self.prefill:.3g})"
         )
-        fit = f"in {self.replays} replays" if self.settled else f"and still off by {percent(self.off)}"
-        return f"Step times of {self.gpu} are scaled to what {self.source} measured: {first}, {second}, {fit}"
+        fit = f"after {self.replays} replays the means are within {percent(self.off)}"
+        far = "; so large a factor speaks of another GPU, model or setting than was measured" if self.is_far else ""
+        return f"Step times of {self.gpu} are scaled to what {self.source} measured: {first}, {second}; {fit}{far}"
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a factor is larger than step times of one deployment are ever off by."""
+        return any(max(each, 1 / each) > _FAR for each in (self.decode, self.prefill))
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

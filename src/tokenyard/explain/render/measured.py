@@ -20,6 +20,9 @@ _STATISTICS = ("mean", "p50", "p90", "p99")
 def print_measured(measured: Measured, console: Console) -> None:
     """The section: whether to trust the rest, then figure by figure measured, replayed and their ratio."""
     is_replayed = measured.verdict is not None
+    if not measured.measured_requests:
+        print_section(console, "Measured", *map(Text, _lines(measured)))
+        return
     title = f"{'Measured beside replayed' if is_replayed else 'Measured'}, {_of_whom(measured)}"
     verdict = None if measured.verdict is None else Text(plain(measured.verdict.sentence))
     print_section(console, title, verdict, _table(measured), *map(Text, _lines(measured)))
