@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
-from tokenyard.explain.measured import Calibration, Floats, RequestTimes
+from tokenyard.explain.measured import MISLEADS, Calibration, Floats, RequestTimes
 from tokenyard.questions.measured import ReplayedTimes, measured_beside, measured_times, seats_of
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import Bars, Scenario, replay_spec, without_trace
@@ -33,6 +33,8 @@ _MOST_REQUESTS = 1000
 """Requests that are replayed, the first ones: more tell no more of two factors."""
 _SETTLED = 0.02
 """Share by which what is replayed may differ from what was measured."""
+_HOPELESS = MISLEADS - 1
+"""Share by which means may differ at the end."""
 _LARGEST_CHANGE = math.log(2)
 """Logarithm of the most by which a factor changes from one replay to the next: a queue answers more than in proportion.
 """
@@ -142,6 +144,10 @@ class _Search:
             decode.move(fits[-1].decode)
             prefill.move(fits[-1].prefill or fits[-1].decode)
         best = min(fits, key=lambda each: each.apart)
+        if best.apart > _HOPELESS:
+            fix = f"no factors of step times give what was measured: the nearest, {best.factors}, leaves means"
+            fix += f" {1 + best.apart:.3g} times apart; give the flags, the model and the GPU that were measured"
+            raise ConfigError("calibrate", True, fix)
         return Calibration(
             source=self._spec.workload.name,
             gpu=self._spec.settled.gpu.name,
