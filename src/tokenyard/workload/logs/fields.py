@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -170,7 +171,7 @@ def request_from(
         span=None if span is None else str(span),
         tier=fields.identity("tier"),
         reasoning_tokens=_reasoning(view, reading, output),
-        ttft=_ttft(view, fields, reading, times.moment, default),
+        ttft=_ttft(view, fields, reading, times, default),
         is_broken_off=is_broken_off,
     )
     if status is not None:
@@ -352,19 +353,24 @@ def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None, fi
 
 
 def _ttft(
-    view: RecordView, fields: _Fields, reading: LogReading, arrived: float | None, default: TimeUnit | None
+    view: RecordView, fields: _Fields, reading: LogReading, times: _Times, default: TimeUnit | None
 ) -> float | None:
-    """Seconds to the first token: as the record says it, or by the moment at which the token came."""
+    """Seconds to the first token: as the record says it, or by the moment at which the token came.
+
+    A moment that is the end is none of a first token: a gateway writes it where an answer was not streamed.
+    """
     seconds = _duration(fields, reading, default, "ttft")
-    first = view.find("first_token_time") if seconds is None and arrived is not None else FoundValue()
-    if first.value is None or arrived is None:
+    if seconds is not None or times.moment is None:
         return seconds
+    first = view.find("first_token_time")
     try:
-        moment = reading.clock.moment(first.value, first.name)
+        since = None if first.value is None else reading.clock.moment(first.value, first.name) - times.moment
     except ValueError:
         return None
+    if since is None or not 0 <= since < (math.inf if times.duration is None else times.duration):
+        return None
     reading.take("ttft", first.name)
-    return moment - arrived if moment >= arrived else None
+    return since
 
 
 def _priority(fields: _Fields, reading: LogReading) -> int:
