@@ -371,3 +371,18 @@ def test_what_cannot_be_scaled_is_refused(
     with pytest.raises(ConfigError, match=problem) as caught:
         run(name, SMALL.with_(**settings), calibrate=True, **({"limit": 4} if workload == "chat" else {}))
     assert caught.value.field == "calibrate"
+
+
+def test_durations_without_a_unit_are_what_services_take(tmp_path: Path) -> None:
+    """A column ``duration`` of milliseconds: as seconds, an answer would take hours."""
+    path = access_log(
+        tmp_path / "log.jsonl",
+        replayed(),
+        duration_ms=lambda _, __: None,
+        duration=lambda _, row: 1e3 * (row["finished_s"] - row["arrival_s"]) * 10,
+    )
+    workload = load_workload(path)
+    said = next(each for each in workload.remarks if each.code == "duration_unit")
+    assert said.text.startswith("durations are read as ms")
+    row = min(replayed().requests, key=lambda each: each["arrival_s"])
+    assert workload.requests[0].measured.e2e_s == pytest.approx((row["finished_s"] - row["arrival_s"]) * 10)

@@ -36,6 +36,8 @@ _NO_GENERATION_PATH = lazy_pattern(
     r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
 )
 _GENERATION_PATH = lazy_pattern(r"/(?:completions|messages|responses|generate\w*|invoke|converse)(?=[\s?/\"-]|$)")
+_ROUNDED_BY = 2e-3
+"""Seconds by which two times of one moment differ where one of them is in milliseconds."""
 _CHOICES = (path_of("n"), path_of("request.n"), path_of("body.n"), path_of("model_parameters.n"), path_of("params.n"))
 _MOST_CHOICES = 16
 """Answers to one prompt, above which ``n`` is hardly their number."""
@@ -367,7 +369,8 @@ def _ttft(
         since = None if first.value is None else reading.clock.moment(first.value, first.name) - times.moment
     except ValueError:
         return None
-    if since is None or not 0 <= since < (math.inf if times.duration is None else times.duration):
+    end = math.inf if times.duration is None else times.duration - _ROUNDED_BY
+    if since is None or not 0 <= since < end:
         return None
     reading.take("ttft", first.name)
     return since

@@ -13,7 +13,7 @@ from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, SentAs, Stamp
-from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX
+from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
@@ -234,6 +234,9 @@ _IDS_PER_GROUP = 1 << 30
 _YEAR = 365.25 * 86_400.0
 _SLOWEST_TOKEN = 3.0
 """Seconds per output token from which durations are hardly seconds."""
+_SMALLER = (TimeUnit.MILLISECONDS, TimeUnit.MICROSECONDS, TimeUnit.NANOSECONDS)
+_PACES = 2e-3, 1.0
+"""Seconds per output token that services take."""
 
 
 def arrivals_of(
@@ -263,13 +266,16 @@ def arrivals_of(
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
     if arrivals[-1][0] > MAX_SECONDS:
         raise WorkloadError(path, 0, _too_far_apart(arrivals))
-    slow = _slow_tokens(timed) if from_ends or options.stamped is Stamp.COMPLETION else None
-    if slow is not None:
+    slow = _slow_tokens(timed)
+    if slow is not None and (from_ends or options.stamped is Stamp.COMPLETION or options.turns_follow):
         text = (
             f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
             "in the column's name (latency_ms), or --columns duration=NAME --time-unit ms"
         )
         notes.append(Remark("slow_tokens", text, warning=True))
+    elif slow is not None:
+        arrivals, said = _in_smaller_unit(arrivals, slow)
+        notes.append(Remark("duration_unit", said))
     return arrivals, notes
 
 
@@ -312,6 +318,24 @@ def _slow_tokens(timed: Sequence[LoggedRequest]) -> float | None:
     tokens = sum(max(1, each.output_tokens) for each in timed)
     pace = sum(each.duration or 0.0 for each in timed) / tokens
     return pace if pace >= _SLOWEST_TOKEN else None
+
+
+def _in_smaller_unit(
+    arrivals: Sequence[tuple[float, LoggedRequest]], slow: float
+) -> tuple[list[tuple[float, LoggedRequest]], str]:
+    """Requests whose durations, as seconds, would be ``slow`` seconds a token, in the one unit, if any, in which they
+    are what a service takes; and what was assumed.
+    """
+    fits = [unit for unit in _SMALLER if _PACES[0] <= slow * duration_seconds(1, unit) <= _PACES[1]]
+    scale = duration_seconds(1, fits[0]) if fits else None
+    others = [(moment, _with_duration(each, scale)) for moment, each in arrivals]
+    read_as = f"read as {fits[0]}" if fits else "not compared"
+    return others, f"durations are {read_as}: as seconds they would be {slow:,.0f} s per output token"
+
+
+def _with_duration(logged: LoggedRequest, scale: float | None) -> LoggedRequest:
+    is_told = scale is not None and logged.duration is not None
+    return logged._replace(duration=(logged.duration or 0.0) * (scale or 0.0) if is_told else None)
 
 
 def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
