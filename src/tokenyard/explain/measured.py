@@ -141,7 +141,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return any(max(each, 1 / each) > _FAR for each in (self.decode, self.prefill))
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredBeside(msgspec.Struct, frozen=True, kw_only=True):
     """What the input measured, beside what the replay gives."""
 
     requests: int
@@ -187,18 +187,19 @@ def compared(
     stated_rate: float | None = None,
     seats: int | None = None,
     not_served: dict[str, int] | None = None,
-) -> Measured:
+) -> MeasuredBeside:
     """Both sides, of the requests that both have; request by request in the same order, NaN where there is nothing.
 
     ``stated_rate``: requests that the input says were served a second, all of its own.
     """
     either = ~np.isnan(np.stack((measured.ttft, measured.e2e, measured.cached))).all(axis=0)
     both = either if replayed is None else either & ~np.isnan(replayed.e2e)
-    latencies = {f"{name}_ms": _latency(*_sides(measured, replayed, name)) for name in NAMES}
-    found = Measured(
+    found = MeasuredBeside(
         requests=int(both.sum()),
         measured_requests=int(either.sum()),
-        **latencies,
+        ttft_ms=_latency(*_sides(measured, replayed, "ttft")),
+        tpot_ms=_latency(*_sides(measured, replayed, "tpot")),
+        e2e_ms=_latency(*_sides(measured, replayed, "e2e")),
         served_per_s=_rates(measured, replayed, stated_rate if bool(both.all()) else None),
         cached_share=_cached_share(*_sides(measured, replayed, "cached"), prompt_tokens),
         generating_at_once=_at_once(measured),
@@ -282,7 +283,7 @@ def _at_once(measured: RequestTimes) -> int | None:
 # ---- whether to trust the rest
 
 
-def verdict_on(found: Measured) -> MeasuredVerdict:
+def verdict_on(found: MeasuredBeside) -> MeasuredVerdict:
     """Whether to trust what the replay says besides, by the figure that is furthest off."""
     if not found.requests:
         sentence = "No request that was measured was served in the replay as well."
@@ -315,7 +316,7 @@ def _grade(pair: MeasuredPair) -> str:
     return _GRADES[(off > AGREES) + (off > MISLEADS)]
 
 
-def _worst(found: Measured) -> tuple[str, MeasuredPair] | None:
+def _worst(found: MeasuredBeside) -> tuple[str, MeasuredPair] | None:
     """The judged figure whose two sides are furthest apart, a p90 only where no mean has its grade; None: there is
     none.
     """

@@ -16,6 +16,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
@@ -230,7 +231,7 @@ def _count(values: Floats) -> int:
     return int((~np.isnan(values)).sum())
 
 
-def _had_a_place(measured: RequestTimes, seats: int) -> Floats:
+def _had_a_place(measured: RequestTimes, seats: int) -> npt.NDArray[np.bool_]:
     """Which requests came, as measured, when fewer were under way than there are places; all, where moments are not
     known.
     """
@@ -240,4 +241,4 @@ def _had_a_place(measured: RequestTimes, seats: int) -> Floats:
         return np.ones(len(arrived), bool)
     came, left = np.sort(arrived[known]), np.sort(ends[known])
     under_way = np.searchsorted(came, arrived, "left") - np.searchsorted(left, arrived, "right")
-    return known & (under_way < seats)
+    return np.logical_and(known, under_way < seats)

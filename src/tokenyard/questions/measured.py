@@ -7,7 +7,7 @@ import numpy as np
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.explain.measured import Floats, Measured, RequestTimes, compared
+from tokenyard.explain.measured import Floats, MeasuredBeside, RequestTimes, compared
 from tokenyard.workload.record import Workload
 
 _SERVED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITION)
@@ -74,12 +74,12 @@ def seats_of(spec: ReplaySpec) -> int:
     return spec.scheduler.max_num_seqs * spec.num_engines
 
 
-def measured_in(workload: Workload) -> Measured | None:
+def measured_in(workload: Workload) -> MeasuredBeside | None:
     """What a workload's input has measured, beside nothing; None: there is nothing to say."""
     return _compared(workload, None, None) if has_measured(workload) else None
 
 
-def measured_beside(spec: ReplaySpec, replayed: ReplayedTimes, *, warmup: float = 0.0) -> Measured:
+def measured_beside(spec: ReplaySpec, replayed: ReplayedTimes, *, warmup: float = 0.0) -> MeasuredBeside:
     """Both sides; requests that arrived in the first ``warmup`` seconds do not count."""
     times = replayed.times
     if warmup:
@@ -88,7 +88,7 @@ def measured_beside(spec: ReplaySpec, replayed: ReplayedTimes, *, warmup: float 
     return _compared(spec.workload, times, seats_of(spec))
 
 
-def _compared(workload: Workload, replayed: RequestTimes | None, seats: int | None) -> Measured:
+def _compared(workload: Workload, replayed: RequestTimes | None, seats: int | None) -> MeasuredBeside:
     return compared(
         measured_times(workload),
         replayed,

@@ -20,7 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
-from tokenyard.explain.measured import Measured
+from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
@@ -322,7 +322,7 @@ def ask(
             say(_INTERRUPTED)
             report = msgspec.structs.replace(report, advice=[])
     if calibration is not None:
-        beside = report.measured or Measured(requests=0, measured_requests=0)
+        beside = report.measured or MeasuredBeside(requests=0, measured_requests=0)
         beside = msgspec.structs.replace(beside, calibration=calibration)
         report = msgspec.structs.replace(report, measured=beside)
     return RunResult(

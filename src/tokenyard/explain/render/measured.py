@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.figures import LatencyFigures
-from tokenyard.explain.measured import NAMES, Measured, MeasuredPair
+from tokenyard.explain.measured import NAMES, MeasuredBeside, MeasuredPair
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.redaction import plain
 from tokenyard.units import milliseconds, percent
@@ -17,7 +17,7 @@ from tokenyard.units import milliseconds, percent
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
 
-def print_measured(measured: Measured, console: Console) -> None:
+def print_measured(measured: MeasuredBeside, console: Console) -> None:
     """The section: whether to trust the rest, then figure by figure measured, replayed and their ratio."""
     is_replayed = measured.verdict is not None
     if not measured.measured_requests:
@@ -28,13 +28,13 @@ def print_measured(measured: Measured, console: Console) -> None:
     print_section(console, title, verdict, _table(measured), *map(Text, _lines(measured)))
 
 
-def _of_whom(measured: Measured) -> str:
+def _of_whom(measured: MeasuredBeside) -> str:
     if measured.requests == measured.measured_requests:
         return f"of {measured.requests:,} requests"
     return f"of the {measured.requests:,} requests on both sides ({measured.measured_requests:,} were measured)"
 
 
-def _table(measured: Measured) -> Table | None:
+def _table(measured: MeasuredBeside) -> Table | None:
     columns = [Column(name, justify="right", no_wrap=True, min_width=9) for name in _STATISTICS]
     table = table_of(Column("", no_wrap=True), Column("", no_wrap=True), *columns)
     for name, latency in measured.latencies():
@@ -51,7 +51,7 @@ def _cells(figures: LatencyFigures) -> Iterator[str]:
     return (milliseconds(getattr(figures, each)) for each in _STATISTICS)
 
 
-def _lines(measured: Measured) -> Iterator[str]:
+def _lines(measured: MeasuredBeside) -> Iterator[str]:
     """What is no latency."""
     if measured.served_per_s is not None:
         pair = measured.served_per_s

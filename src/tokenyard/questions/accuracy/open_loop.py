@@ -19,7 +19,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.accuracy.deployments import Recipe, measured_model, prepares_ahead
-from tokenyard.questions.accuracy.measured_run import MeasuredRun, RunComparison, compare_run
+from tokenyard.questions.accuracy.measured_run import Floats, MeasuredRun, RunComparison, compare_run
 from tokenyard.questions.accuracy.points import Engine, json_object, kv_tokens
 from tokenyard.questions.measured import measured_times
 from tokenyard.steptime.constants import shipped_constants
@@ -96,19 +96,18 @@ def read_open_loop(path: Path, engine: Engine, *, seed: int = 0, profile: Decisi
     )
 
 
-def _timed(path: Path, workload: Workload) -> tuple[list[WorkloadRequest], np.ndarray[Any, np.dtype[np.float64]]]:
+def _timed(path: Path, workload: Workload) -> tuple[list[WorkloadRequest], Floats]:
     """The requests whose whole answer was timed, in order of arrival, and TTFT, TPOT, E2E of each, in seconds.
 
     The TPOT of an answer of one token is 0, as in a measured run.
     """
     times = measured_times(workload)
     all_times = np.stack((times.ttft, np.nan_to_num(times.tpot), times.e2e), axis=1)
-    known = ~np.isnan(all_times).any(axis=1)
-    if not known.any():
+    known = np.flatnonzero(~np.isnan(all_times).any(axis=1)).tolist()
+    if not known:
         raise WorkloadError(str(path), 1, f"has a request rate, and no times of single requests: {_DETAILED}")
-    kept = [each for each, is_known in zip(workload, known, strict=True) if is_known]
-    order = sorted(range(len(kept)), key=lambda i: kept[i].arrival_time)
-    return [kept[i] for i in order], all_times[known][order]
+    known.sort(key=lambda i: workload.requests[i].arrival_time)
+    return [workload.requests[i] for i in known], all_times[known]
 
 
 def compare_open_loop(run: MeasuredRun) -> RunComparison:

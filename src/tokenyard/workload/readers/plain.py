@@ -200,8 +200,8 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
 def _measured(row: _Measured | None, unit: float) -> Measured | None:
     if row is None:
         return None
-    times = (None if each is None else each * unit for each in (row.ttft, row.e2e))
-    return Measured(*times, row.cached_tokens)
+    ttft, e2e = (None if each is None else each * unit for each in (row.ttft, row.e2e))
+    return Measured(ttft, e2e, row.cached_tokens)
 
 
 def _row_problem(row: _PlainRow, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
@@ -320,8 +320,9 @@ def workload_lines(workload: Workload) -> Iterator[bytes]:
     Raises WorkloadError naming a request that the format has no room for.
     """
     clients = None if workload.clients is None else asdict(workload.clients)
-    about = {"max_concurrency": workload.max_concurrency, "clients": clients, "notes": list(workload.remarks)}
-    about |= {"service": None if workload.service == ServiceCounts() else workload.service}
+    about: dict[str, object] = {"max_concurrency": workload.max_concurrency, "clients": clients}
+    about["service"] = None if workload.service == ServiceCounts() else workload.service
+    about["notes"] = list(workload.remarks)
     said = {name: value for name, value in about.items() if value}
     yield msgspec.json.encode({"workload": {"time_unit": "s", **said}}) + b"\n"
     decoder, seen = msgspec.json.Decoder(_PlainRow), set[str]()
