@@ -352,7 +352,7 @@ def _sentence(name: str, pair: MeasuredPair) -> str:
     return f"{both}: {times}; do not trust the predicted times."
 
 
-def _on_hits(found: Measured, of: str) -> MeasuredVerdict:
+def _on_hits(found: MeasuredBeside, of: str) -> MeasuredVerdict:
     """The verdict where no time was measured."""
     pair = found.cached_share
     if pair is None or pair.replayed is None:

@@ -193,7 +193,7 @@ class _Search:
         return ScaledLatency(self._spec.latency, factors, decode_tokens=1 + drafts)
 
     def _longest_step(self, factors: StepTimeFactors) -> float:
-        """Seconds of a step that computes as many prompt tokens as one may: nobody waits longer for one to begin."""
+        """Seconds of a step that computes as many prompt tokens as one may: no wait for the next one is longer."""
         tokens = self._spec.scheduler.max_num_batched_tokens
         shape = StepShape(np.full(1, tokens, np.int64), np.zeros(1, np.int64), 1, tokens)
         return step_seconds(self._scaled(factors), shape)
