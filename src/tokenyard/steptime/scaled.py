@@ -27,9 +27,9 @@ class StepTimeFactors(NamedTuple):
     """What step times are multiplied by."""
 
     decode: float
-    """Of a step that only decodes; what the host does beside the GPU stays as it is."""
+    """Factor of what decodes take; what the host does beside the GPU stays as it is."""
     prefill: float
-    """Of the time that prompts add to it."""
+    """Factor of the time that prompts add to a step."""
 
     def __str__(self) -> str:
         return f"decodes x {self.decode:.4g}, prompts x {self.prefill:.4g}"
