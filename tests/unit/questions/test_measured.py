@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenyard import ConfigError, Deployment, load_workload, plan, run
+from tokenyard import ConfigError, Deployment, load_workload, plan, run, whatif
 from tokenyard.cli.main import main
 from tokenyard.explain.measured import RequestTimes, compared
 from tokenyard.questions.measured import measured_times
@@ -384,3 +384,18 @@ def test_durations_without_a_unit_are_what_services_take(tmp_path: Path) -> None
     assert said.text.startswith("durations are read as ms")
     row = min(replayed().requests, key=lambda each: each["arrival_s"])
     assert measured_times(workload).e2e[0] == pytest.approx((row["finished_s"] - row["arrival_s"]) * 10)
+
+
+def test_a_trace_holds_the_factors_already(tmp_path: Path) -> None:
+    """A what-if multiplies scaled step times by the model's ratio, and knows its error as before."""
+    plainly, scaled = (
+        run("random", SMALL.with_(**settings), request_rate=6.0, trace=tmp_path / name, **SENT)
+        for name, settings in (("plain", {}), ("scaled", {"step_time_factors": "2"}))
+    )
+    assert plainly.trace is not None
+    assert scaled.trace is not None
+    for trace in (plainly.trace, scaled.trace):
+        answer = whatif(trace, {"gpu": "l40s"})
+        change = next(each.change for each in answer.variants[0].figures if each.name == "tpot_ms.mean")
+        assert change == pytest.approx(-0.64, abs=0.1)
+        assert any("nine of ten within" in note for note in answer.variants[0].notes)
