@@ -215,15 +215,15 @@ def test_errors_are_counted_apart_and_named(tmp_path: Path, capsys: pytest.Captu
     assert workload.service.not_served == {"429": 2, "503": 1}
     texts = {each.code: each.text for each in workload.remarks if each.warning}
     assert "3 requests were answered with an error" in texts["not_served"]
-    assert "429 2, 503 1" in texts["not_served"]
-    assert "499 1" in texts["broken_off"]
+    assert "(429: 2, 503: 1)" in texts["not_served"]
+    assert "(499: 1)" in texts["broken_off"]
     assert sum(each.measured is None for each in workload) == 1  # its client did not wait: no time of the service
     assert main(["import", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["measured"]["not_served"] == {"429": 2, "503": 1}
     assert told["measured"]["e2e_ms"]["requests"] == 76
     assert main(["import", str(path)]) == 0
-    assert "3 requests were answered with an error (429 2, 503 1)" in " ".join(capsys.readouterr().out.split())
+    assert "3 requests were answered with an error (429: 2, 503: 1)" in " ".join(capsys.readouterr().out.split())
     report = run(path, SMALL).report
     assert report.measured is not None
     assert report.measured.not_served == {"429": 2, "503": 1}

@@ -60,7 +60,7 @@ def _lines(measured: MeasuredBeside) -> Iterator[str]:
         pair = measured.cached_share
         yield _both("prefix hits", pair, *map(percent, _values(pair)))
     if measured.not_served:
-        each = ", ".join(f"{plain(status)} {number:,}" for status, number in measured.not_served.items())
+        each = ", ".join(f"{plain(status)}: {number:,}" for status, number in measured.not_served.items())
         yield f"not served   {sum(measured.not_served.values()):,} requests were answered with an error ({each})"
     if measured.calibration is not None:
         yield f"{plain(measured.calibration.sentence)}. --step-time-factors {measured.calibration.setting} repeats it."

@@ -566,8 +566,8 @@ def _error_remarks(reading: LogReading) -> Iterator[Remark]:
         ),
     ):
         if counted:
-            each = ", ".join(f"{status} {count:,}" for status, count in sorted(counted.items()))
-            yield Remark(code, f"{counted.total():,} requests {what}: by status {each}", warning=True)
+            each = ", ".join(f"{status}: {count:,}" for status, count in sorted(counted.items()))
+            yield Remark(code, f"{counted.total():,} requests {what} ({each})", warning=True)
 
 
 def _left_out(reading: LogReading) -> list[str]:
