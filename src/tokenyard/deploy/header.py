@@ -16,12 +16,13 @@ from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
-from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
+from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.scaled import error_in_words
 from tokenyard.trace.start import Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import GIB
@@ -84,10 +85,8 @@ def describe_deployment(
 
 def with_known_error(header: Header, latency: LatencyModel, workload: Workload) -> Header:
     """The same header, with what is known of the error of step times under this workload, if they are calibrated."""
-    if not isinstance(latency, CalibratedLatency):
-        return header
-    known = latency.known_error(load_of(workload))
-    return msgspec.structs.replace(header, step_time_error=known.sentence)
+    error = error_in_words(latency, load_of(workload))
+    return header if error is None else msgspec.structs.replace(header, step_time_error=error)
 
 
 def load_of(workload: Workload) -> SentLoad:

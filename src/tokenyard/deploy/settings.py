@@ -181,6 +181,8 @@ class HardwareSettings(Settings):
     """Tokens per KV block."""
     latency: str = "calibrated"
     """Model of step times: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+    step_time_factors: Annotated[str | None, Help(metavar="X[,Y]", otherwise="1")] = None
+    """Factors of step times, of what decodes take and of what prompts add to it; `run --calibrate` finds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,11 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import KVTransfer
-from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
+from tokenyard.steptime.scaled import ScaledLatency, error_in_words, known_error_of, read_factors
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
@@ -167,7 +167,7 @@ class ResolvedDeployment:
     @property
     def known_error(self) -> KnownError | None:
         """How well step times are known, whatever the load; None of a latency model that does not say."""
-        return self.latency.known_error() if isinstance(self.latency, CalibratedLatency) else None
+        return known_error_of(self.latency)
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
@@ -280,8 +280,8 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
     )
     header = with_oracles(header, [scheduler.policy])
-    if isinstance(latency, CalibratedLatency):
-        header = msgspec.structs.replace(header, step_time_error=latency.known_error().sentence)
+    if (error := error_in_words(latency)) is not None:
+        header = msgspec.structs.replace(header, step_time_error=error)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, settings.transfer, cache, latency)
     return ResolvedDeployment(
@@ -503,7 +503,7 @@ def _latency(
     has_images: bool = False,
 ) -> LatencyModel:
     hardware = settled.hardware
-    return load_latency(
+    latency = load_latency(
         hardware.latency,
         model=settled.model,
         gpu=settled.gpu,
@@ -523,6 +523,10 @@ def _latency(
         async_scheduling=settled.async_scheduling,
         version=settled.version,
     )
+    if hardware.step_time_factors is None:
+        return latency
+    drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+    return ScaledLatency(latency, read_factors(hardware.step_time_factors), decode_tokens=1 + drafts)
 
 
 def _trace(given: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConfig:

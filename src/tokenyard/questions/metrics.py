@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from math import inf, sqrt
 from operator import itemgetter
@@ -151,7 +152,8 @@ def _workload(scrapes: Scrapes, seed: int) -> Workload:
     notes = [Remark("metrics", f"{made}; unknown: {each}") for each in _UNKNOWN]
     name = Path(scrapes.source).stem or "metrics"
     arrived = list(zip(moments.tolist(), logged, strict=True))
-    return Workload(name, requests_of(arrived, name, seed), notes=notes, kind="prometheus")
+    made_up = (replace(each, measured=None) for each in requests_of(arrived, name, seed))  # nothing is of one request
+    return Workload(name, made_up, notes=notes, kind="prometheus")
 
 
 def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:

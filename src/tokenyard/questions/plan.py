@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -23,6 +23,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
+from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.identity import identity_of
 from tokenyard.questions.planning.answer import (
     AchievableBound,
@@ -43,11 +44,13 @@ from tokenyard.questions.planning.search import Searched, Trying, search
 from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
 from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
+    Bars,
     Counting,
     OnCount,
     Say,
     Scenario,
     WorkloadChoice,
+    bars_of,
     counting_of,
     deployment_settings,
     nothing,
@@ -62,6 +65,7 @@ from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import (
     KnownSource,
     RecordedVariants,
+    is_trace,
     measuring_for,
     say_idle_policies,
     source_of,
@@ -111,6 +115,10 @@ class PlanQuestion:
     """Processes that replay; None: one for each core where that pays."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
+    calibrate: bool = False
+    """Scale step times to what the workload's input has measured."""
+    bars: Bars = bars_of(None)
+    """Notified of the replays that this takes."""
     asked: Sequence[str | None] = ()
     """How the goal was named, for telling one plan from another."""
     space_name: str = "space"
@@ -138,6 +146,7 @@ def plan(
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
     by: str | None = None,
+    calibrate: bool = False,
     progress: OnCount | bool | None = None,
     **arrivals: Any,
 ) -> Plan:
@@ -148,6 +157,8 @@ def plan(
     ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
     replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
     is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
+    the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
     ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
     the same; else, and for the largest load, the search uses what it knows when it begins so many. None: one for
@@ -172,6 +183,7 @@ def plan(
             largest_load=largest_load,
             jobs=jobs,
             output=where,
+            calibrate=calibrate,
             asked=(maximize, minimize),
             bar=partial(_from_none, counting_of(progress)),
         )
@@ -203,6 +215,8 @@ def ask(question: PlanQuestion) -> Plan:
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
     if question.jobs is not None:
         require_int("jobs", question.jobs, 1, MOST_PROCESSES)
+    if question.calibrate:
+        return _calibrated(question)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
     grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
@@ -245,6 +259,19 @@ def ask(question: PlanQuestion) -> Plan:
                 except KeyboardInterrupt:
                     say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
                     raise
+
+
+def _calibrated(question: PlanQuestion) -> Plan:
+    """The plan with step times that are scaled to what the workload's input measured, and by how much."""
+    workload = question.scenario.workload
+    if isinstance(workload, str) and is_trace(workload):
+        raise ConfigError("calibrate", True, "a trace is planned with its own step times already: leave it out")
+    scenario, calibration = calibrated(question.scenario, question.bars)
+    made = ask(replace(question, scenario=scenario, calibrate=False))
+    others = [gpu for gpu in dict(made.space).get("gpu", ()) if gpu != calibration.gpu]
+    also = f"; taken for {', '.join(map(str, others))} as well, which it does not show" if others else ""
+    said = [f"{calibration.sentence}{also}", *made.uncertainty]
+    return msgspec.structs.replace(made, calibration=calibration, uncertainty=said)
 
 
 def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Trying, searched: Searched) -> Plan:

@@ -74,6 +74,7 @@ def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     assert close(again.e2e_ms.mean or 0, run.report.e2e_ms.mean or 1, 0.10)
     assert told.e2e_mean_s == pytest.approx((run.report.e2e_ms.mean or 0) / 1e3, rel=0.001)
     assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
+    assert all(each.measured is None for each in made)  # metrics measure no single request
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from rich.text import Text
 from tokenyard.arguments import given_kind, suggests_keywords
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
+from tokenyard.explain.render.measured import print_measured
 from tokenyard.explain.render.parts import (
     advice_of,
     clients_of,
@@ -83,6 +84,8 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
         _latency(report, console.width),
     )
+    if report.measured is not None:
+        print_measured(report.measured, console)
     if report.goodput is not None:
         print_section(console, "Service levels", *goodput_rows(report.goodput))
     if classes is not None:

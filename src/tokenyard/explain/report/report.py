@@ -11,6 +11,7 @@ from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
+from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Outcomes
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.recorded_reasons import RecordedReason
@@ -423,6 +424,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Drafts of a replay with speculative decoding; a trace does not record them."""
     reading: ReadingGaps
     """What could not be read, or was not recorded."""
+    measured: MeasuredBeside | None = None
+    """What the input of a replay has measured, beside what the replay gives; None where it has measured nothing."""
     advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""
     ranks: list[RankShare] = []

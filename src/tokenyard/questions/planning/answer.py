@@ -8,6 +8,7 @@ from math import inf, sqrt
 import msgspec
 
 from tokenyard.errors import ConfigError
+from tokenyard.explain.measured import Calibration
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.table import RowTable
@@ -294,6 +295,8 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     header: DeploymentHeader | None = None
     """The recommended deployment, with what was taken, assumed and ignored; of a split its decode engines; None of
     a trace."""
+    calibration: Calibration | None = None
+    """How step times were scaled to what the workload's input measured; None: they were not."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []

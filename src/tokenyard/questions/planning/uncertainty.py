@@ -11,7 +11,7 @@ from tokenyard.explain.slo import SLO
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.sweeping.rows import Row
 from tokenyard.questions.variant_sources import KnownSource, RecordedVariants, WorkloadVariants
-from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.scaled import known_error_of
 
 _ESTIMATES = ("KV blocks",)
 """Assumptions of a deployment that are estimates."""
@@ -25,8 +25,8 @@ def uncertainty_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Iterat
     setup = source.setup(row.settings)
     deployment = setup.deployment
     yield f"step times ({deployment.step_time}): {deployment.step_time_error}"
-    if isinstance(setup.latency, CalibratedLatency):
-        known = setup.latency.known_error(load_of(setup.workload))
+    known = known_error_of(setup.latency, load_of(setup.workload))
+    if known is not None:
         for slo in slos:
             spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
             value = None if slo.key is None else row.figures.get(slo.key)

@@ -121,7 +121,8 @@ def _flags(run: RecordedRun, given: GivenDeployment) -> DeploymentSettings:
         flags = read_asked_flags(config) or _as_settled(run, config)
         gpu = _gpu_of(run) if given.gpu is None else named_gpu(given.gpu).name
     latency = deployment_of(run.start.config).step_time or _MODEL
-    flags = replace(flags, hardware=replace(flags.hardware, gpu=gpu, latency=latency))
+    # What scaled step times is in those of the trace already.
+    flags = replace(flags, hardware=replace(flags.hardware, gpu=gpu, latency=latency, step_time_factors=None))
     return of_version(run, flags)
 
 

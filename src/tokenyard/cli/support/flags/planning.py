@@ -79,6 +79,8 @@ class PlanCommand(SearchFlags):
     """Print the question and the deployment, with what was assumed, first and not last."""
     replays: int = 40
     """Largest number of variants to try; if there are no more than that, all are tried."""
+    calibrate: Switch = False
+    """Scale step times to what the workload's file measured on the deployment as it is named, before settings vary."""
     largest_load: bool = True
     """Find the largest load at which the recommended settings keep the bounds."""
     output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None
