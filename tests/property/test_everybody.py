@@ -25,7 +25,7 @@ _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
 
 class Newest(ty.KeyedPolicy):
-    """Whoever came last goes first: the others starve."""
+    """The last to come goes first, and the others starve."""
 
     reads_tokens = False
 
@@ -75,7 +75,7 @@ class Clients(ty.StepObserver):
 
 
 def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
-    """Of each latency, what it is at least and at most of everybody who has one, in milliseconds."""
+    """Return what each latency is at least and at most, of everybody who has one, in milliseconds."""
     found: dict[str, list[tuple[float, float]]] = {"queue": [], "ttft": [], "tpot": [], "e2e": [], "itl": []}
     for name, (came, most) in told.came.items():
         end, fate = told.gone.get(name, (told.last, "unfinished"))

@@ -367,7 +367,7 @@ def facts_of(step: Step, block_size: int = CLASSIFIER_BLOCK_SIZE) -> StepFacts:
 
 
 def streams_of(completed: StepCompleted) -> Streams:
-    """Whose tokens began, paused or went on with a step."""
+    """Return the flows of tokens that a step changed."""
     changed = (completed.first_token_req_ids, completed.paused_req_ids, completed.resumed_req_ids)
     return Streams(*(each or () for each in changed)) if any(changed) else STEADY
 

@@ -149,7 +149,7 @@ class PlainRecorder(StepObserver):
         self.last_end = ts
 
     def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, list[str]]:
-        """Whose tokens began, paused or went on: by looking at all requests, step by step."""
+        """Return the ids of answers that began, paused or went on, by looking at all requests in each step."""
         if not got:
             return {}
         lists: dict[str, list[str]] = {"first_token_req_ids": [], "paused_req_ids": [], "resumed_req_ids": []}
