@@ -152,6 +152,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
         blocked = sum(report.reasons.values())
         if blocked:
             yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
+        elif report.progress.waited_s:
+            yield Text("Not known: requests waited, and this trace records neither reasons nor decisions.")
         else:
             yield Text("Nothing: no request was held back in any step.")
         yield from _unseen(report)

@@ -14,6 +14,7 @@ from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
 from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
+from tokenyard.explain.progress import Holder, ProgressCounter
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,
@@ -103,6 +104,9 @@ class ReportBuilder:
         self._open: StepFacts | None = None
         """The last step, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
+        self._progress = ProgressCounter()
+        self.holder: Holder | None = None
+        """Who had what was short; whoever reads a trace without reasons finds it."""
         self._arrivals = ArrivalsCounter()
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
@@ -139,8 +143,8 @@ class ReportBuilder:
     def _counters(self) -> tuple[Any, ...]:
         """Everything that several engines' are joined to, by ``join``."""
         return (
-            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._arrivals),
-            *(self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
+            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._progress),
+            *(self._arrivals, self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
         )
 
     # ---- facts, as they come
@@ -222,6 +226,7 @@ class ReportBuilder:
         self._count(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
+        self._progress.step(facts, verdict)
         self._add_gauges(facts)
         self._note_free(facts.free_blocks, facts.total_blocks)
 
@@ -267,7 +272,8 @@ class ReportBuilder:
         self._end_step(moments[0])
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
-        self._symptoms.steps_repeated(steps, lasted=lasted)
+        self._symptoms.steps_repeated(steps)
+        self._progress.steps_repeated(steps.like, lasted=lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
@@ -351,6 +357,7 @@ class ReportBuilder:
             self._recorded.add(facts.outcome, passed or 0, facts)
         if passed is not None:
             self._symptoms.step_ended(facts, passed)
+            self._progress.step_ended(facts, passed)
 
     def _close(self) -> None:
         """Add what is known so far, also of steps that go on."""
@@ -387,6 +394,7 @@ class ReportBuilder:
             buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
+            progress=self._progress.result(self._end, self.holder),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known and not self._is_joined else None,
@@ -457,6 +465,7 @@ class ReportBuilder:
             self.start,
             report.recorded_reasons,
             missed=missed_bounds([Bounded(self.slos, latencies), *of_classes]),
+            request_seconds=report.progress.request_s,
             ttft_ms=ttft,
             prefill_ms=None if ttft is None or queue is None else ttft - queue,
             unseen_ms=1e3 * report.unseen_s / report.requests if report.unseen_s and report.requests else None,

@@ -12,8 +12,9 @@ from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.printable import Printable
+from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.report.verdict import Verdict, verdict_of
+from tokenyard.explain.report.verdict import Verdict, Waiting, verdict_of
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
@@ -359,6 +360,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Reason of the classifier -> steps in which it held a request back."""
     recorded_reasons: dict[str, RecordedReason]
     """Recorded reason -> what it cost."""
+    progress: Progress = Progress()
+    """What shows without recorded reasons: waiting by bucket, stretches without a token, pins, changes of the pool."""
     unseen_s: float | None
     """Request-seconds between arrivals and the first step that could see them; with those of ``recorded_reasons`` it
     makes up all waiting time."""
@@ -437,8 +440,9 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             self.recorded_reasons,
             self.goodput,
             self.advice,
-            ended=self.requests_finished or 0,
+            ended=self.requests_finished,
             seconds=None if mean is None else mean / 1e3 * (self.requests_finished or 0),
+            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
         )
 
     def to_dict(self) -> dict[str, Any]:
