@@ -404,7 +404,11 @@ class Reason(StrEnum):
         "Nothing: it goes on when a step in flight returns.",
         ends=OutcomeKind.NOT_SCHEDULED,
         in_flight=True,
-        note="A waiting request has this reason too: it was preempted, and its output has not arrived yet.",
+        note=(
+            "It is served: a stage of the pipeline, or the step in flight, has it. The verdict, `waited_for` of a "
+            "class and `held_by` of a sweep do not count it as held back. A waiting request has this reason too: it "
+            "was preempted, and its output has not arrived yet."
+        ),
     )
     RUNNING_INDEX_DRIFT = ReasonEntry(
         "running_index_drift",

@@ -67,6 +67,29 @@ def test_a_run_in_which_nothing_ended_says_so() -> None:
     assert (verdict.code, verdict.sentence) == ("empty", "No request ended.")
 
 
+def test_a_pipeline_at_work_holds_nobody_back() -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False)
+    found = ty.run("chat", staged.with_(max_num_seqs=64), limit=8, rate_scale=30).report
+    in_flight = found.recorded_reasons["no_new_tokens"]
+    assert in_flight.seconds > 0.2 * sum(found.e2e_ms.mean * 1e-3 for _ in range(found.requests_finished or 0))
+    assert (found.verdict.code, found.verdict.reason, found.verdict.lost_s) == ("idle", None, 0.0)
+    assert "no_new_tokens" in str(found)
+    short = ty.run("chat", staged, limit=8, rate_scale=30).report
+    assert "no_new_tokens" in short.recorded_reasons
+    assert (short.verdict.code, short.verdict.reason) == ("held_back", "max_num_seqs")
+    others = {name: each.seconds for name, each in short.recorded_reasons.items() if name != "no_new_tokens"}
+    assert short.verdict.lost_s == pytest.approx(sum(others.values()))
+    assert "no_new_tokens" not in short.verdict.sentence
+
+
+def test_a_class_waits_for_no_pipeline() -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False, max_num_seqs=64)
+    found = ty.run("chat", staged, limit=8, rate_scale=30)
+    classes = found.by("user").classes
+    assert {each.waited_for for each in classes} == {"step_in_progress"}
+    assert sum(each.waited_s for each in classes) == pytest.approx(found.report.unseen_s)
+
+
 def test_json_has_it_first(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["run", "chat", "--limit", "2", "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--json"]
     assert main([*given, "--max-model-len", "8192"]) == 0

@@ -17,6 +17,7 @@ from tokenyard.explain.figures import LatencyFigures, Series
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import CUT_SHORT, SLO, SLO_FIGURES, Bounded, Goodput, goodput_of, read_slos
 from tokenyard.explain.table import Column, RowTable, column_of, table_from
+from tokenyard.vocabulary import is_in_flight
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
@@ -257,6 +258,7 @@ def _figures(
     columns = {each: requests[f"{each}_ms"][mine].astype(np.float64) / 1e3 for each in _LATENCIES}
     figures = {each: _latency(values) for each, values in columns.items()}
     ended = np.array([reason is not None for reason in requests["finish_reason"][mine].tolist()], np.bool_)
+    lost = {reason: seconds for reason, seconds in lost.items() if not is_in_flight(reason)}
     prompt, cached = (int(requests[each][mine].sum()) for each in ("prompt_tokens", "cached_tokens"))
     return ClassFigures(
         name=name,

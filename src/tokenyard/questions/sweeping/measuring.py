@@ -34,6 +34,7 @@ from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress, Progress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
+from tokenyard.vocabulary import is_in_flight
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
@@ -348,7 +349,9 @@ def _busy(result: ReplayResult) -> Iterator[tuple[str, float]]:
 
 
 def _held(report: Report, side: str | None = None) -> list[HeldBy]:
-    return [HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items()]
+    return [
+        HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items() if not is_in_flight(name)
+    ]
 
 
 def _most(held: Sequence[HeldBy]) -> HeldBy | None:
