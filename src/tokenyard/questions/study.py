@@ -339,6 +339,7 @@ class _Replayer:
             requests=result.num_finished,
             refused=len(result.refused) + result.num_left_out,
             figures={**own, **figures_of(found.report)},
+            drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
 
     def _value(self, name: str, found: RunResult) -> float | None:

@@ -422,7 +422,7 @@ class ReportBuilder:
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
             goodput=latencies.goodput(self.slos, itl, duration),
-            speculation=self._speculation.result(self.start),
+            speculation=self._speculation.result(self.start, latencies.tpot_ms.mean),
             reading=self._reading_gaps(notes),
         )
         return msgspec.structs.replace(report, advice=self.advice(report))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
@@ -140,8 +141,10 @@ class SpeculationCounter:
         """The steps of another engine, too."""
         self.add(Drafts(other._drafts, other._tokens, other._accepted))
 
-    def result(self, start: TraceStart | None) -> SpeculationFigures | None:
-        """The counts so far; None if nothing was drafted, and the trace's start does not say that drafts were on."""
+    def result(self, start: TraceStart | None, tpot_ms: float | None = None) -> SpeculationFigures | None:
+        """The counts so far, and what the mean TPOT rests on; None if nothing was drafted, and the trace's start does
+        not say that drafts were on.
+        """
         told = ((start.config if start is not None else None) or {}).get("speculation")
         if not self._drafts and not told:
             return None
@@ -153,6 +156,7 @@ class SpeculationCounter:
             num_accepted_tokens_per_pos=self._accepted.copy(),
             acceptance_rate=_ratio(accepted, self._tokens),
             acceptance_rate_per_pos=[_ratio(count, self._drafts) for count in self._accepted],
+            assumed=assumed_acceptance(start, len(self._accepted), tpot_ms),
         )
 
 
@@ -173,6 +177,8 @@ class SpeculationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens over draft tokens."""
     acceptance_rate_per_pos: list[float | None]
     """Accepted at each position over proposals, also those too short to have that position."""
+    assumed: AssumedAcceptance | None = None
+    """What TPOT rests on, where the acceptance was neither given nor measured."""
 
     def __str__(self) -> str:
         if self.acceptance_rate is None:
@@ -442,6 +448,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             self.advice,
             ended=self.requests_finished,
             seconds=None if mean is None else mean / 1e3 * (self.requests_finished or 0),
+            drafts=None if self.speculation is None else self.speculation.assumed,
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from tokenyard.explain.advice.rules import Advice
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.classifier import Bucket
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.progress import STUCK_S, Holder, Pins, Progress, Stall, family_of
@@ -55,6 +56,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ``held_back``: requests lost time to the scheduler; ``idle``: hardly any; ``empty``: no request ended."""
     missed: list[str] = []
     """Bounds that do not hold, as ``ttft_p90``."""
+    doubtful: list[str] = []
+    """Bounds on the time per token that come out otherwise over the range of an assumed acceptance of drafts."""
+    assumed_acceptance: list[float] | None = None
+    """The rates of drafts that are right which were assumed, by position; None: given, measured, or no drafts."""
     reason: str | None = None
     """The recorded reason that cost most."""
     bucket: str | None = None
@@ -82,11 +87,13 @@ def verdict_of(
     ended: int | None,
     seconds: float | None,
     waiting: Waiting | None = None,
+    drafts: AssumedAcceptance | None = None,
 ) -> Verdict:
     """The verdict of a run in which so many requests ended (None: not known), with its advice if it has any.
 
     ``reasons`` are those that held requests back; ``seconds`` the time from arrival to end of all requests together,
-    None where that is not known. ``waiting``: what shows where no reason is recorded.
+    None where that is not known. ``waiting``: what shows where no reason is recorded; ``drafts``: what TPOT
+    rests on.
     """
     waiting = waiting or Waiting()
     progress = waiting.progress
@@ -123,9 +130,20 @@ def verdict_of(
         said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
     elif missed:
         said += [_idea(each) for each in advice if each.is_of_bound][:1]
+    bounds = [] if goodput is None or drafts is None else goodput.objectives
+    doubtful = [
+        each for each in bounds if drafts is not None and drafts.doubts(each.name, each.value_ms, each.bound_ms)
+    ]
+    if drafts is not None and ended:
+        said.append(str(drafts))
+        said += [
+            f"Over that range {each.name} (bound {milliseconds(each.bound_ms)}) may hold or not." for each in doubtful
+        ]
     return Verdict(
         code=code,
         missed=[each.name for each in missed],
+        doubtful=[each.name for each in doubtful],
+        assumed_acceptance=None if drafts is None else drafts.rates,
         reason=worst if lost else None,
         bucket=None if lost else worst,
         family=family_of(by_bucket).value if by_bucket else None,
