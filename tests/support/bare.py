@@ -204,7 +204,7 @@ class _Run:
 
 def write_bare(folder: Path, engine: Engine, turns: Iterable[Turn], seconds: float) -> Planted:
     """Write the steps of so many seconds into the folder; returns what happened in them."""
-    run = _Run(engine, turns)
+    run, last = _Run(engine, turns), 0.0
     while run.now < seconds:
         pinned = sum(blocks for _, blocks in run.pinned)
         if pinned and run.planted.pinned_since is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from operator import mul
 from typing import Any
 
 import msgspec
@@ -106,7 +105,7 @@ def assume(rates: Sequence[float], num_drafts: int, low: float, tpot_ms: float |
 
 def _tokens(rates: Sequence[float]) -> float:
     """Tokens that a request gets in a step with drafts right at these rates."""
-    return 1 + sum(accumulate(rates, mul))
+    return 1.0 + sum(accumulate(rates, lambda right, rate: right * rate))
 
 
 def method_of(section: Mapping[str, Any]) -> str:

@@ -22,6 +22,8 @@ STUCK_S = 10.0
 """Seconds without a scheduled token, while requests are there, from which on the engine counts as stuck."""
 _NOT_STUCK = (Reason.PAUSED, Reason.WAITING_STREAM_INPUT)
 """Reasons of standing still that somebody outside wanted, or has to end."""
+_SHORTEST_S = 1.0
+"""Seconds from which on a stretch without a token is noted."""
 _CHANGES_KEPT = 8
 _LARGE_PART = 2 / 3
 """Share of what was short from which on its holder is named."""
@@ -115,7 +117,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     span: WaitSpan | None = None
     """None where nothing waited, or the trace has no times."""
     stall: Stall | None = None
-    """The longest stretch without a token; the one that the trace ends with where the engine is stuck there."""
+    """The longest stretch without a token, of those of a second or more; the one that the trace ends with where the
+    engine is stuck there."""
     pool_changes: list[PoolChange] = []
     """The first eight."""
     pins: Pins | None = None
@@ -240,7 +243,7 @@ class ProgressCounter:
             waited_s=sum(self._waited.values()) / 1e6,
             buckets={bucket.value: each / 1e6 for bucket, each in self._waited.most_common() if each},
             span=self._span(),
-            stall=stall,
+            stall=None if stall is None or stall.seconds < _SHORTEST_S else stall,
             pool_changes=list(self._changes),
             pins=self._pins(),
             holder=holder,

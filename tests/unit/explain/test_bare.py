@@ -86,6 +86,7 @@ def test_eight_seats_are_named(tmp_path: Path) -> None:
     report, planted = report_of(tmp_path, Engine(seats=8), chat(4))
     verdict = report.verdict
     assert (verdict.code, verdict.bucket, verdict.family) == ("held_back", "max-seqs", "sequences")
+    assert verdict.of_it is not None
     assert verdict.of_it > 0.8
     assert np.percentile(planted.queue, 99) > 8
     assert "for seats (as many ran as max_num_seqs allows)" in verdict.sentence
@@ -192,7 +193,7 @@ def test_json_has_the_fields_and_comes_back_whole(tmp_path: Path, capsys: pytest
 def test_a_stuck_engine_is_not_called_fine_where_reasons_are_recorded(tmp_path: Path) -> None:
     planted = write_bare(tmp_path, Engine(blocks=2_000, leaks_from=30), chat(4), SECONDS)
     path = next(tmp_path.iterdir())
-    lines = list[str]()
+    lines, waiting = list[str](), 0
     for record in map(json.loads, path.read_text("utf-8").splitlines()):
         lines.append(json.dumps(record))
         if record["event"] == "step_snapshot":

@@ -45,8 +45,8 @@ _FIRST = (
     "recomputed_tokens",
 )
 _LAST = ("buckets", "reasons")
-_ONE_STEP = ("worst",)
-"""Numbers of a single step, which say nothing beside those of another."""
+_ONE_STEP = ("worst", "stall", "span", "pins", "start_ts", "end_ts", "assumed")
+"""Numbers of a single step, of a moment, or that were assumed, which say nothing beside those of another."""
 _LESS_IS_BETTER = (
     "queue_ms",
     "ttft_ms",

@@ -12,7 +12,7 @@ from tokenyard.explain.classifier import Bucket
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.progress import STUCK_S, Holder, Pins, Progress, Stall, family_of
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.slo import Goodput
+from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, figure_label, milliseconds, moment, percent
@@ -96,45 +96,21 @@ def verdict_of(
     rests on.
     """
     waiting = waiting or Waiting()
-    progress = waiting.progress
-    lost = {name: reason.seconds for name, reason in reasons.items() if not is_in_flight(name)}
-    by_bucket = {} if reasons else progress.buckets
-    total = progress.waited_s if by_bucket else sum(lost.values(), 0.0)
-    worst = max(lost or by_bucket, key=(lost or by_bucket).__getitem__) if total else None
-    unfinished = None if waiting.arrived is None or ended is None else max(waiting.arrived - ended, 0)
-    time = max(seconds or 0.0, progress.request_s) if by_bucket or unfinished else seconds
-    share = min(total / time, 1.0) if time else None
-    missed = [] if goodput is None else [each for each in goodput.objectives if each.met is False]
-    is_felt = (waiting.queue.p99 or 0.0) >= _FELT_MS
-    is_idle = not total or (share is not None and share < HARDLY and not is_felt)
-    stall = progress.stall if progress.stall is not None and progress.stall.is_stuck else None
-    code = "stuck" if stall else "missed" if missed else "empty" if ended == 0 else "idle" if is_idle else "held_back"
-    lever = None if code in ("stuck", "idle", "empty") else _lever(advice)
-    bare = _Bare(waiting, total, share, unfinished, by_bucket)
-    said = [] if stall is None else [bare.stuck(stall)]
-    said += [
-        f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}." for each in missed
-    ]
-    if code == "empty":
-        said.append("No request ended.")
-    if is_idle and code in ("idle", "missed"):
-        said.append(bare.idle() if by_bucket else "Requests hardly waited for the scheduler.")
-    elif by_bucket and not is_idle:
-        said += bare.sentences()
-    elif worst is not None and not is_idle and code != "empty":
-        words = reasons[worst].words
-        said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
-    if not is_idle or stall is not None:
-        said += [*_pinned(progress, is_stuck=stall is not None), *_shrunk(progress)]
+    loss = _loss_of(reasons, waiting, ended, seconds)
+    bounds = [] if goodput is None else goodput.objectives
+    missed = [each for each in bounds if each.met is False]
+    stall = waiting.progress.stall
+    is_stuck = stall is not None and stall.is_stuck
+    code = "stuck" if is_stuck else "missed" if missed else "empty" if ended == 0 else loss.code
+    lever = _lever(advice) if code in ("missed", "held_back") else None
+    said = [*_waited(code, missed, reasons, loss, waiting)]
     if lever is not None:
         said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
     elif missed:
         said += [_idea(each) for each in advice if each.is_of_bound][:1]
-    bounds = [] if goodput is None or drafts is None else goodput.objectives
-    doubtful = [
-        each for each in bounds if drafts is not None and drafts.doubts(each.name, each.value_ms, each.bound_ms)
-    ]
+    doubtful: list[Objective] = []
     if drafts is not None and ended:
+        doubtful = [each for each in bounds if drafts.doubts(each.name, each.value_ms, each.bound_ms)]
         said.append(str(drafts))
         said += [
             f"Over that range {each.name} (bound {milliseconds(each.bound_ms)}) may hold or not." for each in doubtful
@@ -144,26 +120,96 @@ def verdict_of(
         missed=[each.name for each in missed],
         doubtful=[each.name for each in doubtful],
         assumed_acceptance=None if drafts is None else drafts.rates,
-        reason=worst if lost else None,
-        bucket=None if lost else worst,
-        family=family_of(by_bucket).value if by_bucket else None,
-        lost_s=total,
-        share=share,
-        of_it=None if worst is None else (lost or by_bucket)[worst] / total,
-        unfinished=unfinished,
+        reason=None if loss.is_guessed else loss.worst,
+        bucket=loss.worst if loss.is_guessed else None,
+        family=family_of(loss.of).value if loss.is_guessed else None,
+        lost_s=loss.total,
+        share=loss.share,
+        of_it=None if loss.worst is None else loss.of[loss.worst] / loss.total,
+        unfinished=loss.unfinished,
         lever=lever,
         sentence=" ".join(said),
     )
 
 
-def _held(worst: str, total: float, share: float | None, of_it: float, word: str | None) -> str:
-    """``word``: the policy's own, that most of it stands for."""
-    lost = f"{duration(total)} in all" if share is None else f"{percent(share)} of their time"
+class _Loss(NamedTuple):
+    """The time that requests lost."""
+
+    of: Mapping[str, float]
+    """Reason, or bucket -> seconds."""
+    is_guessed: bool
+    """No reason is recorded, and ``of`` are buckets."""
+    total: float
+    share: float | None
+    unfinished: int | None
+    is_felt: bool
+    """One request in a hundred waits long in the queue."""
+
+    @property
+    def worst(self) -> str | None:
+        return max(self.of, key=self.of.__getitem__) if self.total else None
+
+    @property
+    def is_small(self) -> bool:
+        return self.share is not None and self.share < HARDLY
+
+    @property
+    def code(self) -> str:
+        return "idle" if not self.total or (self.is_small and not self.is_felt) else "held_back"
+
+
+def _loss_of(
+    reasons: Mapping[str, RecordedReason], waiting: Waiting, ended: int | None, seconds: float | None
+) -> _Loss:
+    progress = waiting.progress
+    lost = {name: reason.seconds for name, reason in reasons.items() if not is_in_flight(name)}
+    is_guessed = not reasons and bool(progress.buckets)
+    total = progress.waited_s if is_guessed else sum(lost.values(), 0.0)
+    unfinished = None if waiting.arrived is None or ended is None else max(waiting.arrived - ended, 0)
+    time = max(seconds or 0.0, progress.request_s) if is_guessed or unfinished else seconds
+    return _Loss(
+        of=progress.buckets if is_guessed else lost,
+        is_guessed=is_guessed,
+        total=total,
+        share=min(total / time, 1.0) if time else None,
+        unfinished=unfinished,
+        is_felt=(waiting.queue.p99 or 0.0) >= _FELT_MS,
+    )
+
+
+def _waited(
+    code: str, missed: Sequence[Objective], reasons: Mapping[str, RecordedReason], loss: _Loss, waiting: Waiting
+) -> Iterator[str]:
+    """What went wrong, and how long requests waited for what."""
+    bare, stall, is_idle = _Bare(waiting, loss), waiting.progress.stall, loss.code == "idle"
+    if code == "stuck" and stall is not None:
+        yield bare.stuck(stall)
+        yield from _causes(waiting.progress, is_stuck=True)
+    for each in missed:
+        yield f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}."
+    if code == "empty":
+        yield "No request ended."
+    if is_idle and code in ("idle", "missed"):
+        yield bare.idle() if loss.is_guessed else "Requests hardly waited for the scheduler."
+    elif loss.is_guessed and not is_idle:
+        yield from bare.sentences()
+    elif loss.worst is not None and not is_idle and code != "empty":
+        yield _held(loss, reasons[loss.worst], bare.tail() if loss.is_small else "")
+    if not is_idle and code != "stuck":
+        yield from _causes(waiting.progress, is_stuck=False)
+
+
+def _held(loss: _Loss, reason: RecordedReason, tail: str) -> str:
+    """``reason``: the worst; ``tail``: how long a few requests waited."""
+    worst = loss.worst or ""
+    of_it = loss.of[worst] / loss.total
+    lost = f"{duration(loss.total)} in all" if loss.share is None else f"{percent(loss.share)} of their time"
     mostly = "" if of_it > 0.99 else f" {percent(of_it)} of that"
     meaning = reason_meaning(worst).rstrip(".")
-    if word is not None:
+    word = next(iter(reason.words or ()), None)
+    if word is not None:  # the policy's own, that most of it stands for
         worst, meaning = f"{worst} ({plain(word)})", meaning.split(";")[0]
-    return f"Requests waited {lost},{mostly} for {worst}: {meaning[:1].lower()}{meaning[1:]}."
+    return f"Requests waited {lost}{tail},{mostly} for {worst}: {meaning[:1].lower()}{meaning[1:]}."
 
 
 def _idea(advice: Advice) -> str:
@@ -214,10 +260,7 @@ class _Bare(NamedTuple):
     """A run, by what shows without recorded reasons."""
 
     waiting: Waiting
-    total: float
-    share: float | None
-    unfinished: int | None
-    buckets: Mapping[str, float]
+    loss: _Loss
 
     def stuck(self, stall: Stall) -> str:
         start = self.waiting.progress.start_ts or 0.0
@@ -227,22 +270,26 @@ class _Bare(NamedTuple):
             f"{where} token since {moment(stall.start_ts, start)}, {duration(stall.seconds)} before the trace ends: "
             f"{count(stall.num_running)} run and {count(stall.num_waiting)} wait{why}"
         )
-        return f"{said}; {self._unfinished()} never ended." if self.unfinished else f"{said}."
+        return f"{said}; {self._unfinished()} never ended." if self.loss.unfinished else f"{said}."
 
     def idle(self) -> str:
-        return f"Requests hardly waited: {percent(self.share)} of their time in the queues{self._tail()}."
+        return f"Requests hardly waited: {percent(self.loss.share)} of their time in the queues{self.tail()}."
 
     def sentences(self) -> Iterator[str]:
         progress = self.waiting.progress
-        waited = f"{duration(self.total)} in all" if self.share is None else f"{percent(self.share)} of their time"
+        waited = (
+            f"{duration(self.loss.total)} in all"
+            if self.loss.share is None
+            else f"{percent(self.loss.share)} of their time"
+        )
         named = [
-            f"{name} {percent(seconds / self.total)}"
-            for name, seconds in self.buckets.items()
-            if seconds >= _LISTED * self.total and name != Bucket.UNKNOWN
+            f"{name} {percent(seconds / self.loss.total)}"
+            for name, seconds in self.loss.of.items()
+            if seconds >= _LISTED * self.loss.total and name != Bucket.UNKNOWN
         ]
-        mostly = " and ".join(each for each in (self._when(), _SHORT.get(family_of(self.buckets))) if each)
+        mostly = " and ".join(each for each in (self._when(), _SHORT.get(family_of(self.loss.of))) if each)
         guess = f" (by the counts of the steps: {', '.join(named)})" if named else ", the trace does not show for what"
-        yield f"Requests waited {waited}{self._tail()}{f', mostly {mostly}' if mostly else ''}{guess}."
+        yield f"Requests waited {waited}{self.tail()}{f', mostly {mostly}' if mostly else ''}{guess}."
         stall = progress.stall
         if stall is not None and stall.is_stuck:
             return
@@ -254,11 +301,13 @@ class _Bare(NamedTuple):
         if self._is_many_unfinished:
             yield f"{self._unfinished()} had not ended when the trace did."
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
         """The tail of the queue, where it is known of nearly all, or a lower bound."""
         queue = self.waiting.queue
         censored = getattr(queue, "censored", None)
-        if queue.p99 is None or (censored is None and self.unfinished and self.unfinished > self._most_unknown):
+        if queue.p99 is None or (
+            censored is None and self.loss.unfinished and self.loss.unfinished > self._most_unknown
+        ):
             return ""
         return f" (queue p99 {'>= ' if 'p99' in (censored or ()) else ''}{milliseconds(queue.p99)})"
 
@@ -268,10 +317,10 @@ class _Bare(NamedTuple):
 
     @property
     def _is_many_unfinished(self) -> bool:
-        return bool(self.unfinished) and (self.unfinished or 0) >= _MANY * (self.waiting.arrived or 0)
+        return bool(self.loss.unfinished) and (self.loss.unfinished or 0) >= _MANY * (self.waiting.arrived or 0)
 
     def _unfinished(self) -> str:
-        return f"{count(self.unfinished)} of {count(self.waiting.arrived)} requests"
+        return f"{count(self.loss.unfinished)} of {count(self.waiting.arrived)} requests"
 
     def _when(self) -> str:
         progress = self.waiting.progress
@@ -283,6 +332,12 @@ class _Bare(NamedTuple):
 
 def _is_pinned(pins: Pins | None) -> bool:
     return pins is not None and max(pins.share, pins.waiting_share or 0.0) >= _MOST_OF_POOL
+
+
+def _causes(progress: Progress, *, is_stuck: bool) -> Iterator[str]:
+    """What the trace shows of the pool that would explain it."""
+    yield from _pinned(progress, is_stuck=is_stuck)
+    yield from _shrunk(progress)
 
 
 def _pinned(progress: Progress, *, is_stuck: bool) -> Iterator[str]:
