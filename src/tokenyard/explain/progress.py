@@ -151,6 +151,10 @@ class ProgressCounter:
         self._stall: tuple[StepFacts, StepFacts] | None = None
         """First and last step of the stretch without tokens that goes on."""
         self._longest: Stall | None = None
+        self._stuck: Stall | None = None
+        """Where another engine stands still."""
+        self._end: float | None = None
+        """The last moment of this engine."""
         self._total: int | None = None
         self._changes: list[PoolChange] = []
         self._last_pinned: StepFacts | None = None
@@ -221,24 +225,31 @@ class ProgressCounter:
         self._moments.extend(other._moments)
         self._weights.extend(other._weights)
         self._changes = sorted([*self._changes, *other._changes], key=lambda each: each.ts or 0.0)[:_CHANGES_KEPT]
+        self._end = max((each for each in (self._end, other._end) if each is not None), default=None)
         self._longest = _longer(self._longest, other._longest)
-        if other._stall is not None and self._stall is None:
-            self._stall = other._stall
+        self._stuck = _longer(self._stuck, other._last_stall)
         if other._most_pinned > self._most_pinned:
             for name in ("_most_pinned", "_last_pinned", "_pins_from", "_pins_since"):
                 setattr(self, name, getattr(other, name))
         self._pinned_micros += other._pinned_micros
         self._pin_known_micros += other._pin_known_micros
 
-    def result(self, end: float | None, holder: Holder | None = None) -> Progress:
-        """The progress until the moment ``end``."""
-        stall = self._longest
-        if self._stall is not None and end is not None:
-            last = _stall(*self._stall, end, ends=True)
-            stall = last if last.is_stuck else _longer(stall, last)
+    def seen_until(self, end: float | None) -> None:
+        """The last moment of this engine so far."""
+        self._end = end
+
+    @property
+    def _last_stall(self) -> Stall | None:
+        """The stretch without a token that goes on."""
+        return None if self._stall is None or self._end is None else _stall(*self._stall, self._end, ends=True)
+
+    def result(self, holder: Holder | None = None) -> Progress:
+        """The progress so far."""
+        last = _longer(self._stuck, self._last_stall)
+        stall = last if last is not None and last.is_stuck else _longer(self._longest, last)
         return Progress(
             start_ts=self._start,
-            end_ts=end,
+            end_ts=self._end,
             request_s=self._request_micros / 1e6,
             waited_s=sum(self._waited.values()) / 1e6,
             buckets={bucket.value: each / 1e6 for bucket, each in self._waited.most_common() if each},
@@ -306,6 +317,9 @@ class HolderCounter:
 
     def __init__(self) -> None:
         self._jobs: dict[str, str] = {}
+        self._last: int | None = None
+        self._has_gaps = False
+        """Steps are missing: what requests hold is not known."""
         self._computed: dict[str, int] = {}
         """Request that runs -> tokens that it holds blocks for."""
         self._waited: Counter[str] = Counter()
@@ -318,9 +332,11 @@ class HolderCounter:
     def step(self, step: Step, facts: StepFacts) -> None:
         """A step of the trace, with its facts."""
         self._end(facts.ts)
+        self._has_gaps |= self._last is not None and step.number != self._last + 1
+        self._last = step.number
         if step.snapshot is None or step.decision is None:
             return
-        self._note_jobs(step.snapshot)
+        self._note_jobs(step.snapshot, step.decision)
         self._note_tokens(step, step.snapshot, step.decision)
         running, tokens = self._computed, step.decision.num_scheduled_tokens or {}
         verdict = classify(facts)
@@ -329,13 +345,16 @@ class HolderCounter:
             had = dict(tokens) if of == "tokens" else dict.fromkeys(running, 1) if of == "seats" else dict(running)
             self._step = facts.ts, verdict.unadmitted, of, had
 
-    def _note_jobs(self, snapshot: StepSnapshot) -> None:
+    def _note_jobs(self, snapshot: StepSnapshot, decision: StepDecision) -> None:
+        """Note the jobs of requests that are scheduled first; queues are long, and are looked at then alone."""
+        if all(name in self._jobs for name in decision.num_scheduled_tokens or ()):
+            return
         for ids, jobs in (
             (snapshot.running_req_ids or (), snapshot.running_job_ids or ()),
             (snapshot.waiting_req_ids or (), snapshot.waiting_job_ids or ()),
         ):
             if len(ids) == len(jobs):
-                self._jobs.update((name, job) for name, job in zip(ids, jobs, strict=True) if job)
+                self._jobs.update((name, job or name) for name, job in zip(ids, jobs, strict=True))
 
     def _note_tokens(self, step: Step, snapshot: StepSnapshot, decision: StepDecision) -> None:
         """Note what each request holds blocks for: its hits, and what was scheduled since it was admitted."""
@@ -368,6 +387,8 @@ class HolderCounter:
         if not self._waited:
             return None
         of = max(self._waited, key=self._waited.__getitem__)
+        if of == "blocks" and self._has_gaps:
+            return None
         had, groups = self._had[of], {"request": Counter[str](), "job": Counter[str](), "jobs": Counter[str]()}
         for request, number in had.items():
             job = self._jobs.get(request, request)

@@ -109,3 +109,10 @@ def test_plan_and_sweep_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["sweep", "chat", *FLAGS, *varied, "--output", str(tmp_path / "s")]) == 0
     first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
     assert "num_speculative_tokens=3: The acceptance of drafts is assumed (0.7): TPOT " in first
+
+
+def test_a_comparison_of_traces_says_whose_acceptance_is_assumed(tmp_path: Path) -> None:
+    ty.run("chat", DRAFTING.with_(num_speculative_tokens=None), limit=2, trace=tmp_path / "a")
+    ty.run("chat", DRAFTING, limit=2, trace=tmp_path / "b")
+    said = " ".join(str(ty.compare_recordings(tmp_path / "a", tmp_path / "b")).split("\n\n")[0].split())
+    assert said.endswith("The acceptance of drafts in B is assumed (0.7).")

@@ -213,3 +213,25 @@ def test_a_stuck_engine_is_not_called_fine_where_reasons_are_recorded(tmp_path: 
     assert reason.worst is not None
     assert reason.worst.used_blocks is not None
     assert reason.worst.used_blocks < 300, "what is pinned is not taken for what the running requests hold"
+
+
+def test_one_of_several_engines_that_stands_still_is_named(tmp_path: Path) -> None:
+    stuck = write_bare(tmp_path / "rank-0", Engine(stuck_from=30), chat(3, until=60), 60)
+    going = write_bare(tmp_path / "rank-1", Engine(), chat(1, seed=2, until=90), 90)
+    report = summarize(tmp_path)
+    assert report.progress.request_s == pytest.approx(stuck.present + going.present)
+    assert report.progress.stall is not None
+    assert report.progress.stall.end_ts == pytest.approx(BEGIN + stuck.end, abs=1e-5), "not when the other one ends"
+    assert report.verdict.code == "stuck"
+    assert report.verdict.sentence.startswith("In an engine of 2 no token since 16:00:30 UTC")
+
+
+def test_a_sampled_trace_shows_about_as_much_waiting(tmp_path: Path) -> None:
+    planted = write_bare(tmp_path, Engine(seats=8), chat(4), SECONDS)
+    path = next(tmp_path.iterdir())
+    lines = [line for line in path.read_text("utf-8").splitlines() if json.loads(line)["step"] % 10 == 0]
+    path.write_text("\n".join(lines), "utf-8")
+    verdict = summarize(path).verdict
+    assert (verdict.code, verdict.bucket) == ("held_back", "max-seqs")
+    assert verdict.share == pytest.approx(planted.waited / planted.present, rel=0.02)
+    assert "queue p99" not in verdict.sentence, "a sampled trace has no times of requests"

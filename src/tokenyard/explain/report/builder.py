@@ -366,6 +366,7 @@ class ReportBuilder:
         self._apart = max(self._apart, 1)
         self._end_step(self._end)
         self._symptoms.settle()
+        self._progress.seen_until(self._end)
 
     # ---- the report
 
@@ -394,7 +395,7 @@ class ReportBuilder:
             buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
-            progress=self._progress.result(self._end, self.holder),
+            progress=self._progress.result(self.holder),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known and not self._is_joined else None,
