@@ -162,7 +162,7 @@ class ProgressCounter:
         self._pins_from = 0
         self._pins_since: float | None = None
         self._most_pinned = 0
-        self._pinned_micros = self._pin_known_micros = 0.0
+        self._pinned_micros, self._waiting_micros = 0.0, 0
         """Share of the pool that is pinned, times request-microseconds of waiting; and the latter alone."""
 
     def step(self, facts: StepFacts, verdict: Classification) -> None:
@@ -200,12 +200,8 @@ class ProgressCounter:
 
     def step_ended(self, facts: StepFacts, passed: int) -> None:
         """The last step is over, after so many microseconds."""
-        self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
+        self.steps_repeated(facts, lasted=passed)
         held, self._open = self._open, None
-        waiting = (facts.num_waiting or 0) * passed
-        if facts.pinned_blocks is not None and facts.total_blocks and waiting:
-            self._pinned_micros += waiting * facts.pinned_blocks / facts.total_blocks
-            self._pin_known_micros += waiting
         if held is not None:
             bucket, requests = held
             self._waited[bucket] += requests * passed
@@ -214,8 +210,12 @@ class ProgressCounter:
                 self._weights.append(requests * passed / 1e6)
 
     def steps_repeated(self, facts: StepFacts, *, lasted: int) -> None:
-        """Steps like this one were decided, whose refusals are recorded; they lasted so many microseconds."""
-        self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))
+        """Steps like this one lasted so many microseconds, whose refusals are recorded where there are any."""
+        waiting = lasted * (facts.num_waiting or 0)
+        self._request_micros += waiting + lasted * (facts.num_running or 0)
+        if waiting and facts.pinned_blocks and facts.total_blocks:
+            self._pinned_micros += waiting * facts.pinned_blocks / facts.total_blocks
+        self._waiting_micros += waiting
 
     def join(self, other: ProgressCounter) -> None:
         """The steps of another engine, too; changes of pools and pins are those of the engine with most."""
@@ -232,7 +232,7 @@ class ProgressCounter:
             for name in ("_most_pinned", "_last_pinned", "_pins_from", "_pins_since"):
                 setattr(self, name, getattr(other, name))
         self._pinned_micros += other._pinned_micros
-        self._pin_known_micros += other._pin_known_micros
+        self._waiting_micros += other._waiting_micros
 
     def seen_until(self, end: float | None) -> None:
         """The last moment of this engine so far."""
@@ -264,14 +264,14 @@ class ProgressCounter:
         last = self._last_pinned
         if last is None or not self._most_pinned or not last.total_blocks:
             return None
-        blocks, known = last.pinned_blocks or 0, self._pin_known_micros
+        blocks, waited = last.pinned_blocks or 0, self._waiting_micros
         return Pins(
             blocks=blocks,
             share=blocks / last.total_blocks,
             jobs=last.num_pinned,
             from_blocks=self._pins_from,
             since_ts=self._pins_since,
-            waiting_share=self._pinned_micros / known if known else None,
+            waiting_share=self._pinned_micros / waited if waited else None,
         )
 
     def _span(self) -> WaitSpan | None:
