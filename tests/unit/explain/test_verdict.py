@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -89,6 +90,12 @@ def test_a_class_waits_for_no_pipeline() -> None:
     classes = found.by("user").classes
     assert {each.waited_for for each in classes} == {"step_in_progress"}
     assert sum(each.waited_s for each in classes) == pytest.approx(found.report.unseen_s)
+
+
+def test_a_sweep_is_held_by_no_pipeline(tmp_path: Path) -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False)
+    found = ty.sweep("chat", staged, {"max_num_seqs": [2, 64]}, limit=8, rate_scale=30, output=tmp_path / "s")
+    assert [row.held_by for row in found.rows] == ["max_num_seqs", None]
 
 
 def test_json_has_it_first(capsys: pytest.CaptureFixture[str]) -> None:
