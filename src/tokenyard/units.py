@@ -45,6 +45,18 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02} min"
 
 
+_UNIX_S = 1e9
+"""Seconds from which on a clock is taken for Unix time, and not for one that began with the run."""
+
+
+def moment(ts: float, start: float) -> str:
+    """16:06:14 UTC of Unix time; of another clock 5 min 07 s, since ``start``."""
+    if ts < _UNIX_S:
+        return duration(ts - start)
+    minutes, seconds = divmod(int(ts) % 86_400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"
+
+
 def milliseconds(value: float | None, *, at_least: bool = False) -> str:
     """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table; a sign before what it is ``at_least``."""
     if value is None:

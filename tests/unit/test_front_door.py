@@ -84,6 +84,7 @@ SEEN_ONLY = {"Goodput", "FirstDifference", "VersionDifference", "Moved", "Switch
         "TorchExecutor",
         "GivenFlags",
         "Assumption",
+        "AssumedAcceptance",
         "Check",
         "Errors",
         "Quantity",

@@ -23,7 +23,7 @@ from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.scaled import error_in_words
-from tokenyard.trace.start import Assumption
+from tokenyard.trace.start import ACCEPTANCE, Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import GIB
 from tokenyard.workload.load import doubt_of_policy
@@ -222,7 +222,7 @@ def _assumptions(
     if speculation is not None:
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
-            yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
+            yield Assumption(name=ACCEPTANCE, value=rates, why="not given: how many drafts are right")
         yield _drafting(settled, speculation)
     for each in asked.missing_in(settled.version):
         yield Assumption(

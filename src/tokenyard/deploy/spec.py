@@ -36,6 +36,7 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.patterns import lazy_pattern
@@ -212,6 +213,12 @@ class ReplaySpec:
     """How many replicas of the deployment there are; None: it is one."""
     connector: ConnectorChoice | None = None
     """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
+
+    @property
+    def drafts(self) -> AssumedAcceptance | None:
+        """What TPOT rests on, where nobody said how many drafts are right."""
+        speculation = self.speculation
+        return None if speculation is None else assumed_acceptance(self.start, len(speculation.rates), None)
 
     @property
     def num_engines(self) -> int:

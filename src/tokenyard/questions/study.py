@@ -346,6 +346,7 @@ class _Replayer:
             unfinished=0 if people is None else people.unfinished,
             censored=found.report.censored,
             figures={**own, **figures_of(found.report)},
+            drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
 
     def _value(self, name: str, found: RunResult) -> float | None:

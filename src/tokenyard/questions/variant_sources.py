@@ -73,6 +73,7 @@ class WorkloadVariants(_Unpacked):
             gpus_per_replica=each,
             decode=None if split is None else split.decode_side(skip_refused=skip_refused),
             records=_records(setup, split),
+            drafts=(setup if split is None else split.decode).drafts,
         )
 
     def read(self) -> None:
@@ -184,6 +185,7 @@ class RecordedVariants(_Unpacked):
             gpu=self.run.start.gpu,
             gpus=None,
             records=(self._record(variant),),
+            drafts=variant.drafts,
         )
 
     def _record(self, variant: Variant) -> EngineRecord:

@@ -23,6 +23,10 @@ SECTION = "deployment"
 """Name of the section in the configuration of ``trace_start``."""
 
 
+ACCEPTANCE = "acceptance-rates"
+"""Name of the assumption of how many drafts are right."""
+
+
 class Assumption(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was not given, and what was taken."""
 

@@ -148,7 +148,7 @@ class PlainRecorder(StepObserver):
         )
         self.last_end = ts
 
-    def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, list[str]]:
+    def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, Any]:
         """Return the ids of answers that began, paused or went on, by looking at all requests in each step."""
         if not got:
             return {}

@@ -31,7 +31,7 @@ from tokenyard.trace.start import settings_of
 # ---------------------------------------------------------------------------------------------------------------------
 # Every number of two reports, side by side.
 
-_NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements"))
+_NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements", "progress"))
 _FIRST = (
     "duration_s",
     "throughput",
@@ -45,8 +45,8 @@ _FIRST = (
     "recomputed_tokens",
 )
 _LAST = ("buckets", "reasons")
-_ONE_STEP = ("worst",)
-"""Numbers of a single step, which say nothing beside those of another."""
+_ONE_STEP = ("worst", "assumed")
+"""Numbers of a single step, or that were assumed, which say nothing beside those of another."""
 _LESS_IS_BETTER = (
     "queue_ms",
     "ttft_ms",

@@ -30,6 +30,7 @@ from tokenyard.explain.render.parts import goodput_rows, print_section, table_of
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
 from tokenyard.trace.held_back import held_by_reason
+from tokenyard.trace.start import ACCEPTANCE
 from tokenyard.units import (
     CLIENT_FIGURES,
     changes_for_clients,
@@ -216,7 +217,13 @@ def _verdict(comparison: TraceComparison) -> str:
     step = None if parting is None else parting.a or parting.b
     where = "from the beginning on" if step is None else f"from step {step.step:,} on"
     decide = "they decide alike in every step" if parting is None else f"they decide differently {where}"
-    return f"B against A: {said}; {decide}." if said else f"{decide[:1].upper()}{decide[1:]}."
+    assumed = "".join(
+        f" The acceptance of drafts in {name} is assumed ({each.value})."
+        for name, header in (("A", comparison.a), ("B", comparison.b))
+        for each in header.assumed
+        if each.name == ACCEPTANCE
+    )
+    return f"B against A: {said}; {decide}.{plain(assumed)}" if said else f"{decide[:1].upper()}{decide[1:]}."
 
 
 def _header(name: str, header: Header, width: int) -> Text:

@@ -19,7 +19,7 @@ from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.units import count, duration, figure_label, milliseconds, percent, shorten
-from tokenyard.vocabulary import reason_meaning
+from tokenyard.vocabulary import is_in_flight, reason_meaning
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the printed answers are laid out with: sections with a title, and tables without lines.
@@ -152,6 +152,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
         blocked = sum(report.reasons.values())
         if blocked:
             yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
+        elif report.progress.waited_s:
+            yield Text("Not known: requests waited, and this trace records neither reasons nor decisions.")
         else:
             yield Text("Nothing: no request was held back in any step.")
         yield from _unseen(report)
@@ -172,6 +174,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
     for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
         text = Text(reason_meaning(name))
         text.append(_kv_numbers(reason), "bright_black")
+        if is_in_flight(name):
+            text.append(" They are served: a step of theirs is computed. The verdict does not count them.")
         words.add_row(Text(plain(name), "bold"), text)
     yield words
     yield from _unseen(report)

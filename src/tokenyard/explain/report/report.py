@@ -8,14 +8,16 @@ import msgspec
 from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Outcomes
 from tokenyard.explain.printable import Printable
+from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.report.verdict import Verdict, verdict_of
+from tokenyard.explain.report.verdict import Verdict, Waiting, verdict_of
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
@@ -141,8 +143,10 @@ class SpeculationCounter:
         """The steps of another engine, too."""
         self.add(Drafts(other._drafts, other._tokens, other._accepted))
 
-    def result(self, start: TraceStart | None) -> SpeculationFigures | None:
-        """The counts so far; None if nothing was drafted, and the trace's start does not say that drafts were on."""
+    def result(self, start: TraceStart | None, tpot_ms: float | None = None) -> SpeculationFigures | None:
+        """The counts so far, and what the mean TPOT rests on; None if nothing was drafted, and the trace's start does
+        not say that drafts were on.
+        """
         told = ((start.config if start is not None else None) or {}).get("speculation")
         if not self._drafts and not told:
             return None
@@ -154,6 +158,7 @@ class SpeculationCounter:
             num_accepted_tokens_per_pos=self._accepted.copy(),
             acceptance_rate=_ratio(accepted, self._tokens),
             acceptance_rate_per_pos=[_ratio(count, self._drafts) for count in self._accepted],
+            assumed=assumed_acceptance(start, len(self._accepted), tpot_ms),
         )
 
 
@@ -174,6 +179,8 @@ class SpeculationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens over draft tokens."""
     acceptance_rate_per_pos: list[float | None]
     """Accepted at each position over proposals, also those too short to have that position."""
+    assumed: AssumedAcceptance | None = None
+    """What TPOT rests on, where the acceptance was neither given nor measured."""
 
     def __str__(self) -> str:
         if self.acceptance_rate is None:
@@ -364,6 +371,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Reason of the classifier -> steps in which it held a request back."""
     recorded_reasons: dict[str, RecordedReason]
     """Recorded reason -> what it cost."""
+    progress: Progress = Progress()
+    """What shows without recorded reasons: waiting by bucket, stretches without a token, pins, changes of the pool."""
     unseen_s: float | None
     """Request-seconds between arrivals and the first step that could see them; with those of ``recorded_reasons`` it
     makes up all waiting time."""
@@ -448,9 +457,17 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             self.recorded_reasons,
             self.goodput,
             self.advice,
-            ended=self.requests_finished or 0,
-            seconds=None if mean is None else mean / 1e3 * (self.requests_finished or 0),
+            ended=self.requests_finished,
+            seconds=None if mean is None else mean / 1e3 * self._num_timed,
+            drafts=None if self.speculation is None else self.speculation.assumed,
+            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
         )
+
+    @property
+    def _num_timed(self) -> int:
+        """Requests that a mean of latencies is of."""
+        people = self.outcomes
+        return self.requests_finished or 0 if people is None else people.arrived - people.refused
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``--json`` prints it, with its ``verdict``."""

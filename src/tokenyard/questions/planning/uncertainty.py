@@ -19,6 +19,7 @@ _ESTIMATES = ("KV blocks",)
 
 def uncertainty_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
     """Sentences on how far the recommended variant's figures may be off."""
+    yield from _of_drafts(row, slos)
     if isinstance(source, RecordedVariants):
         yield from _of_a_trace(source)
         return
@@ -35,13 +36,30 @@ def uncertainty_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Iterat
     yield from (str(each) for each in deployment.assumed if each.name in _ESTIMATES)
 
 
+def _of_drafts(row: Row, slos: Sequence[SLO]) -> Iterator[str]:
+    """What TPOT rests on, and bounds on it over the range of an assumed acceptance of drafts."""
+    drafts = row.drafts
+    if drafts is None:
+        return
+    yield str(drafts)
+    for slo in slos:
+        value = None if slo.key is None else row.figures.get(slo.key)
+        if value is not None and slo.figure in ("tpot", "itl"):
+            low, high = value * drafts.tpot_high_share, value * drafts.tpot_low_share
+            yield f"{slo.name} reads as {low:,.0f} to {high:,.0f} ms over it: {_held(slo, value, low, high)}"
+
+
 def _range(slo: SLO, value: float, low: float, high: float) -> str:
-    if high <= slo.bound_ms:
-        verdict = "the bound holds all over it"
-    else:
-        verdict = "the bound may be missed" if value <= slo.bound_ms else "the bound may hold all the same"
-        verdict = "the bound is missed all over it" if low > slo.bound_ms else verdict
+    verdict = _held(slo, value, low, high)
     return f"{slo.name} {value:,.0f} ms reads as {low:,.0f} to {high:,.0f} ms, in nine cases of ten: {verdict}"
+
+
+def _held(slo: SLO, value: float, low: float, high: float) -> str:
+    if high <= slo.bound_ms:
+        return "the bound holds all over it"
+    if low > slo.bound_ms:
+        return "the bound is missed all over it"
+    return "the bound may be missed" if value <= slo.bound_ms else "the bound may hold all the same"
 
 
 def _of_a_trace(source: RecordedVariants) -> Iterator[str]:

@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
+from tokenyard.explain.slo import read_slos
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
 from tokenyard.questions.sweeping.rows import Row, settings_in_words
@@ -30,7 +31,7 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     if header:
         _print_asked(plan, goal, console)
         console.print()
-    console.print(Text(plain(_verdict(plan, chosen, goal)), "bold"))
+    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *_on_drafts(plan, chosen)))), "bold"))
     print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
@@ -80,6 +81,17 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     cheapest = "of the cheapest" if len({row_price(row) for row in alike}) > 1 else "of these"
     many = f"{count(len(alike))} of {count(len(plan.rows))} variants reach as much{': ' * bool(reaches)}{reaches}"
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
+
+
+def _on_drafts(plan: Plan, chosen: Row) -> Iterator[str]:
+    """What its TPOT rests on, and the bounds that come out otherwise over the range of that."""
+    if chosen.drafts is None:
+        return
+    yield str(chosen.drafts)
+    for slo in read_slos([plan.slo]):
+        value = None if slo.key is None else chosen.figures.get(slo.key)
+        if chosen.drafts.doubts(slo.name, value, slo.bound_ms):
+            yield f"Over that range {slo.name} (bound {milliseconds(slo.bound_ms)}) may hold or not."
 
 
 def _problems(rows: Sequence[Row]) -> Iterator[Text]:

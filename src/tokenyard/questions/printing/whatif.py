@@ -69,7 +69,8 @@ def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     known = [share for share in by_name.values() if share is not None]
     changes = "nothing changes" if known and not any(known) else changes_for_clients(by_name) or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
-    return f"With {plain(variant.name)}: {changes}{doubt}."
+    rests = "" if variant.drafts is None else f" {variant.drafts}"
+    return f"With {plain(variant.name)}: {changes}{doubt}.{rests}"
 
 
 def print_check(told: WhatIf, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
@@ -188,6 +189,8 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
     notes: list[str] = []
     """What the answer rests on besides the trace."""
+    drafts: AssumedAcceptance | None = None
+    """What its TPOT rests on, where the acceptance of drafts was neither recorded nor given."""
     by: str | None = None
     """Column that ``classes`` are of."""
     classes: list[ClassAnswer] = []

@@ -19,6 +19,7 @@ from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
@@ -417,10 +418,19 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
+        drafts=_drafts(run, variant, report),
         by=baseline.asked.by,
         classes=_classes(baseline.classes, classes),
         goodput=_goodput(baseline.report, report),
     )
+
+
+def _drafts(run: RecordedRun, variant: Variant, report: Report) -> AssumedAcceptance | None:
+    """What TPOT rests on: of a recorded replay, too, whose drafts were right as often as was assumed there."""
+    assumed = variant.drafts
+    if assumed is None and variant.speculation is not None and variant.speculation is run.speculation:
+        assumed = assumed_acceptance(run.start, len(run.speculation.rates), None)
+    return None if assumed is None else assumed.beside(report.tpot_ms.mean)
 
 
 def _goodput(before: Report, after: Report) -> GoodputAnswer | None:

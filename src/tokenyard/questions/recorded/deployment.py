@@ -107,6 +107,7 @@ def planned(setup: ReplaySpec) -> PlannedDeployment:
         latency=setup.latency,
         speculation=setup.speculation,
         kv_transfer=setup.kv_transfer,
+        drafts=setup.drafts,
     )
 
 

@@ -11,6 +11,7 @@ from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.setting_values import as_value, did_you_mean
 from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
 from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
@@ -61,6 +62,8 @@ class Variant:
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None = None
     """KV kept elsewhere too."""
+    drafts: AssumedAcceptance | None = None
+    """What TPOT rests on, where the trace does not tell how many drafts are right, and nobody said."""
     notes: tuple[str, ...] = ()
     """Sentences on what the answer rests on besides the trace."""
 
@@ -234,6 +237,8 @@ class PlannedDeployment:
     latency: LatencyModel
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None
+    drafts: AssumedAcceptance | None
+    """What TPOT rests on, where nobody said how many drafts are right."""
 
     @property
     def name(self) -> str:
@@ -278,7 +283,7 @@ def redeployed(
     check_longest(run, scheduler, cache)
     drafts = run.speculation if _drafts(before) == _drafts(after) else after.speculation
     if drafts is not None:
-        right = "as often as in the trace" if drafts is run.speculation else "by a guess, for the trace cannot tell"
+        right = "as often as in the trace" if drafts is run.speculation else "as often as was given or assumed"
         notes.append(f"drafts: which are right is drawn anew, {right}")
     variant = replace(
         base,
@@ -286,6 +291,7 @@ def redeployed(
         cache=cache,
         speculation=drafts,
         kv_transfer=after.kv_transfer,
+        drafts=None if drafts is run.speculation else after.drafts,
         notes=(*base.notes, *notes),
     )
     return _with_said(_with_times(run, variant, before, after), said)

@@ -17,6 +17,7 @@ import msgspec
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
@@ -34,6 +35,7 @@ from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress, Progress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
+from tokenyard.vocabulary import is_in_flight
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
@@ -212,6 +214,8 @@ class PreparedVariant(NamedTuple):
     """The decode side of a split; None: every engine does both."""
     records: tuple[EngineRecord, ...] = ()
     """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
+    drafts: AssumedAcceptance | None = None
+    """What TPOT rests on, where nobody said how many drafts are right."""
 
 
 class HeldBy(NamedTuple):
@@ -354,7 +358,9 @@ def _busy(result: ReplayResult) -> Iterator[tuple[str, float]]:
 
 
 def _held(report: Report, side: str | None = None) -> list[HeldBy]:
-    return [HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items()]
+    return [
+        HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items() if not is_in_flight(name)
+    ]
 
 
 def _most(held: Sequence[HeldBy]) -> HeldBy | None:
@@ -569,6 +575,7 @@ def _row(
         held_at=None if held is None else held.side,
         gpu=variant.gpu,
         gpus=variant.gpus,
+        drafts=None if variant.drafts is None else variant.drafts.beside(report.tpot_ms.mean),
         cost_per_hour=cost,
         cost_per_million_tokens=cost * seconds / 3600 / tokens * 1e6
         if cost is not None and tokens and seconds

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.table import RowTable, column_of
@@ -155,6 +156,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Cost of a million tokens of output, over the whole run; None without prices."""
+    drafts: AssumedAcceptance | None = None
+    """What its TPOT rests on, where the acceptance of drafts was assumed."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []
