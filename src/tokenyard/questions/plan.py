@@ -378,8 +378,8 @@ def _served(source: KnownSource, row: Row) -> _Served:
     words, notes = serve_words(source.run, row.settings)
     if "split" not in row.settings:
         notes = [*_of_machines(source.setup(row.settings).settled), *notes]
-    replicas = changed(source.run, row.settings).parallel.replicas
-    if replicas is not None:
+    replicas = changed(source.run, row.settings).parallel.replicas_in_words
+    if replicas not in (None, "1"):
         router = source.setup(row.settings).settled.parallel.router
         return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
     split = row.settings.get("split")

@@ -17,10 +17,18 @@ from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
-from tokenyard.questions.recorded.variants import Variant, each_of
+from tokenyard.questions.recorded.variants import Variant
 from tokenyard.questions.scenario import Bars, OnProgress, bars_of, deployment_settings
-from tokenyard.questions.sweeping.rows import quoted, text_of_settings
-from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, variant_of_text, with_changes
+from tokenyard.questions.sweeping.rows import quoted, read_values, text_of_settings
+from tokenyard.questions.variants import (
+    deployed,
+    each_value,
+    modelled,
+    on_gpu,
+    served_with,
+    variant_of_text,
+    with_changes,
+)
 from tokenyard.redaction import plain
 
 Change = Mapping[str, Any] | Deployment | str
@@ -106,11 +114,25 @@ def variants_of(
 ) -> list[Variant]:
     """What is asked about in texts, in this order; whole lines on each of ``gpus``. Raises TokenyardError."""
     named = [f"scheduling_policy={quoted(name)}" for name in policies]
-    settings = (*(one for text in changes for one in each_of(text)), *named)
+    settings = (*(one for text in changes for one in _each_of(text)), *named)
     variants = [variant_of_text(run, recorded, text) for text in settings]
     if not serve:
         return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
     return variants + [served_with(run, recorded, line, gpu) for line in serve for gpu in gpus or (None,)]
+
+
+def _each_of(text: str) -> list[str]:
+    """Texts of single variants: each combination of the values that ``text`` names.
+
+    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
+    """
+    return [text_of_settings(each) for each in _combinations(read_values(text, "set"))]
+
+
+def _combinations(several: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values of settings, each of a range among them."""
+    spread = [[each for value in values for each in each_value(name, value)] for name, values in several.items()]
+    return [dict(zip(several, values, strict=True)) for values in product(*spread)]
 
 
 def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> list[Variant]:
@@ -132,6 +154,5 @@ def _variants_of(run: RecordedRun, recorded: RecordedDeployment, change: Change)
         return variants_of(run, recorded, changes=[change])
     if not isinstance(change, Mapping):
         raise ConfigError("changes", change, _CHANGES)
-    several = [value if isinstance(value, list | tuple) else [value] for value in change.values()]
-    variants = [dict(zip(change, values, strict=True)) for values in product(*several)]
-    return [with_changes(run, recorded, each, text_of_settings(each)) for each in variants]
+    several = {name: value if isinstance(value, list | tuple) else [value] for name, value in change.items()}
+    return [with_changes(run, recorded, each, text_of_settings(each)) for each in _combinations(several)]

@@ -71,7 +71,7 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
         return f"No variant that was tried holds every bound; {name} comes nearest{far}."
-    reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
+    reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
         return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
     alike = reach_most(plan.rows, goal)
@@ -125,7 +125,7 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
     if plan.value is not None:
-        yield Text(f"reaches {_number(plan.value)} {goal.unit}{_behind(plan, goal)}")
+        yield Text(f"reaches {_reached(plan.value, goal)}{_behind(plan, goal)}")
     if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
         price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
         yield Text(price)
@@ -148,6 +148,12 @@ def _behind(plan: Plan, goal: Goal) -> str:
     change = value / plan.value - 1
     how = "as much" if abs(change) < 0.0005 else f"{100 * change:+.1f} %"
     return f"; the next best, {plain(settings_in_words(other.settings))}, {how}"
+
+
+def _reached(value: float, goal: Goal) -> str:
+    """A value of the goal with its unit."""
+    unit = goal.unit.removesuffix("s") if goal is Goal.GPUS and value == 1 else goal.unit
+    return f"{_number(value)} {unit}"
 
 
 def _number(value: float) -> str:

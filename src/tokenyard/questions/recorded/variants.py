@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import product
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
@@ -15,7 +14,7 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.sweeping.rows import read_values, text_of_settings
+from tokenyard.questions.sweeping.rows import read_values
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
@@ -122,15 +121,6 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         latency=run.latency,
         speculation=run.speculation,
     )
-
-
-def each_of(text: str) -> list[str]:
-    """Texts of single variants, for :func:`split_settings`: each combination of the values that ``text`` names.
-
-    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
-    """
-    named = read_values(text, "set")
-    return [text_of_settings(dict(zip(named, values, strict=True))) for values in product(*named.values())]
 
 
 def split_settings(text: str) -> dict[str, str]:
