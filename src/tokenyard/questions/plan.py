@@ -375,18 +375,22 @@ class _Served(NamedTuple):
 def _served(source: KnownSource, row: Row) -> _Served:
     if isinstance(source, RecordedVariants):
         return _Served()
-    words, notes = serve_words(source.run, row.settings)
+    settings = {**row.settings, **row.taken}
+    words, notes = serve_words(source.run, settings)
+    settled = source.setup(row.settings).settled
+    if (shorter := source.shorter(row.settings)) is not None:
+        notes = [shorter.sentence, *notes]
     if "split" not in row.settings:
-        notes = [*_of_machines(source.setup(row.settings).settled), *notes]
+        notes = [*_of_machines(settled), *notes]
     replicas = changed(source.run, row.settings).parallel.replicas_in_words
     if replicas not in (None, "1"):
-        router = source.setup(row.settings).settled.parallel.router
-        return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
+        said = _OF_REPLICAS.format(replicas, settled.parallel.router)
+        return _Served(_line(words), None, [said, *notes], replicas)
     split = row.settings.get("split")
     if split is None:
         return _Served(_line(words), None, notes)
     shape = read_shape(str(split))
-    prefill, decode = words_of_split(source.run, row.settings, shape)
+    prefill, decode = words_of_split(source.run, settings, shape)
     lines = ServedSplit(
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )
@@ -408,4 +412,4 @@ def _line(words: list[str]) -> str:
 def _flags(source: KnownSource, row: Row) -> list[str]:
     if isinstance(source, RecordedVariants):
         return list(source.variant(row.settings).flags)
-    return changed_words(source.run, row.settings)[0]
+    return changed_words(source.run, {**row.settings, **row.taken})[0]

@@ -25,6 +25,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import hub_id
 from tokenyard.models.named import MODELS
 from tokenyard.patterns import lazy_pattern
+from tokenyard.questions.context_length import made_to_start
 from tokenyard.questions.recorded.deployment import (
     GivenDeployment,
     RecordedDeployment,
@@ -329,7 +330,13 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     typed = dict(read_setting(own, value) for own, value in settings.items() if own in _of_a_deployment())
     if version is not None:
         own_settings = replace(own_settings, launch=replace(own_settings.launch, vllm_version=version))
-    after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
+    after, shorter = made_to_start(
+        changed(own_settings, typed), lambda: run.workload, lambda of: planned(build_replay(resolve(of), run.workload))
+    )
+    if shorter is not None:
+        base = replace(base, notes=(*base.notes, shorter.sentence))
+        typed |= shorter.settings
+        others = [*others, *shorter.settings]
     words = [word for own in others for word in _flag_words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
     fields = map(config_field, settings)
@@ -367,8 +374,11 @@ def deployed(run: RecordedRun, recorded: RecordedDeployment, settings: Deploymen
     """
     own, before = recorded.known
     settings = replace(settings, hardware=replace(settings.hardware, latency=own.hardware.latency))
-    setup = build_replay(resolve(of_version(run, settings)), run.workload)
-    base = replace(as_it_was(run), name=name, notes=tuple(_taken(settings, setup)))
+    setup, shorter = made_to_start(
+        of_version(run, settings), lambda: run.workload, lambda of: build_replay(resolve(of), run.workload)
+    )
+    notes = _taken(settings, setup) if shorter is None else (shorter.sentence, *_taken(settings, setup))
+    base = replace(as_it_was(run), name=name, notes=tuple(notes))
     return redeployed(run, base, before, planned(setup))
 
 

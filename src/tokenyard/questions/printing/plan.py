@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -12,11 +12,13 @@ from rich.text import Text
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
-from tokenyard.questions.sweeping.rows import Row, settings_in_words
+from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
 _MOST_OF_THE_FRONT = 12
+_FIRST_PROBLEMS = 2
+"""Problems of variants that stand below the verdict."""
 _MOST_PROBLEMS = 5
 
 
@@ -31,6 +33,9 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         _print_asked(plan, goal, console)
         console.print()
     console.print(Text(plain(_verdict(plan, chosen, goal)), "bold"))
+    problems = _by_problem(plan.rows)
+    for problem, those in list(problems.items())[:_FIRST_PROBLEMS]:
+        console.print(Text(plain(f"Not replayed: {_named(those)}: {problem}"), "yellow"))
     print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
@@ -47,8 +52,8 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         print_section(console, "What limits next", Text(plain(plan.limits)))
     print_section(console, "How far it may be off", *_list(plan.uncertainty))
     print_section(console, "What it cannot know", *_list(plan.unknown))
-    if any(row.problem is not None for row in plan.rows):
-        print_section(console, "What could not be replayed", *_problems(plan.rows))
+    if len(problems) > _FIRST_PROBLEMS:
+        print_section(console, "What else could not be replayed", *_further(problems))
     if not header:
         console.print()
         _print_asked(plan, goal, console)
@@ -67,7 +72,7 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
 
 def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     """Which variant, whether it holds the bounds, and what it reaches."""
-    name = settings_in_words(chosen.settings)
+    name = row_in_words(chosen)
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
         return f"No variant that was tried holds every bound; {name} comes nearest{far}."
@@ -82,17 +87,27 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
 
 
-def _problems(rows: Sequence[Row]) -> Iterator[Text]:
-    """Each problem once, with the first variant that has it."""
+def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Each problem once, with the variants that have it."""
     variants: dict[str, list[Row]] = {}
     for row in rows:
         if row.problem is not None:
             variants.setdefault(row.problem, []).append(row)
-    for problem, those in list(variants.items())[:_MOST_PROBLEMS]:
-        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        yield Text(plain(f"{settings_in_words(those[0].settings)}{more}: {problem}"))
-    if len(variants) > _MOST_PROBLEMS:
-        yield Text(f"and {count(len(variants) - _MOST_PROBLEMS)} other problems: --json has them")
+    return variants
+
+
+def _named(those: Sequence[Row]) -> str:
+    """The first of some variants, and how many more there are."""
+    more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
+    return f"{settings_in_words(those[0].settings)}{more}"
+
+
+def _further(problems: Mapping[str, Sequence[Row]]) -> Iterator[Text]:
+    """The problems that do not stand below the verdict."""
+    for problem, those in list(problems.items())[_FIRST_PROBLEMS:_MOST_PROBLEMS]:
+        yield Text(plain(f"{_named(those)}: {problem}"))
+    if len(problems) > _MOST_PROBLEMS:
+        yield Text(f"and {count(len(problems) - _MOST_PROBLEMS)} other problems: --json has them")
 
 
 def _list(sentences: Sequence[str]) -> Iterator[Text]:

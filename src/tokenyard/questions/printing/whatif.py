@@ -56,6 +56,8 @@ def print_whatif(told: WhatIf, console: Console) -> None:
     """The verdicts, then each variant beside the run as it was; last the replay that all of it rests on."""
     for variant in told.variants:
         console.print(Text(_verdict(variant, told), "bold"))
+    for each in told.not_answered:
+        console.print(Text(f"With {plain(each.name)}: no answer. {plain(each.problem)}", "yellow"))
     for variant in told.variants:
         _print_variant(variant, console)
     if told.variants:

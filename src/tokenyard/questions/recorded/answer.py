@@ -7,6 +7,7 @@ import msgspec
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
+from tokenyard.questions.sweeping.rows import NotAnswered
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.
@@ -210,11 +211,14 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     fit: FitQuality
     self_check: SelfCheck
     variants: list[VariantAnswer]
+    not_answered: list[NotAnswered] = []
+    """What was asked about and cannot be; the others are answered."""
 
     def summary(self) -> str:
         fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
         names = ", ".join(each.name for each in self.variants) or "as it was"
-        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+        left = f", {len(self.not_answered):,} not answered" if self.not_answered else ""
+        return f"{self.requests:,} requests, {names}{left}; the replay of the run {fit}"
 
     def as_table(self) -> RowTable:
         """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),

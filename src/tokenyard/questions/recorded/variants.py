@@ -9,7 +9,7 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.setting_values import as_value, did_you_mean
 from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.errors import NO_START, ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
@@ -185,7 +185,7 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
             f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
             f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
-        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+        raise ConfigError("num_gpu_blocks_override", blocks, fix, code=NO_START)
 
 
 def setting_words(name: str, value: object) -> list[str]:

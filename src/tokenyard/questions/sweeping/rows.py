@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.errors import SERVES_NONE, ConfigError, MissingExtraError, TokenyardError
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.table import RowTable, column_of
@@ -150,6 +150,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a million tokens of output, over the whole run; None without prices."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
+    taken: dict[str, Setting] = {}
+    """Settings that were taken for it though nobody gave them, for vLLM would not start with its own: a shorter
+    ``max_model_len``."""
     traces: list[str] = []
     """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
 
@@ -157,6 +160,30 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def is_measured(self) -> bool:
         """Whether there are figures."""
         return self.problem is None and self.stopped is None
+
+
+class NotAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several that were asked about, which cannot run; the others are answered."""
+
+    name: str
+    """The settings or the policy, as they were given."""
+    code: str
+    """``no_start``: vLLM would not start with them; ``serves_none``: none of the requests could be served; else the
+    error's own."""
+    problem: str
+    """The reason, for people."""
+
+    @classmethod
+    def by(cls, name: str, error: TokenyardError) -> NotAnswered:
+        """For the error that says why."""
+        is_beside = error.code == SERVES_NONE and error.fix is not None
+        return cls(name=name, code=error.code, problem=error.fix or "" if is_beside else str(error))
+
+
+def row_in_words(row: Row) -> str:
+    """The settings of a row for people, with those that were taken for it: ``gpu=l4 (with max_model_len=8192)``."""
+    taken = f" (with {settings_in_words(row.taken)})" if row.taken else ""
+    return f"{settings_in_words(row.settings)}{taken}"
 
 
 def key_of(settings: Settings) -> str:
