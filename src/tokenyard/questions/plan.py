@@ -40,7 +40,7 @@ from tokenyard.questions.planning.answer import (
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
+from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
     Counting,
@@ -260,7 +260,7 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(question, job, chosen) if is_bearable else None
     other = next_best(rows, chosen, goal)
-    served = _served(source, chosen)
+    served, doubt = _served(source, chosen), doubt_of(source, chosen, job.slos)
     return Plan(
         workload=question.scenario.name,
         requests=chosen.requests,
@@ -273,6 +273,8 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         method=searched.method,
         recommended=chosen,
         holds=holds,
+        sureness=doubt.sureness,
+        bounds=doubt.bounds,
         value=goal_value(chosen, goal),
         serve=served.line,
         serve_split=served.split,
@@ -286,7 +288,7 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
         header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
-        uncertainty=list(uncertainty_of(source, chosen, job.slos)),
+        uncertainty=doubt.sentences,
         unknown=[
             *few_requests(job.slos, _counts(source, job, chosen)),
             *_unbounded(source, job),

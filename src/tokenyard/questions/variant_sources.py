@@ -176,6 +176,11 @@ class RecordedVariants(_Unpacked):
         return self._read[0]
 
     @property
+    def deployment(self) -> RecordedDeployment:
+        """What it ran on, as far as the trace says."""
+        return self._read[1]
+
+    @property
     def workload(self) -> Workload:
         """The requests of the run."""
         return self.run.workload

@@ -12,10 +12,16 @@ from rich.text import Text
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
+from tokenyard.questions.planning.sureness import Sureness
 from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
+_HOLDS = {
+    Sureness.PROBABLY_HOLDS: "probably holds every bound",
+    Sureness.UNKNOWN: "holds every bound in the replay, whose error is not known,",
+}
+"""What the first sentence says where it is not sure that every bound holds."""
 _MOST_OF_THE_FRONT = 12
 _FIRST_PROBLEMS = 2
 """Problems of variants that stand below the verdict."""
@@ -75,10 +81,12 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     name = row_in_words(chosen)
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
-        return f"No variant that was tried holds every bound; {name} comes nearest{far}."
+        none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
+        return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
     reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
-        return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
+        further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""
+        return f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')}{further}."
     alike = reach_most(plan.rows, goal)
     if len(alike) < 2:
         return f"{name} does best{': ' * bool(reaches)}{reaches}."

@@ -69,7 +69,9 @@ def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     """What changes most for clients, in one sentence."""
     by_name = {each.name: each.change for each in variant.figures}
     known = [share for share in by_name.values() if share is not None]
-    changes = "nothing changes" if known and not any(known) else changes_for_clients(by_name) or "nothing that is known"
+    unsure = [each.name for each in variant.figures if not each.is_sure]
+    said = changes_for_clients(by_name, unsure)
+    changes = "nothing changes" if known and not any(known) else said or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
     return f"With {plain(variant.name)}: {changes}{doubt}."
 

@@ -129,6 +129,20 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     """Most of the same."""
 
+    is_sure: bool = False
+    """Whether the change is beyond what is known of its error: of a range, whether the baseline is outside of it; else
+    whether it is more than ``uncertainty``."""
+
+    def judged(self) -> FigureAnswer:
+        """The same with ``is_sure`` worked out."""
+        if self.baseline is None or self.change is None:
+            return self
+        if self.low is not None and self.high is not None:
+            is_sure = not self.low <= self.baseline <= self.high
+        else:
+            is_sure = self.uncertainty is not None and abs(self.change) > self.uncertainty
+        return msgspec.structs.replace(self, is_sure=is_sure)
+
 
 class Mover(msgspec.Struct, frozen=True, kw_only=True):
     """A request that the variant serves faster or slower, end to end."""

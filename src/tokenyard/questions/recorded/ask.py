@@ -407,7 +407,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,
-            )
+            ).judged()
             for name, before, after in _both(baseline.report, report)
         ],
         faster=len(faster),
