@@ -1,4 +1,4 @@
-"""Of several that are asked about, one that cannot run is named, and the others are answered."""
+"""One of several questions that cannot run is named, and the others are answered."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_plan_sweep_and_study_have_a_row_with_the_reason() -> None:
 
 
 class Stands(ty.Policy):
-    """Admits nobody, so that nothing ever runs."""
+    """Admits no request, so that nothing ever runs."""
 
     def admits(self, request: ty.Request, view: object) -> Refused:
         return Refused("stands")

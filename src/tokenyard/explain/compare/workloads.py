@@ -51,7 +51,7 @@ class _Sent(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Of those arrivals, a second."""
+        """How many of these arrivals there were in a second."""
         return len(self.moments) / self.moments[-1] if self.moments and self.moments[-1] else 0.0
 
 

@@ -17,7 +17,7 @@ from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_wor
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
-_HOLDS = {
+_HOLDS: dict[Sureness | None, str] = {
     Sureness.PROBABLY_HOLDS: "probably holds every bound",
     Sureness.UNKNOWN: "holds every bound in the replay, whose error is not known,",
 }

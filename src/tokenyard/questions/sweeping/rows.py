@@ -151,7 +151,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     taken: dict[str, Setting] = {}
-    """Settings that were taken for it though nobody gave them, for vLLM would not start with its own: a shorter
+    """Settings that were not given and are not vLLM's own, since vLLM would not start with those: a shorter
     ``max_model_len``."""
     traces: list[str] = []
     """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
