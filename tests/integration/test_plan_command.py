@@ -309,7 +309,7 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
         (("--split", "1..999+1..999"), "give a smaller range"),
         (("--split", "1+1", "--space", "split=2+1"), "--split names some as well"),
         (("--space", "split=2..1+1"), "--split = '2..1+1'"),
-        (("--split", "1+1", "--autoscale", "1..2"), "--autoscale = '1..2': a split is not replayed as several replicas"),
+        (("--split", "1+1", "--autoscale", "1..2"), "--autoscale = '1..2': a split is not replayed as several"),
         (("--split", "1+1", "--kv-offloading-size", "4"), "--kv-offloading-size = 4.0: is not modelled"),
         (("--split", "1+1", "--num-speculative-tokens", "2"), "--num-speculative-tokens = 2: is not modelled"),
         (("--split", "1+1", "--client-timeout", "30s"), "--client-timeout = '30s': clients of a split"),

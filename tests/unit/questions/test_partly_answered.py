@@ -139,6 +139,12 @@ def test_requests_longer_than_what_fits_are_no_reason_for_a_shorter_context() ->
     assert "max_model_len = 131072" in planned.rows[0].problem
 
 
+def test_a_sweep_takes_one_too_and_its_table_says_so() -> None:
+    swept = ty.sweep("random", USUAL, {"gpu": ["l4", "h100"]}, jobs=1, **FEW)
+    assert list(swept.as_table()["taken"]) == ["max_model_len=1024", None]
+    assert "gpu=l4 (with max_model_len=1024)" in " ".join(str(swept).split())
+
+
 def test_a_whatif_takes_one_too_and_says_so(tmp_path: Path) -> None:
     ty.run("random", USUAL, trace=tmp_path / "t", **FEW)
     variant = ty.whatif(tmp_path / "t", "gpu=l4").variants[0]

@@ -360,6 +360,8 @@ def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     settings = dict.fromkeys(name for row in rows for name in row.settings)
     columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
     columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
+    if any(row.taken for row in rows):
+        columns["taken"] = [settings_in_words(row.taken) if row.taken else None for row in rows]
     names = dict.fromkeys((*FIGURES, *(name for row in rows for name in row.figures)))
     return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in names}
 
