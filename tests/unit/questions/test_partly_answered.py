@@ -90,7 +90,7 @@ def test_compare_names_what_cannot_run_and_compares_the_others() -> None:
     assert settings.policies == ("as it is", "tensor_parallel_size=2")
     assert [(each.name, each.code) for each in settings.not_compared] == [("tensor_parallel_size=3", "no_start")]
     assert "tensor_parallel_size=3 is not among them: vLLM would not start" in " ".join(str(settings).split())
-    policies = {"stands": Stands, "bypass": "bypass", "fcfs": "fcfs"}
+    policies: dict[str, Any] = {"stands": Stands, "bypass": "bypass", "fcfs": "fcfs"}
     compared = ty.compare("random", LARGE, policies, loads=(1.0, 2.0), **FEW)
     assert compared.policies == ("bypass", "fcfs")
     assert [(cell.policy, cell.load) for cell in compared.cells] == [
