@@ -35,6 +35,10 @@ from types import MappingProxyType
 
 MISSING = "missing_field"
 """Code: a field of a file is not there."""
+NO_START = "no_start"
+"""Code: vLLM would not start with these settings."""
+SERVES_NONE = "serves_none"
+"""Code: none of the requests could be served."""
 TOO_LONG = "too_long"
 OUT_OF_VOCABULARY = "out_of_vocabulary"
 """Code: longer than ``max_model_len``, or than the memory holds."""
@@ -149,7 +153,8 @@ def _sentence(what: str, value: object, fix: str) -> str:
 class ConfigError(TokenyardError):
     """A configuration field holds a value that cannot work.
 
-    ``code`` is ``config``, or says more: ``unknown_setting``, ``missing_field`` (of a model's config.json).
+    ``code`` is ``config``, or says more: ``unknown_setting``, ``missing_field`` (of a model's config.json),
+    ``no_start``, ``serves_none``.
     """
 
     code = "config"
@@ -379,7 +384,7 @@ class NotModelledError(TokenyardError):
 class NoStartError(TokenyardError):
     """With these settings vLLM ends before it serves a request."""
 
-    code = "no_start"
+    code = NO_START
     field: str
     fix: str
 

@@ -75,7 +75,7 @@ def test_replicas_are_deployments_behind_a_balancer_in_plan_sweep_and_run(tmp_pa
     space = ("--set", "replicas=2,3", "--price", "h100=2", "--no-largest-load")
     plan = json.loads(call("plan", *words, *space, "--json", cwd=tmp_path).stdout)
     chosen = plan["recommended"]
-    assert chosen["settings"] == {"replicas": plan["replicas"]}
+    assert chosen["settings"] == {"replicas": int(plan["replicas"])}
     assert "--data-parallel-size" not in plan["serve"]
     assert "replicas" not in plan["serve"]
     assert (chosen["gpus"], chosen["cost_per_hour"]) == (int(plan["replicas"]), 2.0 * int(plan["replicas"]))
@@ -308,8 +308,8 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
         (("--split", "3..1+1"), "--split = '3..1+1': a range goes from the fewest to the most"),
         (("--split", "1..999+1..999"), "give a smaller range"),
         (("--split", "1+1", "--space", "split=2+1"), "--split names some as well"),
-        (("--space", "split=1..2+1"), "--split = '1..2+1'"),
-        (("--split", "1+1", "--replicas", "1..2"), "--replicas = '1..2': a split is not replayed as several replicas"),
+        (("--space", "split=2..1+1"), "--split = '2..1+1'"),
+        (("--split", "1+1", "--autoscale", "1..2"), "--autoscale = '1..2': a split is not replayed as several"),
         (("--split", "1+1", "--kv-offloading-size", "4"), "--kv-offloading-size = 4.0: is not modelled"),
         (("--split", "1+1", "--num-speculative-tokens", "2"), "--num-speculative-tokens = 2: is not modelled"),
         (("--split", "1+1", "--client-timeout", "30s"), "--client-timeout = '30s': clients of a split"),

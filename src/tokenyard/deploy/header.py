@@ -323,7 +323,7 @@ def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assum
 
 def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     parallel = settled.parallel
-    if parallel.replicas is not None and "router" not in given:
+    if parallel.has_replicas and "router" not in given:
         why = "not given: a balancer that sees each replica's requests at every moment"
         yield Assumption(name="router", value=parallel.router, why=why)
     if parallel.data_parallel_size == 1:

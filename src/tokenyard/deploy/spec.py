@@ -83,26 +83,33 @@ def seconds_of(field: str, text: str) -> float:
 # ---------------------------------------------------------------------------------------------------------------------
 # Replicas of a deployment, as flags say how many there are.
 
-_FORM = lazy_pattern(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
+_FORM = lazy_pattern(r"([0-9]{1,4})\.\.([0-9]{1,4})")
 
 
 def read_autoscaling(parallel: ParallelSettings) -> Autoscaling | None:
     """How many replicas there are; None: the deployment is one. Raises ConfigError."""
-    if parallel.replicas is None:
+    if not parallel.has_replicas:
         return None
-    found = _FORM.fullmatch(parallel.replicas.strip())
-    if found is None:
-        raise ConfigError("replicas", parallel.replicas, "give a number, or the fewest and the most: 4, or 1..8")
     if parallel.data_parallel_size > 1:
         fix = "replicas are of one engine each here: give one of the two"
         raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
-    least = int(found[1])
-    return Autoscaling(
-        least=least,
-        most=int(found[2]) if found[2] is not None else least,
-        startup=seconds_of("startup", parallel.startup),
-        target=parallel.scale_target,
-    )
+    least, most = _least_and_most(parallel)
+    startup = seconds_of("startup", parallel.startup)
+    return Autoscaling(least=least, most=most, startup=startup, target=parallel.scale_target)
+
+
+def _least_and_most(parallel: ParallelSettings) -> tuple[int, int]:
+    if parallel.autoscale is None:
+        assert parallel.replicas is not None
+        return parallel.replicas, parallel.replicas
+    if parallel.replicas is not None:
+        fix = f"§replicas {parallel.replicas} says that so many are always there: give one of the two"
+        raise ConfigError("autoscale", parallel.autoscale, fix)
+    found = _FORM.fullmatch(parallel.autoscale.strip())
+    if found is None:
+        fix = "give the fewest replicas and the most, for example 1..8; a fixed number is §replicas"
+        raise ConfigError("autoscale", parallel.autoscale, fix)
+    return int(found[1]), int(found[2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -392,7 +399,7 @@ def _sections(
 
 def _is_spread(parallel: ParallelSettings) -> bool:
     sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
-    return max(sizes) > 1 or parallel.replicas is not None
+    return max(sizes) > 1 or parallel.has_replicas
 
 
 def _speculation(

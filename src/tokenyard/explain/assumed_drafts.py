@@ -66,6 +66,10 @@ class AssumedAcceptance(msgspec.Struct, frozen=True, kw_only=True):
         ends = (value_ms * self.tpot_low_share, value_ms * self.tpot_high_share)
         return any((end <= bound_ms) != (value_ms <= bound_ms) for end in ends)
 
+    def spread_of(self, bound: str) -> tuple[float, float]:
+        """Return the factors between which the figure of a bound of this name lies over the range."""
+        return (self.tpot_high_share, self.tpot_low_share) if _is_on_tokens(bound) else (1.0, 1.0)
+
 
 def _is_on_tokens(bound: str) -> bool:
     """Whether a bound of this name, perhaps of a class, is on the time per token."""

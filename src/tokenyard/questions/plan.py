@@ -41,7 +41,7 @@ from tokenyard.questions.planning.answer import (
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
+from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
     Bars,
@@ -287,7 +287,7 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(question, job, chosen) if is_bearable else None
     other = next_best(rows, chosen, goal)
-    served = _served(source, chosen)
+    served, doubt = _served(source, chosen), doubt_of(source, chosen, job.slos)
     return Plan(
         workload=question.scenario.name,
         requests=chosen.requests,
@@ -300,6 +300,8 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         method=searched.method,
         recommended=chosen,
         holds=holds,
+        sureness=doubt.sureness,
+        bounds=doubt.bounds,
         value=goal_value(chosen, goal),
         serve=served.line,
         serve_split=served.split,
@@ -313,7 +315,7 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
         header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
-        uncertainty=list(uncertainty_of(source, chosen, job.slos)),
+        uncertainty=doubt.sentences,
         unknown=[
             *few_requests(job.slos, _counts(source, job, chosen)),
             *_unbounded(source, job),
@@ -402,18 +404,22 @@ class _Served(NamedTuple):
 def _served(source: KnownSource, row: Row) -> _Served:
     if isinstance(source, RecordedVariants):
         return _Served()
-    words, notes = serve_words(source.run, row.settings)
+    settings = {**row.settings, **row.taken}
+    words, notes = serve_words(source.run, settings)
+    settled = source.setup(row.settings).settled
+    if (shorter := source.shorter(row.settings)) is not None:
+        notes = [shorter.sentence, *notes]
     if "split" not in row.settings:
-        notes = [*_of_machines(source.setup(row.settings).settled), *notes]
-    replicas = changed(source.run, row.settings).parallel.replicas
-    if replicas is not None:
-        router = source.setup(row.settings).settled.parallel.router
-        return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
+        notes = [*_of_machines(settled), *notes]
+    replicas = changed(source.run, row.settings).parallel.replicas_in_words
+    if replicas not in (None, "1"):
+        said = _OF_REPLICAS.format(replicas, settled.parallel.router)
+        return _Served(_line(words), None, [said, *notes], replicas)
     split = row.settings.get("split")
     if split is None:
         return _Served(_line(words), None, notes)
     shape = read_shape(str(split))
-    prefill, decode = words_of_split(source.run, row.settings, shape)
+    prefill, decode = words_of_split(source.run, settings, shape)
     lines = ServedSplit(
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )
@@ -435,4 +441,4 @@ def _line(words: list[str]) -> str:
 def _flags(source: KnownSource, row: Row) -> list[str]:
     if isinstance(source, RecordedVariants):
         return list(source.variant(row.settings).flags)
-    return changed_words(source.run, row.settings)[0]
+    return changed_words(source.run, {**row.settings, **row.taken})[0]

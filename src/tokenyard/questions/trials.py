@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.deploy.given import changed
+from tokenyard.deploy.header import load_of
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
@@ -25,6 +26,7 @@ from tokenyard.explain.report.trials import (
 )
 from tokenyard.questions.scenario import Scenario, replay_spec, without_trace
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.units import duration
 from tokenyard.workload.stretches import busiest_part
 
@@ -134,7 +136,20 @@ def _tried(scenario: Scenario, ground: _Ground, change: Change, replay: Replayer
         return trial_of(change, report, None, str(error))
     if after.requests_finished != report.requests_finished:
         return trial_of(change, report, None, "another number of requests is served")
-    return trial_of(change, report, after)
+    return _with_doubt(trial_of(change, report, after), after_change)
+
+
+def _with_doubt(trial: Trial, setup: ReplaySpec) -> Trial:
+    """The trial, with effects that are smaller than what modelled step times may be off by."""
+    if not isinstance(setup.latency, CalibratedLatency):
+        return trial
+    known = setup.latency.known_error(load_of(setup.workload))
+    effects = []
+    for each in trial.effects:
+        spread = known.spread_of(each.figure)
+        is_within = spread is not None and spread[0] <= 1 + each.change <= spread[1]
+        effects.append(msgspec.structs.replace(each, is_sure=not is_within))
+    return msgspec.structs.replace(trial, effects=effects)
 
 
 def _kv_bytes(setup: ReplaySpec) -> int:

@@ -41,6 +41,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """``ttft_ms.p90`` and the like: as the report's JSON names it."""
     before: float
     after: float
+    is_sure: bool = True
+    """Whether the change is larger than the range in which the figure itself lies by what is known of step times."""
 
     @property
     def change(self) -> float:

@@ -177,7 +177,10 @@ _NARROW_NAME = 24
 
 def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print the verdict, what the two are, where they part, what differs, and both beside each other."""
-    console.print(Text(_verdict(comparison), "bold"))
+    if comparison.workloads:
+        differ = "; ".join(each.sentence for each in comparison.workloads)
+        console.print(Text(f"The workloads differ: {differ}. So figures do not tell what the settings did.", "bold"))
+    console.print(Text(_verdict(comparison), "" if comparison.workloads else "bold"))
     console.print()
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))

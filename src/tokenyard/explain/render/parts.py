@@ -261,13 +261,14 @@ def _what(advice: Advice) -> str:
 
 
 def _effects(trial: Trial) -> str:
-    """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
-    said = [
-        f"{_EFFECTS.get(each.figure) or plain(figure_label(each.figure))} {100 * each.change:+.0f} %"
-        for each in trial.effects
-        if abs(each.change) >= _TOO_SMALL
-    ]
-    return ", ".join(said) + "."
+    """``TTFT p90 -41 %, TPOT p90 +9 %.``; what is within the error of step times apart: ``may be E2E mean -5 %``."""
+    groups: dict[bool, list[str]] = {True: [], False: []}
+    for each in trial.effects:
+        if abs(each.change) >= _TOO_SMALL:
+            name = _EFFECTS.get(each.figure) or plain(figure_label(each.figure))
+            groups[each.is_sure].append(f"{name} {100 * each.change:+.0f} %")
+    sure, unsure = (", ".join(said) for said in groups.values())
+    return "; ".join(text for text in (sure, f"may be {unsure}" if unsure else "") if text) + "."
 
 
 # ---------------------------------------------------------------------------------------------------------------------

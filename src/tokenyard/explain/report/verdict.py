@@ -36,6 +36,8 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     """``setting``, ``memory`` and so on: what it takes."""
     changes: dict[str, float]
     """Figure -> share by which it grew; below zero it shrank."""
+    unsure: list[str] = []
+    """Figures whose change is within what step times may be off by."""
 
 
 class Waiting(NamedTuple):
@@ -222,18 +224,20 @@ def _lever(advice: Sequence[Advice]) -> Lever | None:
         trial = each.trial
         if trial is not None and trial.is_vllm and trial.effects:
             changes = {effect.figure: effect.change for effect in trial.effects}
-            return Lever(flag=trial.flag, cost=str(trial.cost), changes=changes)
+            unsure = [effect.figure for effect in trial.effects if not effect.is_sure]
+            return Lever(flag=trial.flag, cost=str(trial.cost), changes=changes, unsure=unsure)
     return None
 
 
 def _help(lever: Lever, missed: list[str]) -> str:
     changes = [
-        f"{figure_label(figure)} {100 * lever.changes[figure]:+.0f} %"
+        f"{figure_label(figure)}{' may be' * (figure in lever.unsure)} {100 * lever.changes[figure]:+.0f} %"
         for figure in dict.fromkeys((*missed, *_SHOWN))
         if abs(lever.changes.get(figure, 0.0)) >= _NOTABLE
     ]
     whole = lever.changes.get("e2e_ms.mean", 0.0)
-    later = f", but answers end later (E2E mean {100 * whole:+.0f} %)" if whole >= _NOTABLE else ""
+    may = " may" if "e2e_ms.mean" in lever.unsure else ""
+    later = f", but answers{may} end later (E2E mean {100 * whole:+.0f} %)" if whole >= _NOTABLE else ""
     return f"With {lever.flag}: {', '.join(changes)}{later} (replayed)." if changes else ""
 
 

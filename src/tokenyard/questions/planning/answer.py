@@ -19,6 +19,7 @@ from tokenyard.questions.planning.goal import (
     row_price,
 )
 from tokenyard.questions.planning.picture import draw, page_of
+from tokenyard.questions.planning.sureness import BoundRange, Sureness
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.start import DeploymentHeader
@@ -269,6 +270,10 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """None if no variant could be replayed."""
     holds: bool
     """Whether the recommended one is within every bound; else it is the one nearest to that."""
+    sureness: Sureness | None = None
+    """How sure that is, by the ranges in ``bounds``; None without bounds."""
+    bounds: list[BoundRange] = []
+    """Every bound on a statistic, and the range of its figure."""
     value: float | None
     """What it reaches of the goal."""
     serve: str | None
@@ -307,6 +312,8 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         chosen = "nothing" if self.recommended is None else settings_in_words(self.recommended.settings)
         how = "recommended" if self.holds else "nearest to the bounds"
+        if self.sureness is Sureness.PROBABLY_HOLDS:
+            how += ", probably within the bounds"
         return f"{chosen} {how}, {len(self.rows):,} of {self.size:,} variants tried"
 
     def as_table(self) -> RowTable:

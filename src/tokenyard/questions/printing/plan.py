@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -10,14 +10,21 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
-from tokenyard.explain.slo import read_slos
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
-from tokenyard.questions.sweeping.rows import Row, settings_in_words
+from tokenyard.questions.planning.sureness import Sureness
+from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, milliseconds, percent
 
+_HOLDS: dict[Sureness | None, str] = {
+    Sureness.PROBABLY_HOLDS: "probably holds every bound",
+    Sureness.UNKNOWN: "holds every bound in the replay, whose error is not known,",
+}
+"""What the first sentence says where it is not sure that every bound holds."""
 _MOST_OF_THE_FRONT = 12
+_FIRST_PROBLEMS = 2
+"""Problems of variants that stand below the verdict."""
 _MOST_PROBLEMS = 5
 
 
@@ -31,7 +38,11 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     if header:
         _print_asked(plan, goal, console)
         console.print()
-    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *_on_drafts(plan, chosen)))), "bold"))
+    drafts = () if chosen.drafts is None else (str(chosen.drafts),)
+    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *drafts))), "bold"))
+    problems = _by_problem(plan.rows)
+    for problem, those in list(problems.items())[:_FIRST_PROBLEMS]:
+        console.print(Text(plain(f"Not replayed: {_named(those)}: {problem}"), "yellow"))
     print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
@@ -48,8 +59,8 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         print_section(console, "What limits next", Text(plain(plan.limits)))
     print_section(console, "How far it may be off", *_list(plan.uncertainty))
     print_section(console, "What it cannot know", *_list(plan.unknown))
-    if any(row.problem is not None for row in plan.rows):
-        print_section(console, "What could not be replayed", *_problems(plan.rows))
+    if len(problems) > _FIRST_PROBLEMS:
+        print_section(console, "What else could not be replayed", *_further(problems))
     if not header:
         console.print()
         _print_asked(plan, goal, console)
@@ -68,13 +79,15 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
 
 def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     """Which variant, whether it holds the bounds, and what it reaches."""
-    name = settings_in_words(chosen.settings)
+    name = row_in_words(chosen)
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
-        return f"No variant that was tried holds every bound; {name} comes nearest{far}."
-    reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
+        none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
+        return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
+    reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
-        return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
+        further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""
+        return f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')}{further}."
     alike = reach_most(plan.rows, goal)
     if len(alike) < 2:
         return f"{name} does best{': ' * bool(reaches)}{reaches}."
@@ -83,28 +96,27 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
 
 
-def _on_drafts(plan: Plan, chosen: Row) -> Iterator[str]:
-    """What its TPOT rests on, and the bounds that come out otherwise over the range of that."""
-    if chosen.drafts is None:
-        return
-    yield str(chosen.drafts)
-    for slo in read_slos([plan.slo]):
-        value = None if slo.key is None else chosen.figures.get(slo.key)
-        if chosen.drafts.doubts(slo.name, value, slo.bound_ms):
-            yield f"Over that range {slo.name} (bound {milliseconds(slo.bound_ms)}) may hold or not."
-
-
-def _problems(rows: Sequence[Row]) -> Iterator[Text]:
-    """Each problem once, with the first variant that has it."""
+def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Each problem once, with the variants that have it."""
     variants: dict[str, list[Row]] = {}
     for row in rows:
         if row.problem is not None:
             variants.setdefault(row.problem, []).append(row)
-    for problem, those in list(variants.items())[:_MOST_PROBLEMS]:
-        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        yield Text(plain(f"{settings_in_words(those[0].settings)}{more}: {problem}"))
-    if len(variants) > _MOST_PROBLEMS:
-        yield Text(f"and {count(len(variants) - _MOST_PROBLEMS)} other problems: --json has them")
+    return variants
+
+
+def _named(those: Sequence[Row]) -> str:
+    """The first of some variants, and how many more there are."""
+    more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
+    return f"{settings_in_words(those[0].settings)}{more}"
+
+
+def _further(problems: Mapping[str, Sequence[Row]]) -> Iterator[Text]:
+    """The problems that do not stand below the verdict."""
+    for problem, those in list(problems.items())[_FIRST_PROBLEMS:_MOST_PROBLEMS]:
+        yield Text(plain(f"{_named(those)}: {problem}"))
+    if len(problems) > _MOST_PROBLEMS:
+        yield Text(f"and {count(len(problems) - _MOST_PROBLEMS)} other problems: --json has them")
 
 
 def _list(sentences: Sequence[str]) -> Iterator[Text]:
@@ -137,7 +149,7 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
     if plan.value is not None:
-        yield Text(f"reaches {_number(plan.value)} {goal.unit}{_behind(plan, goal)}")
+        yield Text(f"reaches {_reached(plan.value, goal)}{_behind(plan, goal)}")
     if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
         price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
         yield Text(price)
@@ -160,6 +172,12 @@ def _behind(plan: Plan, goal: Goal) -> str:
     change = value / plan.value - 1
     how = "as much" if abs(change) < 0.0005 else f"{100 * change:+.1f} %"
     return f"; the next best, {plain(settings_in_words(other.settings))}, {how}"
+
+
+def _reached(value: float, goal: Goal) -> str:
+    """A value of the goal with its unit."""
+    unit = goal.unit.removesuffix("s") if goal is Goal.GPUS and value == 1 else goal.unit
+    return f"{_number(value)} {unit}"
 
 
 def _number(value: float) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.sweep import SweepResult
-from tokenyard.questions.sweeping.rows import Row, settings_in_words
+from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, count_of, milliseconds, percent
 
@@ -30,7 +30,7 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         Column("variant", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in figures)
     )
     for row in result.rows[:_SHOWN]:
-        table.add_row(plain(settings_in_words(row.settings)), *_cells(row))
+        table.add_row(plain(row_in_words(row)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
     _print_classes(result.rows[:_SHOWN], console)
     _print_problems(result.rows, console)
@@ -92,11 +92,11 @@ def _verdict(rows: Sequence[Row]) -> str:
     if any(row.figures.get(share) is not None for row in replayed):
         best, worst = (of(replayed, key=lambda row: row.figures.get(share) or 0.0) for of in (max, min))
         said = [percent(row.figures.get(share)) for row in (best, worst)]
-        most, least = settings_in_words(best.settings), settings_in_words(worst.settings)
+        most, least = row_in_words(best), row_in_words(worst)
         return f"{most} keeps most requests within the bounds: {said[0]}; {least} {said[1]}."
     best, worst = (of(replayed, key=lambda row: row.figures[ttft] or 0.0) for of in (min, max))
     said = [row.in_words(ttft) for row in (best, worst)]
-    fastest, slowest = (settings_in_words(row.settings) for row in (best, worst))
+    fastest, slowest = map(row_in_words, (best, worst))
     return f"{fastest} has the least TTFT p90: {said[0]}; {slowest} has {said[1]}."
 
 

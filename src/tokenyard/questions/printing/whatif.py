@@ -56,6 +56,8 @@ def print_whatif(told: WhatIf, console: Console) -> None:
     """The verdicts, then each variant beside the run as it was; last the replay that all of it rests on."""
     for variant in told.variants:
         console.print(Text(_verdict(variant, told), "bold"))
+    for each in told.not_answered:
+        console.print(Text(f"With {plain(each.name)}: no answer. {plain(each.problem)}", "yellow"))
     for variant in told.variants:
         _print_variant(variant, console)
     if told.variants:
@@ -67,7 +69,9 @@ def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     """What changes most for clients, in one sentence."""
     by_name = {each.name: each.change for each in variant.figures}
     known = [share for share in by_name.values() if share is not None]
-    changes = "nothing changes" if known and not any(known) else changes_for_clients(by_name) or "nothing that is known"
+    unsure = [each.name for each in variant.figures if not each.is_sure]
+    said = changes_for_clients(by_name, unsure)
+    changes = "nothing changes" if known and not any(known) else said or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
     rests = "" if variant.drafts is None else f" {variant.drafts}"
     return f"With {plain(variant.name)}: {changes}{doubt}.{rests}"

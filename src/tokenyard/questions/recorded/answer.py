@@ -8,6 +8,7 @@ from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
+from tokenyard.questions.sweeping.rows import NotAnswered
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.
@@ -129,6 +130,20 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     """Most of the same."""
 
+    is_sure: bool = False
+    """Whether the change is beyond what is known of its error: of a range, whether the baseline is outside of it; else
+    whether it is more than ``uncertainty``."""
+
+    def judged(self) -> FigureAnswer:
+        """The same with ``is_sure`` worked out."""
+        if self.baseline is None or self.change is None:
+            return self
+        if self.low is not None and self.high is not None:
+            is_sure = not self.low <= self.baseline <= self.high
+        else:
+            is_sure = self.uncertainty is not None and abs(self.change) > self.uncertainty
+        return msgspec.structs.replace(self, is_sure=is_sure)
+
 
 class Mover(msgspec.Struct, frozen=True, kw_only=True):
     """A request that the variant serves faster or slower, end to end."""
@@ -213,11 +228,14 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     fit: FitQuality
     self_check: SelfCheck
     variants: list[VariantAnswer]
+    not_answered: list[NotAnswered] = []
+    """What was asked about and cannot be; the others are answered."""
 
     def summary(self) -> str:
         fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
         names = ", ".join(each.name for each in self.variants) or "as it was"
-        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+        left = f", {len(self.not_answered):,} not answered" if self.not_answered else ""
+        return f"{self.requests:,} requests, {names}{left}; the replay of the run {fit}"
 
     def as_table(self) -> RowTable:
         """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),

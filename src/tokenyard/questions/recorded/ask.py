@@ -18,7 +18,7 @@ from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError
+from tokenyard.errors import SERVES_NONE, ConfigError
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
@@ -384,7 +384,8 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
     report, ends, result, doubt, classes = _replayed(run, variant, on_progress, asked=baseline.asked)
     refused = len(result.refused) + result.num_left_out
     if refused == len(variant.workload):
-        raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
+        fix = f"serves none of the requests: {result.refused[0].problem}"
+        raise ConfigError("set", variant.name, fix, code=SERVES_NONE)
     recorded = {check.name: check for check in baseline.check.checks}
     ranges = _ranges(run, variant, report, on_progress)
     movers = [
@@ -407,7 +408,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,
-            )
+            ).judged()
             for name, before, after in _both(baseline.report, report)
         ],
         faster=len(faster),

@@ -129,7 +129,7 @@ def _flags(run: RecordedRun, given: GivenDeployment) -> DeploymentSettings:
 
 def of_version(run: RecordedRun, flags: DeploymentSettings) -> DeploymentSettings:
     """The flags for one engine, as a trace is of one, and the version that was recorded unless they say which."""
-    flags = replace(flags, parallel=replace(flags.parallel, replicas=None))
+    flags = replace(flags, parallel=replace(flags.parallel, replicas=None, autoscale=None))
     version = deployment_of(run.start.config).vllm_version
     if version is None or flags.launch.asked.says(("vllm_version",)):
         return flags

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import product
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.setting_values import as_value, did_you_mean
 from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.errors import NO_START, ConfigError, NoStartError
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.sweeping.rows import read_values, text_of_settings
+from tokenyard.questions.sweeping.rows import read_values
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
@@ -127,15 +126,6 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
     )
 
 
-def each_of(text: str) -> list[str]:
-    """Texts of single variants, for :func:`split_settings`: each combination of the values that ``text`` names.
-
-    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
-    """
-    named = read_values(text, "set")
-    return [text_of_settings(dict(zip(named, values, strict=True))) for values in product(*named.values())]
-
-
 def split_settings(text: str) -> dict[str, str]:
     """The settings of a text with their values; any name of a setting will do. Raises ConfigError."""
     found: dict[str, str] = {}
@@ -198,7 +188,7 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
             f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
             f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
-        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+        raise ConfigError("num_gpu_blocks_override", blocks, fix, code=NO_START)
 
 
 def setting_words(name: str, value: object) -> list[str]:

@@ -24,7 +24,15 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLO, Goodput, Objective
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.rows import FIGURES, Row, Settings, figures_of, key_of, settings_in_words
+from tokenyard.questions.sweeping.rows import (
+    FIGURES,
+    Row,
+    Setting,
+    Settings,
+    figures_of,
+    key_of,
+    settings_in_words,
+)
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
@@ -216,6 +224,8 @@ class PreparedVariant(NamedTuple):
     """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
     drafts: AssumedAcceptance | None = None
     """What TPOT rests on, where nobody said how many drafts are right."""
+    taken: Mapping[str, Setting] = {}
+    """Settings that were not given, and are not vLLM's own, since it would not start with those."""
 
 
 class HeldBy(NamedTuple):
@@ -449,6 +459,7 @@ class VariantWorker:
             gpu=variant.gpu,
             gpus=variant.gpus,
             cost_per_hour=cost,
+            taken=dict(variant.taken),
         )
         measured = Measured(unmeasured, unmeasured)
         if (ruled_out := measured.judged(incumbents)) is not measured.row:
@@ -577,6 +588,7 @@ def _row(
         gpus=variant.gpus,
         drafts=None if variant.drafts is None else variant.drafts.beside(report.tpot_ms.mean),
         cost_per_hour=cost,
+        taken=dict(variant.taken),
         cost_per_million_tokens=cost * seconds / 3600 / tokens * 1e6
         if cost is not None and tokens and seconds
         else None,

@@ -58,7 +58,15 @@ class Grid:
         return [dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions))]
 
 
-def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> Grid:
+Spread = Callable[[str, str], Iterable[Any]]
+"""A name and a text -> the values that it stands for: several of a range."""
+
+
+def _one_value(_: str, text: str) -> Iterable[Any]:
+    return (text,)
+
+
+def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set", *, spread: Spread = _one_value) -> Grid:
     """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong."""
     texts = tuple(texts)
     found: dict[str, tuple[Setting, ...]] = {}
@@ -71,7 +79,8 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
             continue
         for name, values in named.items():
             try:
-                own, settings = _dimension(name, values, convert, problems)
+                several = [each for value in values for each in spread(name, value)]
+                own, settings = _dimension(name, several, convert, problems)
                 if own in found:
                     raise ConfigError(flag, text, f"{own} is given twice: give it once")
                 found[own] = settings
@@ -85,7 +94,7 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
 
 
 def _dimension(
-    name: str, values: Sequence[str], convert: Converter, problems: list[ConfigError]
+    name: str, values: Sequence[Any], convert: Converter, problems: list[ConfigError]
 ) -> tuple[str, tuple[Setting, ...]]:
     """A setting and its values; those that cannot be used join ``problems``, but for the last of them."""
     pairs: list[tuple[str, Setting]] = []

@@ -130,8 +130,10 @@ class EmulateCommand:
     """What answers hold: words, or what the client said last."""
     lengths: Annotated[str | None, optional("WORKLOAD", "a spread around 180 tokens")] = None
     """Workload, by name or file, whose answers' lengths are drawn from; max_tokens and min_tokens hold in any case."""
-    replicas: Annotated[str | None, optional("N|MIN..MAX", "one")] = None
-    """Replicas of the deployment behind a router."""
+    replicas: Annotated[int | None, optional("N", "one")] = None
+    """Number of replicas of the deployment behind a router."""
+    autoscale: Annotated[str | None, optional("MIN..MAX", "a fixed number")] = None
+    """Replicas that come and go with the load instead: the fewest and the most, for example 1..8."""
     router: Annotated[str | None, optional("NAME", "vllm")] = None
     """Router of several engines, as for `tokenyard run`."""
     vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
