@@ -11,7 +11,7 @@ import pytest
 from tests.support.toy_model import toy_core, toy_tokenizer
 
 from tokenyard.core.sched.observer import StepObserver
-from tokenyard.questions.recorded.ask import drive
+from tokenyard.questions.recorded.decisions import drive
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.async_llm import AsyncLLM
@@ -51,7 +51,7 @@ def test_every_decision_is_the_same(tmp_path: Path, async_scheduling: bool) -> N
     assert len(run.workload) == 40
     assert run.scheduler.async_scheduling is async_scheduling
     driven = drive(run)
-    assert driven.parting is None
+    assert driven.first_difference is None
     assert driven.equal == driven.steps > 60
 
 
@@ -59,4 +59,4 @@ def test_a_difference_is_found(tmp_path: Path) -> None:
     """The same run under another budget parts from it."""
     run = recorded(tmp_path, async_scheduling=False)
     other = replace(run, scheduler=replace(run.scheduler, max_num_batched_tokens=32))
-    assert drive(other).parting is not None
+    assert drive(other).first_difference is not None

@@ -66,6 +66,21 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     """Term -> times as long as that model says."""
 
 
+class StalledStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that something else than its work held: no step time follows from it, and every replay repeats it."""
+
+    step: int
+    """Its number in the trace."""
+    at_s: float
+    """Seconds from the first arrival to its beginning."""
+    seconds: float
+    """How long it took."""
+    expected_s: float
+    """How long steps like it take."""
+    is_cold: bool
+    """No step before it was of its kind (with a prompt, or without) or as large: kernels may have been compiled."""
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One figure, as it was and as the replay of what was has it."""
 
@@ -83,6 +98,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
 
 
+class DecisionCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step decided anew, with arrivals and ends where the trace has them: no step time is in it."""
+
+    equal: int
+    """Steps that schedule the same tokens of the same requests."""
+    steps: int
+    """Steps that were compared: those that schedule anything."""
+    first_difference: int | None = None
+    """Number of the first step that is another; None: there is none."""
+    difference: str | None = None
+    """What is different there."""
+    stopped_by: str | None = None
+    """Why steps behind these were not compared: ``most_steps`` (there are more than are compared), ``host`` (it paused
+    the scheduler or had a cache forgotten), ``request`` (one is scheduled of which the trace has no whole record),
+    ``drafts`` (with async scheduling it does not show which drafts were right), ``stuck`` (nothing can be scheduled);
+    None: all were."""
+
+
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How well a replay of the recorded run repeats it: what every answer rests on."""
 
@@ -93,6 +126,7 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of the trace that scheduled anything."""
     parting: str | None
     """The step in which they part, and how; None if they never do."""
+    decisions: DecisionCheck
     failed: list[str] = []
     """Figures that are further off than a good answer allows."""
 
@@ -208,6 +242,8 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
     """What of the trace is left out or not repeated."""
     fit: FitQuality
+    stalls: list[StalledStep] = []
+    """Steps that are kept out of the fit, in order; every replay is held up by each at its moment."""
     self_check: SelfCheck
     variants: list[VariantAnswer]
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from operator import attrgetter
 
 import msgspec
 
-from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.request import Request
-from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
-from tokenyard.core.sched.outputs import DraftTokens
-from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import figures
@@ -40,18 +34,17 @@ from tokenyard.questions.recorded.answer import (
     WhatIf,
     change_of,
 )
+from tokenyard.questions.recorded.decisions import drive, scheduling_steps
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import Variant, as_it_was
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.executor import SimulatedModel
 from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.traffic import Progress
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import MappedLatency, StepShape, StepWork
 from tokenyard.trace.reader import TraceReader
-from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,7 +72,7 @@ class StepComparison(StepObserver):
     reads_tokens = False
 
     def __init__(self, reader: TraceReader) -> None:
-        self._steps = _scheduling_steps(reader)
+        self._steps = scheduling_steps(reader)
         self.equal = 0
         """Steps before the first that differs."""
         self.parting: str | None = None
@@ -91,14 +84,8 @@ class StepComparison(StepObserver):
         if recorded is None:
             self.parting = "the replay goes on after the last step of the trace"
             return
-        number, tokens, total = recorded
-        if total != output.total_num_scheduled_tokens or (tokens is not None and tokens != output.num_scheduled_tokens):
-            theirs = output.total_num_scheduled_tokens
-            self.parting = f"step {number} of the trace: {total} tokens there, {theirs} in the replay"
-            if total == theirs:
-                self.parting = f"step {number} of the trace: the same number of tokens, of other requests"
-        else:
-            self.equal += 1
+        self.parting = recorded.difference(output.num_scheduled_tokens)
+        self.equal += self.parting is None
 
     def finish(self) -> int:
         """The replay has ended; how many steps of the trace schedule anything."""
@@ -107,18 +94,6 @@ class StepComparison(StepObserver):
             self.parting = "the trace goes on after the last step of the replay"
             return self.equal + rest
         return self.equal + rest + (self.parting is not None)
-
-
-def _scheduling_steps(reader: TraceReader) -> Iterator[tuple[int, dict[str, int] | None, int]]:
-    """Number, tokens by request (None where some are left out) and tokens in all of the steps with any."""
-    for step in reader.steps():
-        decision = step.decision
-        if decision is None or not decision.num_scheduled_tokens:
-            continue
-        listed = sum(decision.num_scheduled_tokens.values())
-        total = decision.total_scheduled_tokens if decision.total_scheduled_tokens is not None else listed
-        if total:
-            yield step.number, decision.num_scheduled_tokens if total == listed else None, total
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,84 +141,6 @@ class StepWatch:
             f"{share:.0%} of the time is spent in steps larger than those fitted ({'; '.join(larger)}): their"
             f" durations are {source}"
         )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A recorded run, driven step by step: requests join the steps that they joined, and steps end when they ended.
-#
-# Nothing of time is left to a model, so whatever the scheduler decides otherwise is its own doing.
-
-
-class _Executor:
-    """Steps are over when they are taken in."""
-
-    def __init__(self) -> None:
-        self._model = SimulatedModel()
-
-    def execute_model(self, plan: SchedulerOutput) -> None:
-        pass
-
-    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> DoneStep:
-        return DoneStep(self._model.execute(plan))
-
-    def take_draft_token_ids(self) -> DraftTokens | None:
-        return None
-
-    def shutdown(self) -> None:
-        pass
-
-
-class Driven(NamedTuple):
-    """How far the decisions are those of the trace."""
-
-    equal: int
-    """Steps that schedule the same tokens of the same requests, before the first that does not."""
-    steps: int
-    """Steps of the trace that schedule anything."""
-    parting: str | None
-    """The step in which they part, and how; None if they never do."""
-
-
-def drive(run: RecordedRun) -> Driven:
-    """Decide every step of the run anew.
-
-    An answer that ended by itself ends where it did, which the scheduler does not know before. Aborts and drafts are
-    not driven.
-    """
-    alike = StepComparison(TraceReader(run.source, requests=False))
-    moment = 0.0
-    scheduler = Scheduler(
-        run.scheduler,
-        run.cache,
-        clock=lambda: moment,
-        observer=alike,
-        policy=policy_maker(run.scheduler.policy, "scheduling_policy")(),
-    )
-    core = EngineCore(scheduler, _Executor())
-    requests = {request.request_id: request for request in run.workload}
-    in_flight: deque[Step] = deque()
-    for step in TraceReader(run.source, requests=False).steps():
-        moment = step.ts if step.ts is not None else moment
-        while in_flight and _end_of(in_flight[0]) <= moment:
-            in_flight.popleft()
-            core.take_in()
-        for arrived in step.arrived:
-            request = requests.get(arrived.req_id or "")
-            if request is not None:
-                core.add_request(request.arrive(arrived.arrival_time or moment, run.scheduler.max_model_len))
-        before = core.num_in_flight
-        core.fill()
-        if core.num_in_flight > before:
-            in_flight.append(step)
-    core.drain()
-    steps = alike.finish()
-    return Driven(alike.equal, steps, alike.parting)
-
-
-def _end_of(step: Step) -> float:
-    """When its tokens were taken in; never, as far as the trace shows."""
-    completed = step.completed
-    return inf if completed is None or completed.ts is None else completed.ts
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -308,6 +205,7 @@ def replay_as_it_was(
         equal_steps=alike.equal,
         recorded_steps=recorded_steps,
         parting=alike.parting,
+        decisions=drive(run),
         failed=failed,
     )
     return Baseline(report, ends, check, classes, asked)
@@ -329,6 +227,7 @@ def answer(
         requests=len(run.workload),
         notes=list(run.workload.notes),
         fit=run.fit,
+        stalls=list(run.stalls),
         self_check=baseline.check,
         variants=[_answered(run, baseline, variant, on_progress) for variant in variants],
     )
@@ -350,7 +249,7 @@ def _replayed(
         variant.scheduler,
         variant.cache,
         MappedLatency(variant.latency, watch.note),
-        pace=run.pace if variant.keeps_time else None,
+        pace=run.speed(keeps_time=variant.keeps_time, rate=variant.rate),
         observer=Observers(TraceRecorder(None, builder) if by is None else kept.observer, ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
         kv_transfer=variant.kv_transfer,

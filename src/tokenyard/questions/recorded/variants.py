@@ -55,6 +55,8 @@ class Variant:
     """Whether vLLM has a flag for each of the changes to the engine."""
     keeps_time: bool
     """Whether requests arrive when they did: only then is it known how fast the machine was."""
+    rate: float = 1.0
+    """How many times as fast requests come."""
     latency: LatencyModel
     extremes: tuple[LatencyModel, LatencyModel] | None = None
     """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
@@ -101,9 +103,10 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         policy_maker(scheduler.policy, "scheduling_policy")
     check_prefixes(run.cache, cache)
     check_longest(run, scheduler, cache)
-    workload = run.workload
+    workload, rate = run.workload, 1.0
     if "rate_scale" in given:
-        workload = workload.with_rate(as_value("rate_scale", given["rate_scale"], float))
+        rate = as_value("rate_scale", given["rate_scale"], float)
+        workload = workload.with_rate(rate)
     if "max_concurrency" in given:
         workload = workload.with_max_concurrency(as_value("max_concurrency", given["max_concurrency"], int))
     engine = {name: value for name, value in given.items() if name not in _LOAD}
@@ -119,6 +122,7 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
+        rate=rate,
         latency=run.latency,
         speculation=run.speculation,
     )
