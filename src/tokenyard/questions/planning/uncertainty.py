@@ -56,6 +56,9 @@ def _of_a_trace(source: RecordedVariants) -> Iterator[str]:
     except TokenyardError as error:
         yield f"the run as it was could not be replayed: {error}"
         return
+    prediction = run.prediction()
+    if prediction is not None:
+        yield f"the trace is itself a prediction, with step times of {prediction.error or 'an error that is not known'}"
     off = ", ".join(
         f"{name} {share:+.1%}"
         for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90")

@@ -81,6 +81,21 @@ class StalledStep(msgspec.Struct, frozen=True, kw_only=True):
     """No step before it was of its kind (with a prompt, or without) or as large: kernels may have been compiled."""
 
 
+class TracePrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace in whose steps no machine computed anything: what follows from it is a prediction of a prediction."""
+
+    step_time: str | None = None
+    """Where its step times come from, as ``--latency`` names it; None: it does not say."""
+    error: str | None = None
+    """Their error in words, as the header of its report has it; None: not known."""
+    ttft_low: float | None = None
+    """Nine measurements of ten lay from so many times what is predicted of such a deployment; None: not known."""
+    ttft_high: float | None = None
+    """To so many times."""
+    tpot_low: float | None = None
+    tpot_high: float | None = None
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One figure, as it was and as the replay of what was has it."""
 
@@ -151,14 +166,16 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     variant: float | None
     """Its value in the replay with the changed settings."""
     uncertainty: float | None
-    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure."""
+    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure. None
+    where ``low`` and ``high`` say it, and where the trace is itself a prediction: to repeat one proves nothing.
+    """
 
     change: float | None
     """Share of the baseline: below 0 is less; None if there is nothing to compare with."""
 
     low: float | None = None
     """Least of ``variant`` and of what it is if step times are as far off as the model's known error allows; None where
-    step times are the trace's own."""
+    step times are those of a machine, and where their error is not known."""
     high: float | None = None
     """Most of the same."""
 
@@ -245,12 +262,15 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     stalls: list[StalledStep] = []
     """Steps that are kept out of the fit, in order; every replay is held up by each at its moment."""
     self_check: SelfCheck
+    prediction: TracePrediction | None = None
+    """What is known of the trace's own error; None: a machine has taken its steps."""
     variants: list[VariantAnswer]
 
     def summary(self) -> str:
         fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
         names = ", ".join(each.name for each in self.variants) or "as it was"
-        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+        of_what = "" if self.prediction is None else ", which is itself a prediction"
+        return f"{self.requests:,} requests, {names}; the replay of the run{of_what} {fit}"
 
     def as_table(self) -> RowTable:
         """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),

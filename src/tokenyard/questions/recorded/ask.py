@@ -36,7 +36,7 @@ from tokenyard.questions.recorded.answer import (
 )
 from tokenyard.questions.recorded.decisions import drive, scheduling_steps
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.recorded.variants import Variant, as_it_was
+from tokenyard.questions.recorded.variants import Variant, as_it_was, extremes_of
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import ReplayResult, replay
@@ -229,6 +229,7 @@ def answer(
         fit=run.fit,
         stalls=list(run.stalls),
         self_check=baseline.check,
+        prediction=run.prediction(),
         variants=[_answered(run, baseline, variant, on_progress) for variant in variants],
     )
 
@@ -284,7 +285,10 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
     recorded = {check.name: check for check in baseline.check.checks}
+    if variant.extremes is None and run.known is not None:
+        variant = replace(variant, extremes=extremes_of(variant.latency, run.known))
     ranges = _ranges(run, variant, report, on_progress)
+    is_measured = variant.extremes is None and not run.is_prediction
     movers = [
         Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
         for request_id, before in baseline.ends.items()
@@ -301,7 +305,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 recorded=recorded[name].recorded if name in recorded else None,
                 baseline=before,
                 variant=after,
-                uncertainty=_uncertainty(recorded.get(name)) if variant.extremes is None else None,
+                uncertainty=_uncertainty(recorded.get(name)) if is_measured else None,
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,

@@ -96,10 +96,7 @@ class DraftRecords:
             if request_id in resumed:
                 known.resumed, known.computed = place, known.prompt
             elif known.resumed is not None and tokens <= self._max_drafts + 1:
-                known.rows.append(
-                    _Row(known.resumed, 0, is_anew=True)
-                )  # whatever was lost is computed: that step has sampled
-                known.resumed = None
+                self._came_back(known)  # what it had lost is computed
             if known.resumed is not None:
                 known.resumed = place
             elif known.computed >= known.prompt:
@@ -146,7 +143,8 @@ class DraftRecords:
         right = shared.found
         rows = {}
         for request_id, known in self._requests.items():
-            position, found = known.prompt, []
+            position = known.prompt
+            found: list[DraftRow] = []
             for row in known.rows:
                 accepted = right.get((row.step, request_id), 0)
                 # Who was preempted had drafts as in the step before, and lost them: they may have been what it lacked

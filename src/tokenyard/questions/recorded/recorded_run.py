@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.profiles import decision_profile, nearest_version
+from tokenyard.deploy.header import load_of
 from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.questions.recorded.answer import FitQuality, StalledStep
+from tokenyard.questions.recorded.answer import FitQuality, StalledStep, TracePrediction
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_drafts import DraftRecords
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
@@ -26,6 +27,7 @@ from tokenyard.questions.recorded.stalls import PartedSteps, parted, with_stalls
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import extrapolate
 from tokenyard.steptime.fitted import (
     FEATURES,
@@ -38,6 +40,7 @@ from tokenyard.steptime.fitted import (
     predicted_by_features,
     predicted_by_terms,
 )
+from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
 from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.files import find_trace
@@ -329,11 +332,42 @@ class RecordedRun:
     """What ``latency`` is fitted to."""
     began: float
     """Moment of the first arrival, on the trace's clock."""
+    known: KnownError | None = None
+    """How far the step times of a prediction are known; None of what a machine did, and where nothing is known."""
 
     @property
     def is_virtual(self) -> bool:
         """Whether it is a replay's: its machine has no slow moments."""
         return self.start.host == REPLAY
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether its step times are a model's: those of a replay, or of an emulation."""
+        return self.is_virtual or deployment_of(self.start.config).step_time is not None
+
+    @property
+    def load(self) -> SentLoad:
+        """What was sent, as far as the trace tells."""
+        load = load_of(self.workload)
+        section = (self.start.config or {}).get("workload")
+        users = section.get("max_concurrency") if isinstance(section, dict) else None
+        return replace(load, users=min(users, len(self.workload))) if isinstance(users, int) else load
+
+    def prediction(self) -> TracePrediction | None:
+        """What is known of its own error, if it is itself a prediction."""
+        if not self.is_prediction:
+            return None
+        deployment, known = deployment_of(self.start.config), self.known
+        if known is None:
+            return TracePrediction(step_time=deployment.step_time, error=deployment.step_time_error)
+        return TracePrediction(
+            step_time=deployment.step_time,
+            error=known.sentence,
+            ttft_low=known.ttft.low,
+            ttft_high=known.ttft.high,
+            tpot_low=known.tpot.low,
+            tpot_high=known.tpot.high,
+        )
 
     def speed(self, *, keeps_time: bool, rate: float = 1.0) -> MachineSpeed | None:
         """How fast the machine of a replay is: as the recorded one was at every moment, if the replay ``keeps_time``;
@@ -344,7 +378,10 @@ class RecordedRun:
     def modelled_by(self, model: LatencyModel, name: str) -> RecordedRun:
         """The run with step times that heed what ``model`` says of its deployment, which ``name`` names."""
         fit = fitted_to_model(self.measured, self.source, self.began, model, name, is_virtual=self.is_virtual)
-        return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality)
+        known: KnownError | None = None
+        if self.is_prediction and isinstance(model, CalibratedLatency):
+            known = model.known_error(self.load)
+        return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality, known=known)
 
 
 def read_run(path: Path | str) -> RecordedRun:
@@ -409,15 +446,21 @@ def _check_whole(start: TraceStart, source: str) -> None:
 
 
 def _speculation(config: RecordedConfig, drafts: DraftRecords | None, source: str) -> SimulatedSpeculation | None:
-    """Drafts where the run had them, as right as they were; by the shares of all where it is not known of each."""
+    """Drafts where the run had them, as right as they were; by the shares of all where it is not known of each.
+
+    With async scheduling every request that decodes has drafts, and a step is decided before it is known where it
+    begins: which are right is drawn.
+    """
     if config.speculative is None or drafts is None:
         return None
     totals = drafts.totals()
     if totals is None:
         raise TraceError(f"{source}: drafts were to be verified, and it does not say how many were right")
+    if config.scheduler.async_scheduling:
+        return SimulatedSpeculation(config=config.speculative, acceptance=totals.acceptance)
     return SimulatedSpeculation(
         config=config.speculative,
         acceptance=totals.acceptance,
-        presence=1.0 if config.scheduler.async_scheduling else totals.presence,
+        presence=totals.presence,
         recorded=drafts.recorded(),
     )

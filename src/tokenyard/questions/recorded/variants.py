@@ -310,22 +310,29 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     if graphs is not None:
         said = f"{graphs}: steps take {_least_to_most(found)} as long, by the model"
         return replace(variant, notes=(*variant.notes, said)) if _least_to_most(found) != _UNCHANGED else variant
-    known = _error_of_ratio(before.latency, after.latency)
+    known = _error_of_ratio(run, before.latency, after.latency)
     notes = [_ratio(before, after, found, known)]
     extremes = None
     if known is not None:
-        notes.append(_range(known))
-        extremes = (
-            stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
-            stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
-        )
+        notes.append(range_in_words(known))
+        extremes = extremes_of(latency, known)
     return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
 
 
-def _error_of_ratio(before: LatencyModel, after: LatencyModel) -> KnownError | None:
-    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
+def extremes_of(latency: LatencyModel, known: KnownError) -> tuple[LatencyModel, LatencyModel]:
+    """Step times as short, and as long, as they may be by what is known of their error."""
+    return (
+        stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
+        stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
+    )
+
+
+def _error_of_ratio(run: RecordedRun, before: LatencyModel, after: LatencyModel) -> KnownError | None:
+    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace. Of a
+    trace that is itself a prediction the error is the whole one: it measured nothing.
+    """
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
-        return after.known_error(beside=before)
+        return after.known_error(run.load) if run.is_prediction else after.known_error(beside=before)
     return None
 
 
@@ -354,7 +361,8 @@ _UNCHANGED = _least_to_most(Ratios(1.0, 1.0))
 """The words for step times that do not differ, at the precision that is shown."""
 
 
-def _range(known: KnownError) -> str:
+def range_in_words(known: KnownError) -> str:
+    """What the range of every figure is made of."""
     prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
     return (
         f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"
