@@ -282,8 +282,7 @@ def redeployed(
     check_longest(run, scheduler, cache)
     drafts = run.speculation if _drafts(before) == _drafts(after) else after.speculation
     if drafts is not None:
-        right = "as often as in the trace" if drafts is run.speculation else "by a guess, for the trace cannot tell"
-        notes.append(f"drafts: which are right is drawn anew, {right}")
+        notes.append(f"drafts: {_of_drafts(drafts, is_recorded=drafts is run.speculation)}")
     variant = replace(
         base,
         scheduler=scheduler,
@@ -293,6 +292,14 @@ def redeployed(
         notes=(*base.notes, *notes),
     )
     return _with_said(_with_times(run, variant, before, after), said)
+
+
+def _of_drafts(drafts: SimulatedSpeculation, *, is_recorded: bool) -> str:
+    if not is_recorded:
+        return "which are right is drawn anew, by a guess, for the trace cannot tell"
+    if drafts.recorded is None:
+        return "which are right is drawn anew, as often as in the trace"
+    return "which there are and which are right is as in the trace at each position of a text"
 
 
 def _with_said(variant: Variant, said: str | None) -> Variant:
