@@ -204,13 +204,17 @@ def test_a_prediction_of_a_prediction_has_the_range_of_the_first(on_l4: Path) ->
     assert all(each["uncertainty"] is None for each in found.values())
     assert all(each["low"] <= each["variant"] <= each["high"] for each in found.values())
     tpot, e2e = found["tpot_ms.mean"], found["e2e_ms.mean"]
+    assert all(each["change_low"] <= each["change"] <= each["change_high"] for each in found.values() if each["change"])
+    assert tpot["change_high"] - tpot["change_low"] < tpot["high"] / tpot["variant"] - 1, "errors of both cancel out"
     assert tpot["low"] / tpot["variant"] <= prediction["tpot_low"] * 1.05
     assert tpot["high"] / tpot["variant"] >= prediction["tpot_high"] * 0.95
     assert e2e["high"] / e2e["low"] > 0.9 * prediction["tpot_high"] / prediction["tpot_low"]
     shown = call("whatif", "l4", "--set", "max_num_seqs=8", cwd=on_l4).stdout
     assert "This trace is itself a prediction" in shown
     assert "check's error" not in shown
-    assert "range" in shown
+    assert "of change" in shown
+    elsewhere = json.loads(call("whatif", "l4", "--gpu", "a10", "--json", cwd=on_l4).stdout)["variants"][0]["figures"]
+    assert {each["change_low"] for each in elsewhere} == {None}, "two deployments are not as far off as each other"
 
 
 def test_where_the_error_of_a_prediction_is_not_known_no_range_is_made_up(folder: Path) -> None:

@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
-from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
+from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was, with_extremes
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
@@ -88,6 +88,9 @@ def _asked_for(run: RecordedRun, recorded: RecordedDeployment, changes: Changes 
 def answered(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant], bars: Bars) -> WhatIf:
     """The answer, with a bar for every replay. Raises TokenyardError."""
     whole: WhatIf | None = None
+    if asked and run.known is not None:
+        with bars(len(run.workload), "as it was, as far off as it may be") as on_progress:
+            baseline = with_extremes(run, baseline, on_progress)
     for variant in asked:
         with bars(len(run.workload), plain(variant.name)) as on_progress:
             one = answer(run, baseline, [variant], on_progress)

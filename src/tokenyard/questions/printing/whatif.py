@@ -24,7 +24,16 @@ from tokenyard.questions.recorded.answer import (
     change_of,
 )
 from tokenyard.redaction import plain
-from tokenyard.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
+from tokenyard.units import (
+    CLIENT_FIGURES,
+    changes_for_clients,
+    count,
+    count_of,
+    duration,
+    milliseconds,
+    percent,
+    signed,
+)
 
 _SHOWN = (
     ("ttft_ms.mean", "TTFT, mean"),
@@ -82,7 +91,8 @@ def _of_a_prediction(trace: TracePrediction) -> str:
     tpot, ttft = f"{trace.tpot_low:.2f} to {trace.tpot_high:.2f}", f"{trace.ttft_low:.2f} to {trace.ttft_high:.2f}"
     return (
         f"{said}: nine measurements of ten lay within {tpot} times what is said of TPOT, and {ttft} times of TTFT."
-        " range: the least and the most of three replays, in two of which steps are as far off."
+        " range: the least and the most of three replays, in two of which steps are as far off; of change: the same of"
+        " the change, where the run as it was is as far off."
     )
 
 
@@ -91,6 +101,8 @@ def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     by_name = {each.name: each.change for each in variant.figures}
     known = [share for share in by_name.values() if share is not None]
     changes = "nothing changes" if known and not any(known) else changes_for_clients(by_name) or "nothing that is known"
+    if any(not each.is_sure for each in variant.figures if each.name in CLIENT_FIGURES):
+        changes = f"probably {changes}"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
     return f"With {plain(variant.name)}: {changes}{doubt}."
 
@@ -193,6 +205,8 @@ def _scales(scales: Mapping[str, float]) -> str:
 def _print_variant(variant: VariantAnswer, console: Console, *, is_measured: bool) -> None:
     is_modelled = any(each.low is not None for each in variant.figures)
     columns = _MODELLED_TIMES if is_modelled else _OWN_TIMES if is_measured else _OWN_TIMES[:-1]
+    if any(each.change_low is not None for each in variant.figures):
+        columns = (*columns, "of change")
     table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
     for each in variant.figures:
         label = dict(_SHOWN).get(each.name)
@@ -276,12 +290,14 @@ def _mover(what: str, movers: list[Mover]) -> str:
     return f"{plain(first.request_id)} {what}: {duration(first.baseline_s)}, then {duration(first.variant_s)}"
 
 
-def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, str, str, str]:
+def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, ...]:
+    low, high = each.change_low, each.change_high
     return (
         _value(each.name, each.baseline),
         _value(each.name, each.variant),
         _share(each.change),
         _range(each) if is_modelled else _plus_minus(each.uncertainty),
+        "-" if low is None or high is None else f"{100 * low:+,.0f}..{100 * high:+,.0f} %",
     )
 
 

@@ -28,6 +28,10 @@ OF_CLASSES = ("ttft_ms.p50", "ttft_ms.p95", "tpot_ms.p95", "e2e_ms.p95")
 """Figures of each class, where they are requested."""
 
 
+_MUCH = 0.05
+"""A change of that share may be for the better or the worse: it is said with the word for that."""
+
+
 def change_of(before: float | None, after: float | None) -> float | None:
     """``after`` against ``before``, as a share of it; None if that cannot be computed."""
     if before is None or after is None:
@@ -178,6 +182,19 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     step times are those of a machine, and where their error is not known."""
     high: float | None = None
     """Most of the same."""
+    change_low: float | None = None
+    """Least of ``change`` and of what it is where the steps of both replays are as much shorter, or longer; None where
+    only one of them is modelled, or the error is not known."""
+    change_high: float | None = None
+    """Most of the same."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it changes in the same direction all over its range, or by little."""
+        if self.change_low is None or self.change_high is None:
+            return True
+        turns = self.change_low < 0 < self.change_high
+        return not turns or max(-self.change_low, self.change_high) < _MUCH
 
 
 class Mover(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +291,8 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def as_table(self) -> RowTable:
         """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),
-        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``off_by`` (the check's own error).
+        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``change_low`` and ``change_high``
+        (where those of both are), ``off_by`` (the check's own error).
         """
         return table_from(
             "figures",
@@ -287,12 +305,14 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
                     "change": each.change,
                     "low": each.low,
                     "high": each.high,
+                    "change_low": each.change_low,
+                    "change_high": each.change_high,
                     "off_by": each.uncertainty,
                 }
                 for variant in self.variants
                 for each in variant.figures
             ],
-            numbers=("as_it_was", "then", "change", "low", "high", "off_by"),
+            numbers=("as_it_was", "then", "change", "low", "high", "change_low", "change_high", "off_by"),
         )
 
     def with_more(self, other: WhatIf) -> WhatIf:

@@ -180,6 +180,8 @@ class Baseline(NamedTuple):
     classes: Classes | None = None
     """Its requests class by class, if that was requested."""
     asked: WhatIfOptions = NOTHING_MORE
+    extremes: tuple[Report, ...] = ()
+    """The same with steps as short, and as long, as they may be, where the run is itself a prediction."""
 
 
 class _Replayed(NamedTuple):
@@ -209,6 +211,15 @@ def replay_as_it_was(
         failed=failed,
     )
     return Baseline(report, ends, check, classes, asked)
+
+
+def with_extremes(run: RecordedRun, baseline: Baseline, on_progress: OnProgress | None = None) -> Baseline:
+    """The same with what it is if all steps are as far off as a prediction's may be; nothing of a machine's run."""
+    variant = as_it_was(run)
+    if run.known is None:
+        return baseline
+    others = [replace(variant, latency=each) for each in extremes_of(run.latency, run.known)]
+    return baseline._replace(extremes=tuple(_replayed(run, each, on_progress).report for each in others))
 
 
 def answer(
@@ -285,10 +296,12 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
     recorded = {check.name: check for check in baseline.check.checks}
+    is_measured = variant.extremes is None and not run.is_prediction
+    both = baseline.extremes if variant.extremes is None else ()
     if variant.extremes is None and run.known is not None:
         variant = replace(variant, extremes=extremes_of(variant.latency, run.known))
-    ranges = _ranges(run, variant, report, on_progress)
-    is_measured = variant.extremes is None and not run.is_prediction
+    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes or ()]
+    ranges, changes = _ranges(report, others), _changes(baseline.report, report, both, others)
     movers = [
         Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
         for request_id, before in baseline.ends.items()
@@ -309,6 +322,8 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,
+                change_low=changes[name][0] if name in changes and not refused else None,
+                change_high=changes[name][1] if name in changes and not refused else None,
             )
             for name, before, after in _both(baseline.report, report)
         ],
@@ -366,19 +381,33 @@ def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:
     return [] if doubt is None else [f"{policy} has nothing to decide by: {doubt}"]
 
 
-def _ranges(
-    run: RecordedRun, variant: Variant, report: Report, on_progress: OnProgress | None
-) -> dict[str, tuple[float, float]]:
-    """The least and the most of each figure, with step times as modelled and as far off as they may be."""
-    if variant.extremes is None:
+_Ranges = dict[str, tuple[float, float]]
+"""Figure -> the least and the most of it."""
+
+
+def _ranges(report: Report, others: Sequence[Report]) -> _Ranges:
+    """Of each figure, with step times as modelled and as far off as they may be; nothing without ``others``."""
+    if not others:
         return {}
-    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes]
-    values: dict[str, list[float]] = {}
-    for each in (report, *others):
-        for name, value, _ in _both(each, each):
-            if value is not None:
-                values.setdefault(name, []).append(value)
-    return {name: (min(found), max(found)) for name, found in values.items()}
+    return _least_and_most([(name, value) for each in (report, *others) for name, value, _ in _both(each, each)])
+
+
+def _changes(before: Report, after: Report, befores: Sequence[Report], afters: Sequence[Report]) -> _Ranges:
+    """Of each change, where the steps of both replays are as far off; nothing where only one of them is modelled."""
+    if len(befores) != len(afters) or not befores:
+        return {}
+    pairs = ((before, after), *zip(befores, afters, strict=True))
+    return _least_and_most(
+        [(name, change_of(was, now)) for one, other in pairs for name, was, now in _both(one, other)]
+    )
+
+
+def _least_and_most(values: Sequence[tuple[str, float | None]]) -> _Ranges:
+    found: dict[str, list[float]] = {}
+    for name, value in values:
+        if value is not None:
+            found.setdefault(name, []).append(value)
+    return {name: (min(each), max(each)) for name, each in found.items()}
 
 
 def _uncertainty(check: Check | None) -> float | None:
