@@ -184,8 +184,8 @@ class SimulatedModel:
         return ModelOutput(np.stack(columns, axis=1), num_sampled)
 
     def drafts(self, output: SchedulerOutput, sampled: ModelOutput | None) -> DraftTokens:
-        """What is proposed after a step that has ``sampled`` this, None where that is not known: drafts that nobody
-        looks at.
+        """What is proposed after a step that has ``sampled`` this, None where that is not known: draft tokens without
+        their ids.
         """
         assert self._drafting is not None, "drafts are asked for, and it was not said which there are"
         width = self._drafting.width

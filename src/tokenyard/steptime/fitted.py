@@ -47,7 +47,7 @@ _LEAST_NOISE = 1e-3
 STALL, _STALL_NOISE = 5.0, 10.0
 """A step stalls if it takes so many times what is expected, and so many standard deviations of the errors more."""
 _FEW, _RARE = 3, 50
-"""So many steps may stall, or one in so many."""
+"""Most steps that may stall: this number, or one step in that number."""
 
 
 class Prior(NamedTuple):

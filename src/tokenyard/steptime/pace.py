@@ -81,8 +81,8 @@ class MachineSpeed:
 def paced(model: LatencyModel, pace: MachineSpeed, clock: VirtualClock) -> LatencyModel:
     """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start.
 
-    A stall is part of the step that begins nearest to its moment, or of the first one after it: whoever has work then
-    waits for it. It asks for every step once, in order.
+    A stall is part of the step that begins nearest to its moment, or of the first one after it: requests that are there
+    wait for it. The model is asked for every step once, in order.
     """
     coming = deque(pace.stalls)
 

@@ -91,7 +91,7 @@ def test_measurements_that_cannot_be_fitted(
 
 
 def test_steps_during_which_the_machine_paused_do_not_move_the_fit() -> None:
-    """One step in fifty takes up to twenty times as long; prices stay what they are, and nobody pays for a stall."""
+    """One step in fifty takes up to twenty times as long; prices stay what they are, without the stalls."""
     true = FittedLatency(constant=0.04, prefill_tokens=1.3e-3, decodes=2e-3, decode_context=7e-6)
     rng = np.random.default_rng(5)
     steps = []

@@ -386,14 +386,14 @@ _Ranges = dict[str, tuple[float, float]]
 
 
 def _ranges(report: Report, others: Sequence[Report]) -> _Ranges:
-    """Of each figure, with step times as modelled and as far off as they may be; nothing without ``others``."""
+    """The range of each figure, with step times as modelled and as far off as they may be; empty without ``others``."""
     if not others:
         return {}
     return _least_and_most([(name, value) for each in (report, *others) for name, value, _ in _both(each, each)])
 
 
 def _changes(before: Report, after: Report, befores: Sequence[Report], afters: Sequence[Report]) -> _Ranges:
-    """Of each change, where the steps of both replays are as far off; nothing where only one of them is modelled."""
+    """The range of each change, where steps of both replays are as far off; empty where one is not modelled."""
     if len(befores) != len(afters) or not befores:
         return {}
     pairs = ((before, after), *zip(befores, afters, strict=True))

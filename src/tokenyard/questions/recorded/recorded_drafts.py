@@ -62,7 +62,7 @@ class DraftRecords:
         self._max_drafts = max_drafts
         self._requests: dict[str, _Known] = {}
         self._right: list[Sequence[int]] = []
-        """Of each step: how many drafts at each position were right."""
+        """How many drafts at each position were right, step by step."""
         self._drafts = self._decodes = 0
         self._per_position = [0] * max_drafts
         self.is_whole = True
@@ -194,7 +194,7 @@ class _Share:
 
 
 class _SharedOut:
-    """Who got which of the numbers of right drafts that each step has."""
+    """The numbers of right drafts of each step, shared out among its requests."""
 
     def __init__(self, requests: Mapping[str, _Known]) -> None:
         self.found: dict[tuple[int, str], int] = {}

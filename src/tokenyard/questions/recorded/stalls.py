@@ -25,7 +25,7 @@ class PartedSteps(NamedTuple):
     """The steps of a trace, apart."""
 
     ran: list[MeasuredStep]
-    """Those that took the time of their work."""
+    """The steps that took the time of their work."""
     stalls: tuple[StalledStep, ...]
     """The others, in order."""
 
