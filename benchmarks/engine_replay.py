@@ -128,7 +128,7 @@ async def _serve(llm: AsyncLLM, part: Sequence[Asked], name: str) -> None:
 
 def predicted(run: RecordedRun, by: RecordedRun) -> list[Prediction]:
     """The means of ``run``, measured, and replayed with the step times of ``by``."""
-    baseline = replay_as_it_was(replace(run, latency=by.latency, pace=None))
+    baseline = replay_as_it_was(replace(run, latency=by.latency, pace=None, stalls=()))
     checks = {check.name: check for check in baseline.check.checks}
     return [Prediction(name, checks[name].recorded or 0.0, checks[name].replayed or 0.0) for name in FIGURES]
 

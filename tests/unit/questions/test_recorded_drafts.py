@@ -30,7 +30,7 @@ from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import StreamTokens, seed_of
 
 MOST, STEP = 3, 1 / 64
-NGRAM = Path(__file__).resolve().parents[2] / "samples" / "traces" / "vllm-0.32-ngram.steps.jsonl.gz"
+NGRAM = Path(__file__).resolve().parents[2] / "samples" / "runs" / "vllm-0.32-ngram.steps.jsonl.gz"
 """A run of vLLM 0.32 with n-gram drafts: 120 requests, clients that leave, grammars; its first step took 1.7 s."""
 
 
@@ -101,13 +101,14 @@ def planted(seed: int) -> tuple[Workload, RecordedDrafts]:
     return Workload("planted", requests), RecordedDrafts(rows)
 
 
-def record(folder: Path, workload: Workload, drafts: RecordedDrafts, **trace: int) -> None:
+def record(folder: Path, workload: Workload, drafts: RecordedDrafts, max_ids: int | None = None) -> None:
     """Replay ``workload`` with ``drafts``, and leave its trace in ``folder``."""
     scheduler = SchedulerConfig(max_num_seqs=6, max_num_batched_tokens=64, max_model_len=128)
     cache_config = CacheConfig(num_gpu_blocks=90, block_size=4)
     sections = {"speculation": {"num_speculative_tokens": MOST, "speculative_method": "ngram"}}
     start = describe_run(scheduler, cache_config, host="replay", model="tiny", sections=sections)
-    with TraceWriter(TraceConfig(path=folder, policy="fcfs", request_records=False, **trace)) as writer:
+    config = TraceConfig(path=folder, policy="fcfs", request_records=False)
+    with TraceWriter(config if max_ids is None else replace(config, max_ids_per_step=max_ids)) as writer:
         replay(
             workload,
             scheduler,
@@ -142,7 +143,7 @@ def test_drafts_are_found_in_a_trace_and_repeated(seed: int, tmp_path: Path) -> 
 def test_where_ids_are_left_out_the_share_of_all_is_drawn(tmp_path: Path) -> None:
     workload, drafts = planted(1)
     record(tmp_path / "whole", workload, drafts)
-    record(tmp_path / "cut", workload, drafts, max_ids_per_step=2)
+    record(tmp_path / "cut", workload, drafts, max_ids=2)
     whole, cut = (read_run(tmp_path / name).speculation for name in ("whole", "cut"))
     assert whole is not None
     assert cut is not None

@@ -152,7 +152,7 @@ def test_without_a_stall_nothing_is_said_of_one(tmp_path: Path) -> None:
     assert "decisions: " in str(told)
 
 
-def test_a_machine_that_is_often_slow_has_no_stalls_but_the_longest(tmp_path: Path) -> None:
+def test_a_machine_that_is_often_somewhat_slow_has_no_stalls(tmp_path: Path) -> None:
     """Every seventh step takes half as long again: that is how long steps take there."""
     run = read_run(record(tmp_path, dict.fromkeys(range(0, 400, 7), 0.007)))
     assert run.stalls == ()
