@@ -103,8 +103,8 @@ class DraftRecords:
                 known.rows.append(_Row(place, tokens - 1))
             else:
                 known.computed += tokens
-                if known.computed >= known.prompt:
-                    known.rows.append(_Row(place, 0))
+                if known.computed >= known.prompt:  # one that lacks a single token may have drafts at once
+                    known.rows.append(_Row(place, known.computed - known.prompt))
 
     def _came_back(self, known: _Known) -> None:
         """The last step that computed tokens of a preempted request anew has sampled."""
