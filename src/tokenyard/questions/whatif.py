@@ -17,7 +17,7 @@ from tokenyard.errors import NO_START, SERVES_NONE, ConfigError, TokenyardError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
-from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
+from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was, with_extremes
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant
@@ -117,6 +117,9 @@ def answered(run: RecordedRun, baseline: Baseline, asked: Sequence[AskedVariant]
     """
     whole: WhatIf | None = None
     failed: list[Unstartable] = []
+    if asked and run.known is not None:
+        with bars(len(run.workload), "as it was, as far off as it may be") as on_progress:
+            baseline = with_extremes(run, baseline, on_progress)
     for variant in asked:
         if isinstance(variant, Unstartable):
             failed.append(variant)

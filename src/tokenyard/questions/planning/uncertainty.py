@@ -97,6 +97,10 @@ def _of_a_trace(source: RecordedVariants) -> tuple[list[str], SpreadOf]:
         check = replay_as_it_was(run).check
     except TokenyardError as error:
         return [*sentences, f"the run as it was could not be replayed: {error}"], lambda _: None
+    prediction = run.prediction()
+    if prediction is not None:
+        known = prediction.error or "an error that is not known"
+        sentences.append(f"the trace is itself a prediction, with step times of {known}")
     off = ", ".join(
         f"{name} {share:+.1%}"
         for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90")

@@ -55,6 +55,8 @@ class Variant:
     """Whether vLLM has a flag for each of the changes to the engine."""
     keeps_time: bool
     """Whether requests arrive when they did: only then is it known how fast the machine was."""
+    rate: float = 1.0
+    """How many times as fast requests come."""
     latency: LatencyModel
     extremes: tuple[LatencyModel, LatencyModel] | None = None
     """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
@@ -103,9 +105,10 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         policy_maker(scheduler.policy, "scheduling_policy")
     check_prefixes(run.cache, cache)
     check_longest(run, scheduler, cache)
-    workload = run.workload
+    workload, rate = run.workload, 1.0
     if "rate_scale" in given:
-        workload = workload.with_rate(as_value("rate_scale", given["rate_scale"], float))
+        rate = as_value("rate_scale", given["rate_scale"], float)
+        workload = workload.with_rate(rate)
     if "max_concurrency" in given:
         workload = workload.with_max_concurrency(as_value("max_concurrency", given["max_concurrency"], int))
     engine = {name: value for name, value in given.items() if name not in _LOAD}
@@ -121,6 +124,7 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
+        rate=rate,
         latency=run.latency,
         speculation=run.speculation,
     )
@@ -273,8 +277,7 @@ def redeployed(
     check_longest(run, scheduler, cache)
     drafts = run.speculation if _drafts(before) == _drafts(after) else after.speculation
     if drafts is not None:
-        right = "as often as in the trace" if drafts is run.speculation else "as often as was given or assumed"
-        notes.append(f"drafts: which are right is drawn anew, {right}")
+        notes.append(f"drafts: {_of_drafts(drafts, is_recorded=drafts is run.speculation)}")
     variant = replace(
         base,
         scheduler=scheduler,
@@ -285,6 +288,14 @@ def redeployed(
         notes=(*base.notes, *notes),
     )
     return _with_said(_with_times(run, variant, before, after), said)
+
+
+def _of_drafts(drafts: SimulatedSpeculation, *, is_recorded: bool) -> str:
+    if not is_recorded:
+        return "which are right is drawn anew, by a guess, for the trace cannot tell"
+    if drafts.recorded is None:
+        return "which are right is drawn anew, as often as in the trace"
+    return "which there are and which are right is as in the trace at each position of a text"
 
 
 def _with_said(variant: Variant, said: str | None) -> Variant:
@@ -302,22 +313,29 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     if graphs is not None:
         said = f"{graphs}: steps take {_least_to_most(found)} as long, by the model"
         return replace(variant, notes=(*variant.notes, said)) if _least_to_most(found) != _UNCHANGED else variant
-    known = _error_of_ratio(before.latency, after.latency)
+    known = _error_of_ratio(run, before.latency, after.latency)
     notes = [_ratio(before, after, found, known)]
     extremes = None
     if known is not None:
-        notes.append(_range(known))
-        extremes = (
-            stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
-            stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
-        )
+        notes.append(range_in_words(known))
+        extremes = extremes_of(latency, known)
     return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
 
 
-def _error_of_ratio(before: LatencyModel, after: LatencyModel) -> KnownError | None:
-    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
+def extremes_of(latency: LatencyModel, known: KnownError) -> tuple[LatencyModel, LatencyModel]:
+    """Step times as short, and as long, as they may be by what is known of their error."""
+    return (
+        stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
+        stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
+    )
+
+
+def _error_of_ratio(run: RecordedRun, before: LatencyModel, after: LatencyModel) -> KnownError | None:
+    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace. Of a
+    trace that is itself a prediction the error is the whole one: it measured nothing.
+    """
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
-        return after.known_error(beside=before)
+        return after.known_error(run.load) if run.is_prediction else after.known_error(beside=before)
     return None
 
 
@@ -346,7 +364,8 @@ _UNCHANGED = _least_to_most(Ratios(1.0, 1.0))
 """The words for step times that do not differ, at the precision that is shown."""
 
 
-def _range(known: KnownError) -> str:
+def range_in_words(known: KnownError) -> str:
+    """What the range of every figure is made of."""
     prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
     return (
         f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"
