@@ -108,11 +108,24 @@ class Lifecycle:
         for request, status in stopped:
             if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
                 ran = request.status is RequestStatus.RUNNING
-                if self.sessions.goes_on(request):
+                if self.sessions.goes_on(request, is_loading=self._is_loading(request)):
                     waiting_again[request] = ran
                     self._reset(request)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def _is_loading(self, request: Request) -> bool:
+        """Whether a load still writes into its blocks; of one that is complete it is told."""
+        if request.status is not RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return False
+        return self._features.transfers is not None and not self._features.transfers.promote(request)
+
+    def loads_are_over(self, request_ids: Iterable[str]) -> None:
+        """Loads are complete: sessions that had nothing else to wait for take their next input, or wait for it."""
+        for request_id in self.sessions.take_loaded(request_ids):
+            session = self.requests[request_id]
+            self._waiting_queues.discard_stopped([session])
+            self.sessions.goes_on(session, is_loading=self._is_loading(session))
 
     def finish(self, ended: Ended, now: float) -> None:
         """End requests in whatever state they are."""

@@ -299,6 +299,7 @@ class Scheduler:
             if model_output.connector is not None:
                 for request in transfers.report(model_output.connector, self.requests):
                     self._lifecycle.release(request)
+                self._lifecycle.loads_are_over(model_output.connector.finished_receiving)
                 if self.observer is not None:
                     self.observer.kv_transferred(now, output.step, model_output.connector)
         outputs = EngineOutputs(
