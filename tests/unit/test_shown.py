@@ -39,3 +39,7 @@ def test_what_is_cut_costs_nothing(make: Callable[[], object]) -> None:
     start = time.thread_time()
     assert len(shown(value)) == 120
     assert time.thread_time() - start < 0.2
+
+
+def test_a_number_that_python_does_not_write_is_told_by_its_length() -> None:
+    assert shown([10**5000, 3]) == "[(a number of 16610 bits), 3]"
