@@ -1,4 +1,4 @@
-"""A session whose answer ends while a load writes into its blocks: they stay its own until the load is over."""
+"""A session whose answer ends while a load writes into its blocks, or while a further step samples for it."""
 
 from __future__ import annotations
 
@@ -173,3 +173,24 @@ def test_a_version_that_drops_the_token_goes_on_answering() -> None:
     assert not list(site.take_in(site.last, 5))
     site.load_ends()
     assert site.step().num_scheduled_tokens == {"r": 2}
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.25"])
+def test_a_second_token_in_flight_does_not_end_the_answer_again(version: str) -> None:
+    """Reset between two steps that both sample its last token: the session would wait for input twice."""
+    config = SchedulerConfig(profile=decision_profile(version), pipeline_parallel_size=2)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=1 + USABLE, block_size=1))
+    session = piece([1, 2, 3])
+    scheduler.add_request(session)
+    scheduler.update_from_output(scheduler.schedule(), ModelOutput.from_lists([[4]]))
+    last = scheduler.schedule()
+    scheduler.reset_prefix_cache(reset_running_requests=True)
+    again = scheduler.schedule()
+    assert list(again.req_ids) == ["r"]
+    [news] = scheduler.update_from_output(last, ModelOutput.from_lists([[5]]))
+    assert news.finish_reason is FinishReason.LENGTH
+    assert not list(scheduler.update_from_output(again, ModelOutput.from_lists([[6]])))
+    assert (session.status, session.output_token_ids) == (WAITS, [4, 5])
+    scheduler.add_request(piece([7, 8]))
+    assert scheduler.has_unfinished_requests(), "one session, which has got its input"
+    scheduler.check_invariants()

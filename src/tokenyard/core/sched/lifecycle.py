@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.features.ahead import discard_in_flight
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
@@ -111,8 +112,15 @@ class Lifecycle:
                 if self.sessions.goes_on(request, is_loading=self._is_loading(request)):
                     waiting_again[request] = ran
                     self._reset(request)
+                    self._drop_in_flight(request)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def _drop_in_flight(self, session: Request) -> None:
+        """Tokens of its steps in flight belong to an answer that is complete, whichever version decides."""
+        if self._in_flight.tokens_of(session):
+            discard_in_flight(session, self._in_flight)
+            self._table.note_departure()
 
     def _is_loading(self, request: Request) -> bool:
         """Whether a load still writes into its blocks; of one that is complete it is told."""

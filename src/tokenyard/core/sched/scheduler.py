@@ -577,6 +577,7 @@ class Scheduler:
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
         check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
+        self._lifecycle.sessions.check_invariants(self.requests.values())
 
 
 def _gate(observer: StepObserver | None) -> ObserverGate | None:

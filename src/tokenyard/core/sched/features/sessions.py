@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tokenyard.core.config import GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
@@ -220,6 +220,13 @@ class Sessions:
             self.num_waiting += 1
         self._waiting_queues.add(session)
         return True
+
+    def check_invariants(self, requests: Collection[Request]) -> None:
+        """Raise AssertionError if sessions that wait, for input or for a load, are counted wrongly."""
+        wait = RequestStatus.WAITING_FOR_STREAMING_REQ, RequestStatus.WAITING_FOR_REMOTE_KVS
+        for_input, for_loads = ({each.request_id for each in requests if each.status is status} for status in wait)
+        assert self.num_waiting == len(for_input), f"{self.num_waiting} sessions wait, and these are: {for_input}"
+        assert self._between <= for_loads, f"no load: {self._between - for_loads}"
 
     def check_input(self, session: Request, update: SessionInput | None) -> None:
         """RequestError for an input behind the session's end, or one with which the session could become too long."""
