@@ -128,9 +128,13 @@ class Lifecycle:
             return False
         return self._features.transfers is not None and not self._features.transfers.promote(request)
 
-    def loads_are_over(self, request_ids: Iterable[str]) -> None:
-        """Loads are complete: sessions that had nothing else to wait for take their next input, or wait for it."""
-        for request_id in self.sessions.take_loaded(request_ids):
+    def transfers_are_over(self, ended: Iterable[Request], loaded: Iterable[str]) -> None:
+        """Blocks of ended requests are not read any more, and loads are complete: sessions that had nothing else to
+        wait for take their next input, or wait for it.
+        """
+        for request in ended:
+            self.release(request)
+        for request_id in self.sessions.take_loaded(loaded):
             session = self.requests[request_id]
             self._waiting_queues.discard_stopped([session])
             self.sessions.goes_on(session, is_loading=self._is_loading(session))

@@ -297,9 +297,8 @@ class Scheduler:
         if transfers is not None:
             params = transfers.take_params()
             if model_output.connector is not None:
-                for request in transfers.report(model_output.connector, self.requests):
-                    self._lifecycle.release(request)
-                self._lifecycle.loads_are_over(model_output.connector.finished_receiving)
+                over = transfers.report(model_output.connector, self.requests)
+                self._lifecycle.transfers_are_over(over, model_output.connector.finished_receiving)
                 if self.observer is not None:
                     self.observer.kv_transferred(now, output.step, model_output.connector)
         outputs = EngineOutputs(
@@ -576,8 +575,8 @@ class Scheduler:
         self.kv.check_invariants()
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
-        check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
         self._lifecycle.sessions.check_invariants(self.requests.values())
+        check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
 
 
 def _gate(observer: StepObserver | None) -> ObserverGate | None:
