@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.support.toy_ray import Machine, RayError, ToyRay
 
+import tokenyard as ty
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.questions.sweeping import worker
 from tokenyard.questions.sweeping.cluster import Cluster
@@ -145,3 +146,26 @@ def test_settings_that_decide_are_part_of_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TOKENYARD_INTERPRETED", "1")
     monkeypatch.setenv("TOKENYARD_DECIDES_AS", "0.22")
     assert worker.identity()["settings"] == "TOKENYARD_DECIDES_AS=0.22"
+
+
+def test_a_plan_on_a_cluster_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=900, max_model_len=4096)
+    asked: dict[str, Any] = {"space": {"max_num_seqs": [1, 2, 4, 8]}, "largest_load": False, "num_prompts": 12}
+    alone = server.plan("random", jobs=1, **asked)
+    ray = ToyRay(Machine("10.0.0.1"), Machine("10.0.0.2", cpus=2))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    assert server.plan("random", ray="head:6379", **asked) == alone
+    assert ray.sent_ahead[0] == 4, "all variants at once"
+    assert ray.is_shut_down
+
+
+def test_a_sweep_on_a_cluster_keeps_its_traces_where_every_machine_sees_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ToyRay(Machine("10.0.0.1")))
+    server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=900, max_model_len=4096)
+    asked: dict[str, Any] = {"space": {"max_num_seqs": [1, 2]}, "num_prompts": 6, "output": "swept", "traces": True}
+    assert len(server.sweep("random", ray="head:6379", **asked).rows) == 2
+    traces = tmp_path / "swept" / "traces"
+    assert sorted(each.is_dir() for each in traces.iterdir()) == [True, True]
