@@ -91,7 +91,8 @@ class Connector(ToyConnector):
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         match = super().get_num_new_matched_tokens(request, num_computed_tokens)
         if match.num_tokens is not None and self.random.random() < 0.2:
-            match = match._replace(num_tokens=np.int64(match.num_tokens))
+            offered: Any = np.int64(match.num_tokens)
+            match = match._replace(num_tokens=offered)
             self.offers[request.request_id] = num_computed_tokens, match
         return match
 
@@ -141,9 +142,10 @@ class Executor:
 
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> Answer:
         drafts, masks, first = plan.scheduled_spec_decode_tokens, {}, 0
-        for name in () if grammar is None else grammar.structured_output_request_ids:
-            masks[name] = grammar.grammar_bitmask[first : first + 1 + len(drafts.get(name, ()))]
-            first += len(masks[name])
+        if grammar is not None:
+            for name in grammar.structured_output_request_ids:
+                masks[name] = grammar.grammar_bitmask[first : first + 1 + len(drafts.get(name, ()))]
+                first += len(masks[name])
         chunks = plan.is_prefill_chunk
         rows: list[list[int]] = []
         pooled: list[object] = []
