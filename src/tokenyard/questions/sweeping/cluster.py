@@ -105,7 +105,7 @@ class Cluster(Generic[T, R]):
             try:
                 ray.init(log_to_driver=False, **of_this_machine)
             except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
-                raise ConfigError("ray", self._address, _why_not(error)) from None
+                raise ConfigError("ray", self._address, _why_not(error, self._address)) from None
             self._is_ours = True
         self._ray = ray
         return ray
@@ -154,7 +154,7 @@ def _room(ray: Any) -> int:
     return _TASKS_PER_CPU * max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
-def _why_not(error: Exception) -> str:
+def _why_not(error: Exception, address: str) -> str:
     """Why this process is not connected to a cluster, and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     kind = f"{type(error).__name__} {text}".lower()
@@ -165,7 +165,8 @@ def _why_not(error: Exception) -> str:
         )
     if "version mismatch" in kind or ("ray:" in kind and "python:" in kind):
         return f"it runs another Ray or Python, and both have to be the same: {text[:400]}"
-    return f"there is no such cluster: {text[:300]}"
+    what = "none could be started on this machine" if address == LOCAL_RAY else "there is no such cluster"
+    return f"{what}: {text[:300]}"
 
 
 def _ray() -> Any:

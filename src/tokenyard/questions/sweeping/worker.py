@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DIFFERS", "DONE", "UNSEEN", "address", "do", "identity"]
+__all__ = ["DIFFERS", "DONE", "UNSEEN", "address", "do", "identity", "identity_now"]
 
 DONE, DIFFERS, UNSEEN = "done", "differs", "unseen"
 """How a task ended: it was run; the worker has another Tokenyard; it does not see the folder of traces."""
@@ -40,18 +40,22 @@ _jobs: dict[str, Any] = {}
 
 
 def identity() -> dict[str, str]:
-    """What decides a replay beside its workload and its settings, by name; two that are equal replay alike."""
+    """What decides a replay beside its workload and its settings, by name, as it was when this was first asked."""
     if not _identities:
-        known = sorted(name for name in os.environ if name.startswith("TOKENYARD_"))
-        given = [name for name in known if _DECIDES_NOTHING.fullmatch(name) is None]
-        found = {
-            "tokenyard": _digest_of_package(),
-            "python": ".".join(platform.python_version_tuple()[:2]),
-            "numpy": _version("numpy"),
-            "settings": " ".join(f"{name}={os.environ[name]}" for name in given) or "none",
-        }
-        _identities.append(found)
+        _identities.append(identity_now())
     return dict(_identities[0])
+
+
+def identity_now() -> dict[str, str]:
+    """What decides a replay beside its workload and its settings, by name; two that are equal replay alike."""
+    known = sorted(name for name in os.environ if name.startswith("TOKENYARD_"))
+    given = [name for name in known if _DECIDES_NOTHING.fullmatch(name) is None]
+    return {
+        "tokenyard": _digest_of_package(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "numpy": _version("numpy"),
+        "settings": " ".join(f"{name}={os.environ[name]}" for name in given) or "none",
+    }
 
 
 def _digest_of_package() -> str:

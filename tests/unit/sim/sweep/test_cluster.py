@@ -133,19 +133,17 @@ def test_the_identity_is_that_of_every_text_of_the_package(tmp_path: Path, monke
     found = []
     for text in ("a = 1", "a = 2", "a = 1"):
         table.write_text(text)
-        monkeypatch.setattr(worker, "_identities", [])
         monkeypatch.setattr(
             worker, "find_spec", lambda name: type("Spec", (), {"origin": str(package / "__init__.py")})
         )
-        found.append(worker.identity()["tokenyard"])
+        found.append(worker.identity_now()["tokenyard"])
     assert found[0] == found[2] != found[1]
 
 
 def test_settings_that_decide_are_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_identities", [])
     monkeypatch.setenv("TOKENYARD_INTERPRETED", "1")
     monkeypatch.setenv("TOKENYARD_DECIDES_AS", "0.22")
-    assert worker.identity()["settings"] == "TOKENYARD_DECIDES_AS=0.22"
+    assert worker.identity_now()["settings"] == "TOKENYARD_DECIDES_AS=0.22"
 
 
 def test_a_plan_on_a_cluster_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +167,10 @@ def test_a_sweep_on_a_cluster_keeps_its_traces_where_every_machine_sees_them(
     assert len(server.sweep("random", ray="head:6379", **asked).rows) == 2
     traces = tmp_path / "swept" / "traces"
     assert sorted(each.is_dir() for each in traces.iterdir()) == [True, True]
+
+
+def test_a_cluster_of_this_machine_that_does_not_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ToyRay(refuses=RuntimeError("the node timed out")))
+    with Cluster(squared, "local") as cluster, pytest.raises(ConfigError, match="none could be started") as refused:
+        list(cluster.each([1]))
+    assert "the node timed out" in refused.value.fix
