@@ -96,6 +96,6 @@ def _run_on(machine: Machine, task: Callable[..., Any], given: tuple[Any, ...]) 
     with (
         mock.patch.object(worker, "identity", return_value=identity),
         mock.patch.object(worker, "address", return_value=machine.address),
-        mock.patch.object(worker.shutil, "disk_usage", return_value=usage),
+        mock.patch("shutil.disk_usage", return_value=usage),
     ):
         return task(expected, seen, *others)
