@@ -15,12 +15,14 @@ import pickle
 import platform
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 __all__ = ["DIFFERS", "DONE", "UNSEEN", "address", "do", "identity", "identity_now"]
@@ -33,17 +35,18 @@ _TEXTS = (".py", ".json", ".toml", ".html")
 _DECIDES_NOTHING = re.compile("TOKENYARD_(INTERPRETED|MAX_.*|VIEWER_HTML|SHARED|EXAMPLES|POLICIES)")
 """Variables with which a replay is the same: how it is run or tested, and not what it decides."""
 
-_identities: list[dict[str, str]] = []
-"""That of this process, once it was asked for."""
-_jobs: dict[str, Any] = {}
-"""The job of this process, by its key."""
+
+def _kept() -> dict[str, Any]:
+    """What this process has worked out. It stands apart: names of this module travel with it, and their values too."""
+    return vars(sys.modules.setdefault("_tokenyard_worker", ModuleType("_tokenyard_worker")))
 
 
 def identity() -> dict[str, str]:
     """What decides a replay beside its workload and its settings, by name, as it was when this was first asked."""
-    if not _identities:
-        _identities.append(identity_now())
-    return dict(_identities[0])
+    kept = _kept()
+    if "identity" not in kept:
+        kept["identity"] = identity_now()
+    return dict(kept["identity"])
 
 
 def identity_now() -> dict[str, str]:
@@ -115,16 +118,16 @@ def do(
         )
     if mark is not None and not Path(mark).exists():
         return UNSEEN, address(), mark, [], None
-    if key not in _jobs:
-        _jobs.clear()
-        _jobs[key] = pickle.loads(packed)  # of the process that asks
+    kept = _kept()
+    if kept.get("key") != key:
+        kept["job"], kept["key"] = pickle.loads(packed), key  # of the process that asks
     texts: list[str] = []
     logger, heard = logging.getLogger("tokenyard"), _Heard(texts)
     logger.addHandler(heard)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default", UserWarning)
-            result = _jobs[key](task)
+            result = kept["job"](task)
     finally:
         logger.removeHandler(heard)
     texts += [str(each.message) for each in caught]

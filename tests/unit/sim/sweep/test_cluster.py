@@ -174,3 +174,11 @@ def test_a_cluster_of_this_machine_that_does_not_start_is_told_as_such(monkeypat
     with Cluster(squared, "local") as cluster, pytest.raises(ConfigError, match="none could be started") as refused:
         list(cluster.each([1]))
     assert "the node timed out" in refused.value.fix
+
+
+def test_nothing_that_this_process_knows_travels_with_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent by value: an identity kept among its names would be that of whoever sends it."""
+    before = {name: repr(value) for name, value in vars(worker).items() if name != "__builtins__"}
+    done(ToyRay(Machine("10.0.0.1")), range(3), monkeypatch)
+    worker.identity()
+    assert {name: repr(value) for name, value in vars(worker).items() if name != "__builtins__"} == before
