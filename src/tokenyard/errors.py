@@ -104,6 +104,15 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
+class _Words(str):
+    """What stands for a value that is not written out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class _Beginning:
     """Copies the beginning of a value, enough for a message: of a value of any size it costs the same."""
 
@@ -121,6 +130,8 @@ class _Beginning:
         if type(value) is dict:
             return {self.of(name): self.of(value[name]) for name in self._some(value)}
         self._left -= 1
+        if type(value) is int and value.bit_length() > 4 * _MOST_SHOWN:  # Python refuses to write the longest ones
+            return _Words(f"(a number of {value.bit_length()} bits)")
         return value
 
     def _some(self, values: Iterable[object]) -> Iterator[object]:

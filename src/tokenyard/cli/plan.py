@@ -45,6 +45,7 @@ def question_of(flags: PlanCommand) -> PlanQuestion:
         replays=flags.replays,
         largest_load=flags.largest_load,
         jobs=flags.processes,
+        ray=flags.ray,
         output=flags.output,
         calibrate=flags.calibrate,
         bars=replay_bar,

@@ -112,7 +112,9 @@ class PlanQuestion:
     largest_load: bool = True
     """Find how much the recommended variant bears."""
     jobs: int | None = None
-    """Processes that replay; None: one for each core where that pays."""
+    """Processes that replay, or variants at a time on a cluster; None: one for each core where that pays."""
+    ray: str | None = None
+    """Address of a Ray cluster that replays."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
     calibrate: bool = False
@@ -143,6 +145,7 @@ def plan(
     replays: int = 40,
     largest_load: bool = True,
     jobs: int | None = None,
+    ray: str | None = None,
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
     by: str | None = None,
@@ -162,7 +165,8 @@ def plan(
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
     ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
     the same; else, and for the largest load, the search uses what it knows when it begins so many. None: one for
-    each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
+    each core, for a space that is tried whole and takes more than seconds. ``ray``: the address of a Ray cluster that
+    replays the variants. Raises TokenyardError.
     """
     where = None if output is None else given_path("output", output)
     scenario = Scenario.of(
@@ -182,6 +186,7 @@ def plan(
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
+            ray=ray,
             output=where,
             calibrate=calibrate,
             asked=(maximize, minimize),
@@ -245,6 +250,7 @@ def ask(question: PlanQuestion) -> Plan:
                 journal=journal,
                 advance=advance,
                 processes=1 if question.jobs is None and goal is Goal.LOAD else question.jobs,
+                ray=question.ray,
             ) as trying:
                 try:
                     searched = search(

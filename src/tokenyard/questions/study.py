@@ -39,8 +39,9 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
+from tokenyard.questions.sweeping.cluster import measured_on_ray
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
-from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels

@@ -13,6 +13,7 @@ import msgspec
 from tokenyard.errors import MissingExtraError
 from tokenyard.questions.planning.answer import largest_load
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
+from tokenyard.questions.sweeping.cluster import Cluster
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
@@ -34,13 +35,16 @@ class Trying:
         journal: Journal | None = None,
         advance: Callable[[], None] = lambda: None,
         processes: int | None = 1,
+        ray: str | None = None,
     ) -> None:
         """``has_incumbents``: a variant ends early where a cheaper one within the bounds cannot be beaten any more.
 
         ``processes``: variants that are replayed side by side; None: as many as pay. Their rows are those of one.
+        ``ray``: the address of a cluster that replays instead.
         """
         self.job = job
-        self._workers = Workers(partial(_replayed, job, goal), processes)
+        replay = partial(_replayed, job, goal)
+        self._workers = Workers(replay, processes) if ray is None else Cluster(replay, ray)
         self.goal = goal
         self._has_rivals = has_incumbents
         self._journal = journal
