@@ -6,7 +6,7 @@ cache, plans that go through pickle while they are in flight, and answers that a
 resets are frequent together: one end of an answer did not know of a transfer, which nothing else had found.
 
 What holds after every call are the scheduler's invariants; and what no part of it knows: a client is told what its
-request holds and hears one end and nothing behind it, a step schedules nobody who has left, a wrong answer is refused
+request holds and hears one end and nothing behind it, a step schedules none who has left, a wrong answer is refused
 and changes nothing, and once all events have come everybody has ended and every block is free.
 """
 
@@ -49,7 +49,7 @@ __all__ = ["CoreWalk"]
 CALLS = 400
 """Calls of a walk before its clients stop."""
 _MOST_STEPS = 4_000
-"""In which a walk has to come to its end."""
+"""Steps within which a walk has to come to its end."""
 _VOCABULARY = 7
 _EDGES: tuple[Any, ...] = (
     *(0, 1, -1, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 1.0, 0.5, float("nan"), float("inf"), True, None),
@@ -130,7 +130,7 @@ class Executor:
     def __init__(self, random: Random, num_drafts: int, connector: Connector | None) -> None:
         self.random, self.num_drafts, self.connector = random, num_drafts, connector
         self.chance = 0.3
-        """Of the report that a transfer has ended."""
+        """Probability that the end of a transfer is reported."""
         self.pools: set[str] = set()
         """Ids of requests that sample nothing."""
         self.watch: Callable[[SchedulerOutput], None] = lambda plan: None

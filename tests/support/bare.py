@@ -149,7 +149,7 @@ class _Run:
         return max(self.pool - used, 0)
 
     def decide(self) -> tuple[dict[str, int], list[str], list[str], list[str]]:
-        """First come, first served; whoever came last gives way."""
+        """First come, first served; the last to come gives way."""
         left, tokens = self.engine.budget, dict[str, int]()
         new, resumed, preempted = list[str](), list[str](), list[str]()
         for turn in list(self.running):

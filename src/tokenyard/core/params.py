@@ -220,7 +220,7 @@ def _packed(ids: Sequence[int] | TokenIds) -> TokenIds | None:
 
 
 def own_count(request_id: str, field: str, value: object, low: int, high: int = MAX_COUNT, fix: str = "") -> int:
-    """A whole number from ``low`` to ``high``, whoever's it was; RequestError for anything else."""
+    """A whole number from ``low`` to ``high`` as Python's own, of whatever library; RequestError for anything else."""
     if type(value) is int:
         own = value
     elif isinstance(value, Integral) and not isinstance(value, bool):
@@ -233,14 +233,14 @@ def own_count(request_id: str, field: str, value: object, low: int, high: int = 
 
 
 def own_flag(request_id: str, field: str, value: object) -> bool:
-    """True or false, whoever's it was; RequestError for anything else."""
+    """True or false as Python's own, of whatever library; RequestError for anything else."""
     if not isinstance(value, bool | np.bool_):
         raise RequestError(request_id, field, value, "give true or false")
     return bool(value)
 
 
 def own_number(request_id: str, field: str, value: object, low: float, high: float, fix: str) -> float:
-    """A finite number from ``low`` to ``high``, whoever's it was; RequestError for anything else."""
+    """A finite number from ``low`` to ``high`` as Python's own, of whatever library; RequestError for anything else."""
     if type(value) is not float and not (isinstance(value, Real) and not isinstance(value, bool)):
         raise RequestError(request_id, field, value, fix)
     try:

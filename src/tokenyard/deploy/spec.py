@@ -223,7 +223,7 @@ class ReplaySpec:
 
     @property
     def drafts(self) -> AssumedAcceptance | None:
-        """What TPOT rests on, where nobody said how many drafts are right."""
+        """What TPOT rests on, where the acceptance of drafts is not given."""
         speculation = self.speculation
         return None if speculation is None else assumed_acceptance(self.start, len(speculation.rates), None)
 

@@ -1,4 +1,4 @@
-"""What TPOT rests on where nobody said how many drafts are right: what was taken, and TPOT over a range of it."""
+"""What TPOT rests on where the acceptance of drafts is not given: what was taken, and TPOT over a range of it."""
 
 from __future__ import annotations
 

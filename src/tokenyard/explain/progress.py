@@ -21,7 +21,7 @@ from tokenyard.vocabulary import Family, Reason
 STUCK_S = 10.0
 """Seconds without a scheduled token, while requests are there, from which on the engine counts as stuck."""
 _NOT_STUCK = (Reason.PAUSED, Reason.WAITING_STREAM_INPUT)
-"""Reasons of standing still that somebody outside wanted, or has to end."""
+"""Reasons of standing still that the host wanted, or has to end."""
 _SHORTEST_S = 1.0
 """Seconds from which on a stretch without a token is noted."""
 _CHANGES_KEPT = 8
@@ -91,7 +91,7 @@ class WaitSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who had most of what was short, while requests waited for it."""
+    """The holder of most of what was short, while requests waited for it."""
 
     kind: str
     """``request``, ``job``, or ``jobs``: those whose ids begin with the name."""
@@ -124,7 +124,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     pins: Pins | None = None
     """None where nothing was pinned."""
     holder: Holder | None = None
-    """None where nobody had two thirds of it, and of a trace that records reasons."""
+    """None where no one had two thirds of it, and of a trace that records reasons."""
 
 
 def family_of(buckets: Mapping[str, float]) -> Family:

@@ -1,4 +1,4 @@
-"""Where nobody said how many drafts are right, TPOT is shown over a range of it, in every answer that rests on it."""
+"""TPOT over a range where the acceptance of drafts is not given, in every answer that rests on it."""
 
 from __future__ import annotations
 

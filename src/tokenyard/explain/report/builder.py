@@ -107,7 +107,7 @@ class ReportBuilder:
         self._symptoms = SymptomCounter()
         self._progress = ProgressCounter()
         self.holder: Holder | None = None
-        """Who had what was short; whoever reads a trace without reasons finds it."""
+        """The holder of what was short; set by the reader of a trace without reasons."""
         self._arrivals = ArrivalsCounter()
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()

@@ -139,7 +139,7 @@ def standstills(path: Path | str) -> Standstills:
 
 
 class _Turns:
-    """Looks for steps in a row in which requests are preempted and nobody's token is sampled."""
+    """Looks for steps in a row in which requests are preempted and no token is sampled."""
 
     def __init__(self, rank: int | None) -> None:
         self._rank = rank

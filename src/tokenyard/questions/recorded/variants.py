@@ -64,7 +64,7 @@ class Variant:
     kv_transfer: KVTransfer | None = None
     """KV kept elsewhere too."""
     drafts: AssumedAcceptance | None = None
-    """What TPOT rests on, where the trace does not tell how many drafts are right, and nobody said."""
+    """What TPOT rests on, where the acceptance of drafts is neither given nor in the trace."""
     notes: tuple[str, ...] = ()
     """Sentences on what the answer rests on besides the trace."""
 
@@ -232,7 +232,7 @@ class PlannedDeployment:
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None
     drafts: AssumedAcceptance | None
-    """What TPOT rests on, where nobody said how many drafts are right."""
+    """What TPOT rests on, where the acceptance of drafts is not given."""
 
     @property
     def name(self) -> str:

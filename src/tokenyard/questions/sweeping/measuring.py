@@ -223,7 +223,7 @@ class PreparedVariant(NamedTuple):
     records: tuple[EngineRecord, ...] = ()
     """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
     drafts: AssumedAcceptance | None = None
-    """What TPOT rests on, where nobody said how many drafts are right."""
+    """What TPOT rests on, where the acceptance of drafts is not given."""
     taken: Mapping[str, Setting] = {}
     """Settings that were not given, and are not vLLM's own, since it would not start with those."""
 

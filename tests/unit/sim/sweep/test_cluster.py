@@ -177,7 +177,7 @@ def test_a_cluster_of_this_machine_that_does_not_start_is_told_as_such(monkeypat
 
 
 def test_nothing_that_this_process_knows_travels_with_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is sent by value: an identity kept among its names would be that of whoever sends it."""
+    """It is sent by value: an identity kept among its names would be the sender's."""
     before = {name: repr(value) for name, value in vars(worker).items() if name != "__builtins__"}
     done(ToyRay(Machine("10.0.0.1")), range(3), monkeypatch)
     worker.identity()

@@ -192,7 +192,7 @@ class Sessions:
         return not waits and session.request_id not in self._between
 
     def take_loaded(self, loaded: Iterable[str]) -> list[str]:
-        """Those of the ids whose sessions wanted nothing but the end of this load to go on; asked once."""
+        """Return the ids whose sessions wanted nothing but the end of this load to go on; asked once."""
         if not self._between:
             return []
         ready = sorted(self._between.intersection(loaded))
