@@ -28,6 +28,7 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
+from tokenyard.questions.relief import with_relief
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -306,6 +307,7 @@ def ask(
     if advice:
         try:
             judged = with_trials(scenario, spec, engines.judged(), tried, most_steps=most_steps)
+            judged = with_relief(scenario, spec, judged, tried, most_steps=most_steps)
             report = msgspec.structs.replace(judged, goodput=report.goodput)
         except KeyboardInterrupt:
             say(_INTERRUPTED)

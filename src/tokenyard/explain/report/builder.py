@@ -25,6 +25,7 @@ from tokenyard.explain.report.report import (
     header_of,
 )
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, LatencyCounter
+from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -104,6 +105,7 @@ class ReportBuilder:
         """The last step, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
+        self._load = LoadCounter()
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
@@ -139,7 +141,7 @@ class ReportBuilder:
     def _counters(self) -> tuple[Any, ...]:
         """Everything that several engines' are joined to, by ``join``."""
         return (
-            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._arrivals),
+            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._arrivals, self._load),
             *(self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
         )
 
@@ -200,6 +202,7 @@ class ReportBuilder:
     def _add_arrival(self, record: RequestArrived) -> None:
         self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
+        self._load.arrive(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
 
     def _add_hits(self, record: PrefixCacheLookup) -> None:
@@ -334,6 +337,7 @@ class ReportBuilder:
     def _add_finished(self, record: RequestFinished) -> None:
         self._latencies.add(record)
         self._arrivals.finish(record)
+        self._load.finish(record)
         self._symptoms.finished(record.req_id)
         self._note_moment(record.ts)
 
@@ -413,6 +417,7 @@ class ReportBuilder:
             duration_s=duration,
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
+            load=self._load.result(),
             goodput=latencies.goodput(self.slos, itl, duration),
             speculation=self._speculation.result(self.start),
             reading=self._reading_gaps(notes),

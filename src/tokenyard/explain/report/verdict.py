@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 import msgspec
 
-from tokenyard.explain.advice.rules import Advice
+from tokenyard.explain.advice.rules import Advice, Relief
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput
+from tokenyard.explain.steady import Load, rate_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import duration, figure_label, milliseconds, percent
 from tokenyard.vocabulary import reason_meaning
@@ -31,12 +33,27 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     """Figure -> share by which it grew; below zero it shrank."""
 
 
+class Overload(msgspec.Struct, frozen=True, kw_only=True):
+    """More arrives than is served."""
+
+    offered_requests_per_s: float
+    served_requests_per_s: float
+    engines: int | None = None
+    """About how many deployments like this one would serve it, all alike; None where one serves nothing."""
+    gpus: int | None = None
+    """About how many GPUs these have, or those of ``flags`` do."""
+    flags: str | None = None
+    """Changes with which the queue did not grow when they were replayed; None: none that was tried, or none was."""
+    was_tried: bool = False
+    """Changes were replayed together."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a tired person needs to know first."""
 
     code: str
-    """``missed``: a service level does not hold; ``held_back``: requests lost time to the scheduler; ``idle``: hardly
-    any; ``empty``: no request ended."""
+    """``overloaded``: more arrives than is served, and the queue grows; ``missed``: a service level does not hold;
+    ``held_back``: requests lost time to the scheduler; ``idle``: hardly any; ``empty``: no request ended."""
     missed: list[str] = []
     """Bounds that do not hold, as ``ttft_p90``."""
     reason: str | None = None
@@ -48,6 +65,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     of_it: float | None = None
     """Share of ``lost_s`` that ``reason`` took."""
     lever: Lever | None = None
+    overload: Overload | None = None
+    """What arrives and what is served, where the run is overloaded."""
     sentence: str
     """All of it in words."""
 
@@ -59,6 +78,7 @@ def verdict_of(
     *,
     ended: int,
     seconds: float | None,
+    overload: Overload | None = None,
 ) -> Verdict:
     """The verdict of a run in which so many requests ended, with its advice if it has any.
 
@@ -73,13 +93,17 @@ def verdict_of(
     is_idle = not total or (share is not None and share < HARDLY)
     code = "missed" if missed else "empty" if not ended else "idle" if is_idle else "held_back"
     lever = None if code in ("idle", "empty") else _lever(advice)
-    said = [
+    said = []
+    if overload is not None:
+        code, lever = "overloaded", lever if overload.flags is None else None
+        said.append(_overloaded(overload))
+    said += [
         f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}." for each in missed
     ]
-    if code == "empty":
-        said.append("No request ended.")
+    if not ended:
+        said += ["No request ended."] * (not missed)
     elif is_idle:
-        said.append("Requests hardly waited for the scheduler.")
+        said += ["Requests hardly waited for the scheduler."] * (overload is None)
     elif worst is not None:
         words = reasons[worst].words
         said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
@@ -95,8 +119,39 @@ def verdict_of(
         share=share,
         of_it=None if worst is None else lost[worst] / total,
         lever=lever,
+        overload=overload,
         sentence=" ".join(said),
     )
+
+
+def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> Overload | None:
+    """Return what a run says of being overloaded; None where it is not. ``gpus``: how many the run has."""
+    if load is None or not load.is_overloaded or load.offered_requests_per_s is None:
+        return None
+    engines = None if load.excess is None else ceil(load.excess)
+    is_served = relief is not None and relief.is_enough
+    needed = None if engines is None or gpus is None else engines * gpus
+    return Overload(
+        offered_requests_per_s=load.offered_requests_per_s,
+        served_requests_per_s=load.served_requests_per_s or 0.0,
+        engines=engines,
+        gpus=relief.gpus if relief is not None and is_served else needed,
+        flags=relief.flags if relief is not None and is_served else None,
+        was_tried=relief is not None,
+    )
+
+
+def _overloaded(overload: Overload) -> str:
+    offered, served = map(rate_in_words, (overload.offered_requests_per_s, overload.served_requests_per_s))
+    said = f"Overloaded: {offered} requests/s arrive, {served} are served; "
+    gpus = "" if overload.gpus is None else f"{overload.gpus:,} GPU{'s' * (overload.gpus != 1)}"
+    if overload.flags is not None:
+        return f"{said}with {overload.flags} all are{f', on {gpus}' * bool(gpus)} (replayed)."
+    tried = "nothing that was tried serves it, " if overload.was_tried else ""
+    if overload.engines is None:
+        return f"{said}{tried or 'less has to arrive, '}and none ended meanwhile."
+    like = f"{overload.engines:,} deployments like this one"
+    return f"{said}{tried}about {f'{gpus} ({like})' if gpus else like} would."
 
 
 def _held(worst: str, total: float, share: float | None, of_it: float, word: str | None) -> str:
