@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.units import duration
+from tokenyard.workload.stretches import FEWEST_ARRIVALS
 
 FloatArray = npt.NDArray[np.float64]
 
-FEWEST_ARRIVALS = 20
-"""Arrivals without which there is no rate to speak of: it would be a matter of luck by a quarter of itself."""
 ANSWERS_LONG = 3.0
 """Times the mean answer that arrivals have to go on for: in the first third the run fills, afterwards it shows."""
 _LEAST_GROWTH = 0.05
@@ -89,6 +88,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """How many times what is served arrives; None where either is not known."""
         offered, served = self.offered_requests_per_s, self.served_requests_per_s
         return offered / served if offered is not None and served else None
+
+    @property
+    def answers_long(self) -> float | None:
+        """How many times the mean answer, or session, arrivals go on for."""
+        longest = max(self.answer_s or 0.0, self.session_s or 0.0)
+        return self.span_s / longest if longest and self.span_s is not None else None
 
     def __str__(self) -> str:
         """``12.4 requests/s arrive, 4.2 are served: the queue grows, 105 to 378 waiting``."""

@@ -15,6 +15,7 @@ import msgspec
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.steady import LoadState
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 
@@ -102,6 +103,7 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
     *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
+    *("load.offered_requests_per_s", "load.served_requests_per_s"),
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
@@ -148,6 +150,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Cost of a million tokens of output, over the whole run; None without prices."""
+    state: LoadState | None = None
+    """What it says of the load: the queue grows, or not, or arrivals were too few or too short to tell; None where they
+    have no rate, or its replay was ended early."""
+    answers_long: float | None = None
+    """Arrivals went on for so many times the mean answer, or session."""
+    times: int = 1
+    """The traffic was made so many times as long."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []
