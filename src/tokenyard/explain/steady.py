@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.units import duration
-from tokenyard.workload.stretches import FEWEST_ARRIVALS
 
 FloatArray = npt.NDArray[np.float64]
 
+FEWEST_ARRIVALS = 20
+"""Arrivals without which there is no rate to speak of: it would be a matter of luck by a quarter of itself."""
 ANSWERS_LONG = 3.0
 """Times the mean answer that arrivals have to go on for: in the first third the run fills, afterwards it shows."""
 _LEAST_GROWTH = 0.05

@@ -21,6 +21,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.identity import identity_of
@@ -59,6 +60,7 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Setting, key_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
@@ -74,7 +76,6 @@ from tokenyard.questions.variants import changed_words, read_shape, serve_words,
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import FEWEST_ARRIVALS, has_pace
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (

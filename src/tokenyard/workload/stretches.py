@@ -134,16 +134,6 @@ def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
 # cache would otherwise know every prompt.
 
 
-FEWEST_ARRIVALS = 20
-"""Arrivals without which there is no rate to speak of: it would be a matter of luck by a quarter of itself."""
-
-
-def has_pace(workload: Workload) -> bool:
-    """Return whether there is a rate at which a workload could go on; a closed loop has that of its answers."""
-    moments = [each.arrival_time for each in workload if not each.after]
-    return workload.max_concurrency is None and len(moments) >= FEWEST_ARRIVALS and max(moments) > min(moments)
-
-
 def repeated(workload: Workload, times: int) -> Workload:
     """Return the workload so many times in a row. Raises ConfigError where all of it arrives at once."""
     if times == 1:

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import tokenyard as ty
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.steady import Load, LoadCounter, LoadState, Moments, load_state, rate_in_words
+from tokenyard.questions.relief import MOST_TOGETHER, with_relief
+from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 
 STEADY, OVERLOADED, SHORT = LoadState.STEADY, LoadState.OVERLOADED, LoadState.SHORT
@@ -190,18 +193,69 @@ def test_where_nothing_was_tried_it_says_how_many_alike_would_serve_it(overloade
     assert "about 2 GPUs (2 deployments like this one) would." in verdict.sentence
 
 
-def test_more_gpus_are_the_answer_where_settings_are_not() -> None:
-    """A step takes as long however many share it, and the KV cache has room for two: only more engines serve more."""
-    blocks = SMALL.with_(num_gpu_blocks_override=8, max_model_len=64, gpu_memory_utilization=0.95, max_num_seqs=256)
-    report = ty.run("random", blocks, rows=False, advice="all", num_prompts=150, request_rate=12, **FEW).report
-    assert report.load is not None
-    assert report.load.is_overloaded
-    relief = report.relief
-    assert relief is not None
-    assert relief.replays >= 2
-    assert relief.is_enough == ("all are" in report.verdict.sentence)
-    if not relief.is_enough:
-        assert "nothing that was tried serves it" in report.verdict.sentence
+class _Capacity:
+    """Replays that serve as many requests as the GPUs of each engine, and the engines, let them."""
+
+    def __init__(self, report: Report, per_gpu: float, *, most_gpus: int = 8) -> None:
+        self.report, self.per_gpu, self.most_gpus, self.asked = report, per_gpu, most_gpus, list[str]()
+
+    def __call__(self, setup: ReplaySpec, scenario: Scenario, what: str) -> Report:
+        self.asked.append(what)
+        size = setup.settled.hardware.tensor_parallel_size
+        engines = int(scenario.parallel.replicas or 1)
+        served = self.per_gpu * min(size, self.most_gpus) * engines
+        load, header = self.report.load, self.report.header
+        assert load is not None
+        state = STEADY if served >= (load.offered_requests_per_s or 0) else OVERLOADED
+        return msgspec.structs.replace(
+            self.report,
+            load=msgspec.structs.replace(load, state=state, served_requests_per_s=served),
+            header=msgspec.structs.replace(header, tensor_parallel_size=size, data_parallel_size=engines),
+            e2e_ms=msgspec.structs.replace(self.report.e2e_ms, mean=1e6 / served),
+            advice=[],
+        )
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "most_gpus", "settings"),
+    [
+        (6.0, 8, {"tensor_parallel_size": 2}),
+        (3.0, 8, {"tensor_parallel_size": 4}),
+        (6.0, 1, {"replicas": "2"}),
+        (0.5, 1, {"replicas": "21"}),
+    ],
+)
+def test_more_gpus_are_the_answer_where_settings_are_none(
+    overloaded: Report, per_gpu: float, most_gpus: int, settings: dict[str, Any]
+) -> None:
+    """As few as will do: in one engine as long as that helps, else in several."""
+    scenario = Scenario.of(SMALL.settings, "random", arrivals=traffic_by_name({"num_prompts": 40, "request_rate": 10}))
+    replay = _Capacity(msgspec.structs.replace(overloaded, relief=None, advice=[]), per_gpu, most_gpus=most_gpus)
+    setup = replay_spec(scenario)
+    report = replay(setup, scenario, "as it is")
+    found = with_relief(scenario, setup, report, replay)
+    assert found.relief is not None
+    offered = report.load.offered_requests_per_s if report.load is not None else None
+    assert found.relief.is_enough, offered
+    assert {name: value if name != "replicas" else "" for name, value in found.relief.settings.items()} == {
+        name: value if name != "replicas" else "" for name, value in settings.items()
+    }
+    assert len(replay.asked) <= 1 + MOST_TOGETHER
+    assert found.verdict.sentence.startswith("Overloaded: ")
+    assert f"with {found.relief.flags} all are, on {found.relief.gpus} GPUs (replayed)" in found.verdict.sentence
+
+
+def test_where_nothing_is_enough_it_says_so_and_names_the_nearest(overloaded: Report) -> None:
+    scenario = Scenario.of(
+        SMALL.with_(data_parallel_size=2).settings, "random", arrivals=traffic_by_name({"num_prompts": 40})
+    )
+    replay = _Capacity(msgspec.structs.replace(overloaded, relief=None, advice=[]), 0.5, most_gpus=4)
+    setup = replay_spec(scenario)
+    found = with_relief(scenario, setup, replay(setup, scenario, "as it is"), replay)
+    assert found.relief is not None
+    assert (found.relief.is_enough, found.relief.settings) == (False, {"tensor_parallel_size": 4})
+    assert "nothing that was tried serves it, about " in found.verdict.sentence
+    assert "Nothing that was tried is enough. Nearest comes --tensor-parallel-size 4" in " ".join(str(found).split())
 
 
 def test_a_steady_run_has_no_relief() -> None:

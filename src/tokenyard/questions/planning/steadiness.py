@@ -17,13 +17,14 @@ import msgspec
 
 from tokenyard.explain.steady import LoadState
 from tokenyard.questions.scenario import Scenario
+from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import PreparedVariant, VariantSource, VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Settings
 from tokenyard.questions.variant_sources import KnownSource, WorkloadVariants
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.load import GENERATORS, files_named
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import has_pace, repeated
+from tokenyard.workload.stretches import repeated
 
 MOST_REQUESTS = 20_000
 """Requests beyond which traffic is not made longer; a workload that has more is replayed as it is."""

@@ -13,6 +13,7 @@ from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.explain.figures import percentile
 from tokenyard.explain.slo import SLO
+from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.questions.by_class import classes_in
 from tokenyard.workload.record import Workload
 
@@ -22,6 +23,12 @@ _DRIFT = 0.01
 """Share of the time by which requests may take longer while they arrive: as much more arrives than is served."""
 _APART = 0.1
 """Share of a bound by which its figure may differ between halves that agree."""
+
+
+def has_pace(workload: Workload) -> bool:
+    """Return whether there is a rate at which a workload could go on; a closed loop has that of its answers."""
+    moments = [each.arrival_time for each in workload if not each.after]
+    return workload.max_concurrency is None and len(moments) >= FEWEST_ARRIVALS and max(moments) > min(moments)
 
 
 class Halves(StepObserver):

@@ -24,7 +24,7 @@ from tokenyard.explain.slo import SLO, Goodput
 from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.halves import Halves
+from tokenyard.questions.sweeping.halves import Halves, has_pace
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, settings_in_words
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
@@ -38,7 +38,6 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import has_pace
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ending a replay early: what is certain of its end before it is there.

@@ -16,12 +16,12 @@ from tokenyard.explain.steady import LoadCounter, LoadState
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan, largest_load
 from tokenyard.questions.planning.search import loads_of
 from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, Lengths
-from tokenyard.questions.sweeping.halves import Halves
+from tokenyard.questions.sweeping.halves import Halves, has_pace
 from tokenyard.questions.sweeping.measuring import with_state
 from tokenyard.questions.sweeping.rows import Row
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.workload.record import Workload, WorkloadRequest
-from tokenyard.workload.stretches import has_pace, repeated
+from tokenyard.workload.stretches import repeated
 from tokenyard.workload.tokens import StreamTokens
 
 ONE = ty.Deployment(
