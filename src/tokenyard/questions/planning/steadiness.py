@@ -48,6 +48,8 @@ class LongerSource:
             if drawn is not None:
                 return WorkloadVariants(drawn).prepared(settings)
         variant = self.source.prepared(settings)
+        if not has_pace(variant.workload):  # its settings make it a closed loop, or send all at once
+            return variant
         return variant._replace(workload=repeated(variant.workload, self.times))
 
 
