@@ -131,7 +131,7 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: FloatArray | None
     """None where it is not known of all, since some have not ended."""
     ends: FloatArray
-    """Of those that ended, or went away."""
+    """When requests ended, or went away."""
 
 
 def load_state(

@@ -148,7 +148,7 @@ class ReliefSearch:
         return self._begun.setup.settled.hardware.tensor_parallel_size
 
     def _replicas(self) -> tuple[Change | None, int]:
-        """As many deployments like the best so far as would serve what arrives, and how many these are."""
+        """Return so many deployments like the best so far that they would serve what arrives, and their number."""
         load, parallel = self._best_alike.report.load, self._begun.scenario.parallel
         if load is None or load.excess is None or parallel.replicas is not None or parallel.data_parallel_size > 1:
             return None, 0

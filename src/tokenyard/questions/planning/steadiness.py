@@ -29,7 +29,8 @@ from tokenyard.workload.stretches import repeated
 MOST_REQUESTS = 20_000
 """Requests beyond which traffic is not made longer; a workload that has more is replayed as it is."""
 FEWEST_FOR_LOAD = 5_000
-"""Requests without which no load is said to be borne: the rate of fewer is itself not known to a percent or two."""
+"""Requests without which no load of drawn traffic is said to be borne: the rate of fewer is itself a matter of luck by
+some percent. That of a log which is repeated is always its own."""
 _ANSWERS = 6
 """Times the mean answer, or session, that arrivals are made to go on for to begin with."""
 
@@ -75,11 +76,15 @@ class Lengths:
     """Measures variants with the traffic as it is."""
     most: int
     """Times that it is made as long at most; 1: it stays as it is."""
+    fewest: int = FEWEST_FOR_LOAD
+    """Requests without which no load is said to be borne."""
 
     @classmethod
     def of(cls, job: VariantWorker, workload: Workload) -> Lengths:
         """Return what makes ``workload`` longer where it has a pace to go on at."""
-        return cls(job=job, most=max(MOST_REQUESTS // len(workload), 1) if has_pace(workload) else 1)
+        is_drawn = isinstance(job.source, WorkloadVariants) and drawn_longer(job.source.run, workload, 1) is not None
+        most = max(MOST_REQUESTS // len(workload), 1) if has_pace(workload) else 1
+        return cls(job=job, most=most, fewest=FEWEST_FOR_LOAD if is_drawn else 0)
 
     def worker(self, times: int) -> VariantWorker:
         """Return what measures variants with so many times the traffic."""
@@ -95,10 +100,10 @@ class Lengths:
         while True:
             row = msgspec.structs.replace(at(self.worker(times)), times=times)
             replays += 1
-            is_little = row.state is LoadState.STEADY and row.met is not False and row.requests < FEWEST_FOR_LOAD
+            is_little = row.state is LoadState.STEADY and row.met is not False and row.requests < self.fewest
             if not self.may_settle(row) and (times >= self.most or not is_little):
                 return row, replays
-            enough = ceil(FEWEST_FOR_LOAD * times / max(row.requests, 1)) if is_little else 1
+            enough = ceil(self.fewest * times / max(row.requests, 1)) if is_little else 1
             times = min(max(self.after(row) if self.may_settle(row) else times, enough), self.most)
 
     def may_settle(self, row: Row) -> bool:
