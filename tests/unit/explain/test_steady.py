@@ -20,7 +20,7 @@ from tokenyard.trace.schema import RequestArrived, RequestFinished
 
 STEADY, OVERLOADED, SHORT = LoadState.STEADY, LoadState.OVERLOADED, LoadState.SHORT
 SMALL = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=8192, latency="constant:0.02", max_num_seqs=2)
-FEW = {"input_len": 40, "output_len": 20}
+FEW: dict[str, Any] = {"input_len": 40, "output_len": 20}
 """Two seats, 20 steps of 20 ms each: some 5 requests a second."""
 
 
