@@ -30,7 +30,9 @@ MOST_REQUESTS = 20_000
 """Requests beyond which traffic is not made longer; a workload that has more is replayed as it is."""
 FEWEST_FOR_LOAD = 5_000
 """Requests without which no load of drawn traffic is said to be borne: the rate of fewer is itself a matter of luck by
-some percent. That of a log which is repeated is always its own."""
+some percent."""
+FEWEST_OF_A_LOG = 1_000
+"""The same of a log that is repeated, whose rate is always its own."""
 _ANSWERS = 6
 """Times the mean answer, or session, that arrivals are made to go on for to begin with."""
 
@@ -84,7 +86,7 @@ class Lengths:
         """Return what makes ``workload`` longer where it has a pace to go on at."""
         is_drawn = isinstance(job.source, WorkloadVariants) and drawn_longer(job.source.run, workload, 1) is not None
         most = max(MOST_REQUESTS // len(workload), 1) if has_pace(workload) else 1
-        return cls(job=job, most=most, fewest=FEWEST_FOR_LOAD if is_drawn else 0)
+        return cls(job=job, most=most, fewest=FEWEST_FOR_LOAD if is_drawn else FEWEST_OF_A_LOG)
 
     def worker(self, times: int) -> VariantWorker:
         """Return what measures variants with so many times the traffic."""
