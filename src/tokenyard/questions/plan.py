@@ -21,17 +21,20 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.identity import identity_of
 from tokenyard.questions.planning.answer import (
+    PRECISION,
     AchievableBound,
     LargestLoad,
     Plan,
     ServedSplit,
     few_requests,
     floors_of,
+    is_borne,
     largest_load,
     limits_of,
     meets_alone,
@@ -40,7 +43,8 @@ from tokenyard.questions.planning.answer import (
 )
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
-from tokenyard.questions.planning.search import Searched, Trying, search
+from tokenyard.questions.planning.search import Searched, Trying, loads_of, search
+from tokenyard.questions.planning.steadiness import Lengths, is_settled, is_unsettled, traffic_in_words, unsteady_of
 from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
@@ -59,8 +63,9 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import VariantWorker
-from tokenyard.questions.sweeping.rows import Row, Setting, Settings
+from tokenyard.questions.sweeping.rows import Row, Setting, key_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import (
     KnownSource,
@@ -74,6 +79,7 @@ from tokenyard.questions.variant_sources import (
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.workload.record import Workload
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
@@ -238,33 +244,54 @@ def ask(question: PlanQuestion) -> Plan:
         "goal": list(question.asked),
     }
     identity = identity_of(scenario, question.prices, around, grid)
+    lengths = Lengths.of(replace(job, asks_halves=True), source.workload)
+    if goal is Goal.LOAD:
+        _require_pace(source.workload)
     with progress_journal(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
-        at_once = question.jobs or 1
+        processes = 1 if question.jobs is None and goal is Goal.LOAD else question.jobs
         with question.bar(tries) as advance:
-            incumbents = _varies_in_cost(grid, goal)
-            with Trying(
-                job,
-                goal,
-                has_incumbents=incumbents,
-                journal=journal,
-                advance=advance,
-                processes=1 if question.jobs is None and goal is Goal.LOAD else question.jobs,
-                ray=question.ray,
-            ) as trying:
-                try:
-                    searched = search(
-                        grid,
-                        trying.evaluate,
-                        goal,
-                        replays=question.replays,
-                        seed=scenario.arrivals.seed,
-                        at_once=at_once,
-                    )
-                    return _plan(question, source, grid, trying, searched)
-                except KeyboardInterrupt:
-                    say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
-                    raise
+            times, known = 1, dict[str, Row]()
+            while True:
+                with Trying(
+                    lengths,
+                    goal,
+                    times=times,
+                    known=known,
+                    has_incumbents=_varies_in_cost(grid, goal),
+                    journal=journal,
+                    advance=advance if times == 1 else lambda: None,
+                    processes=processes,
+                    ray=question.ray,
+                ) as trying:
+                    try:
+                        searched = search(
+                            grid,
+                            trying.evaluate,
+                            goal,
+                            replays=question.replays,
+                            seed=scenario.arrivals.seed,
+                            at_once=question.jobs or 1,
+                        )
+                        best = best_row(searched.rows, goal)
+                        if best is None or not lengths.may_settle(best):
+                            return _plan(question, source, grid, lengths, trying, searched)
+                    except KeyboardInterrupt:
+                        say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
+                        raise
+                times = lengths.after(best)
+                known = {key_of(row.settings): row for row in searched.rows if is_settled(row)}
+
+
+def _require_pace(workload: Workload) -> None:
+    """Raise ConfigError for a workload of which no load can be the largest."""
+    if workload.max_concurrency is None and not has_pace(workload):
+        many = sum(not each.after for each in workload)
+        fix = (
+            f"{many:,} requests or sessions, some of them not at once, have no rate that could be raised: give"
+            f" {FEWEST_ARRIVALS} or more, with times or §request_rate"
+        )
+        raise ConfigError("maximize", "load", fix)
 
 
 def _calibrated(question: PlanQuestion) -> Plan:
@@ -280,34 +307,39 @@ def _calibrated(question: PlanQuestion) -> Plan:
     return msgspec.structs.replace(made, calibration=calibration, uncertainty=said)
 
 
-def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Trying, searched: Searched) -> Plan:
+def _plan(
+    question: PlanQuestion, source: KnownSource, grid: Grid, lengths: Lengths, trying: Trying, searched: Searched
+) -> Plan:
     """What the variants that were tried come to."""
     job, goal = trying.job, trying.goal
     chosen = best_row(searched.rows, goal)
-    holds = chosen is not None
+    holds = chosen is not None and not is_unsettled(chosen)
     if chosen is None:
         with question.status("looking for the variant nearest to the bounds"):
             chosen = nearest_row(searched.rows, trying.run_on)
     rows = trying.rows
-    floors = [] if holds else _floors(question, job, chosen)
+    floors = [] if chosen.met is not False else _floors(question, lengths.job, chosen)
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
-    load = _load(question, job, chosen) if is_bearable else None
+    load = _load(question, lengths, chosen) if is_bearable and has_pace(source.workload) else None
     other = next_best(rows, chosen, goal)
     served, doubt = _served(source, chosen), doubt_of(source, chosen, job.slos)
     return Plan(
         workload=question.scenario.name,
-        requests=chosen.requests,
+        requests=len(source.workload),
         goal=goal.value,
         slo=[str(slo) for slo in job.slos],
         space={name: list(values) for name, values in grid.dimensions},
         size=len(grid),
-        replays=trying.replays + (not holds) + (0 if load is None else load[1]),
+        replays=trying.replays + (chosen.met is False) + (0 if load is None else load[1]),
         is_whole=searched.is_whole,
         method=searched.method,
         recommended=chosen,
         holds=holds,
         sureness=doubt.sureness,
         bounds=doubt.bounds,
+        state=chosen.state,
+        times=chosen.times,
+        traffic=traffic_in_words(source, chosen),
         value=goal_value(chosen, goal),
         serve=served.line,
         serve_split=served.split,
@@ -325,6 +357,7 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         unknown=[
             *few_requests(job.slos, _counts(source, job, chosen)),
             *_unbounded(source, job),
+            *unsteady_of(source.workload, chosen),
             *unknown_of(source, chosen, has_load=load is not None),
         ],
         rows=rows,
@@ -342,10 +375,6 @@ def _unbounded(source: KnownSource, job: VariantWorker) -> Iterator[str]:
     if job.by is not None:
         for name in sorted(set(classes_in(source.workload, job.by).values()) - {slo.of for slo in job.slos}):
             yield f"{name} has no bound: nothing keeps it from waiting, and its requests count in no goodput"
-
-
-def _at(job: VariantWorker, settings: Settings, load: float) -> Row:
-    return job(settings, load=load, stops=True)
 
 
 def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
@@ -382,18 +411,21 @@ def _floors(question: PlanQuestion, job: VariantWorker, chosen: Row) -> list[Ach
     return floors_of(job.slos, chosen, alone)
 
 
-def _load(question: PlanQuestion, job: VariantWorker, chosen: Row) -> tuple[LargestLoad, int] | None:
+def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[LargestLoad, int] | None:
     """The largest load that the chosen variant bears, and the replays that took; None if it was not asked for."""
-    if not question.largest_load or question.scenario.arrivals.max_concurrency is not None:
+    if not question.largest_load:
         return None
     with question.status("looking for the largest load"):
-        found = largest_load(partial(_at, job, chosen.settings), start=chosen.load)
+        growth = 1 + PRECISION if question.goal is Goal.LOAD else 2.0
+        at = loads_of(lengths, chosen.settings, chosen)
+        found = largest_load(at, start=chosen.load, borne=chosen if is_borne(chosen) else None, growth=growth)
     load = None if found.borne is None else found.borne.load
     is_all = found.missed is None and load is not None
     beyond = found.missed
     replays = found.replays
     if beyond is not None and beyond.stopped is not None:
-        beyond = msgspec.structs.replace(job(beyond.settings, load=beyond.load), tightest=beyond.tightest)
+        whole = lengths.worker(beyond.times)(beyond.settings, load=beyond.load)
+        beyond = msgspec.structs.replace(whole, tightest=beyond.tightest, times=beyond.times)
         replays += 1
     return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
 

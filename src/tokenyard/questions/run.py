@@ -20,7 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
-from tokenyard.explain.measured import MeasuredBeside
+from tokenyard.explain.measured import Calibration, MeasuredBeside
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
@@ -31,6 +31,7 @@ from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
+from tokenyard.questions.relief import with_relief
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -260,6 +261,12 @@ def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
     return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
+def _told(report: Report, calibration: Calibration) -> Report:
+    """The report with what its step times were scaled by."""
+    beside = report.measured or MeasuredBeside(requests=0, measured_requests=0)
+    return msgspec.structs.replace(report, measured=msgspec.structs.replace(beside, calibration=calibration))
+
+
 def _class_bounds(scenario: Scenario) -> ClassBounds | None:
     """The bounds of classes that a scenario asks for; None without any."""
     slos = read_bounds(scenario.slo, scenario.by)
@@ -317,16 +324,13 @@ def ask(
     if advice:
         try:
             judged = with_trials(scenario, spec, engines.judged(), tried, most_steps=most_steps)
+            judged = with_relief(scenario, spec, judged, tried, most_steps=most_steps)
             report = msgspec.structs.replace(judged, goodput=report.goodput, measured=report.measured)
         except KeyboardInterrupt:
             say(_INTERRUPTED)
             report = msgspec.structs.replace(report, advice=[])
-    if calibration is not None:
-        beside = report.measured or MeasuredBeside(requests=0, measured_requests=0)
-        beside = msgspec.structs.replace(beside, calibration=calibration)
-        report = msgspec.structs.replace(report, measured=beside)
     return RunResult(
-        report=report,
+        report=report if calibration is None else _told(report, calibration),
         result=result,
         deployment=spec.deployment,
         workload=spec.workload,

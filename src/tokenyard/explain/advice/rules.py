@@ -77,6 +77,28 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.setting} {_value_in_words(self.now)} -> {_value_in_words(self.then)}"
 
 
+class Relief(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that were replayed together, since a run is overloaded and none alone need be enough."""
+
+    is_enough: bool
+    """The queue does not grow any more with them; else they come nearest to that, of all that were tried."""
+    settings: dict[str, Any]
+    """Settings that change -> their new values; empty: nothing that was tried helped."""
+    flags: str
+    """The same as flags, to be pasted behind ``vllm serve``; ``--replicas`` is Tokenyard's alone."""
+    gpus: int | None
+    """GPUs that it takes then, and takes now."""
+    gpus_now: int | None
+    offered_requests_per_s: float | None
+    """Requests that arrive and that are served per second, with these changes."""
+    served_requests_per_s: float | None
+    effects: list[Effect]
+    replays: int
+    """Replays that the search took."""
+    tried_on: str | None = None
+    """Which requests they were of, in words; None: all."""
+
+
 def _value_in_words(value: Any) -> str:
     if value is None:
         return "none"

@@ -93,7 +93,7 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     print_section(console, "What held requests back", *reasons_of(report))
     if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    if report.advice or report.tried:
+    if report.advice or report.tried or report.relief is not None:
         print_section(console, "What to change", *advice_of(report))
     print_section(console, "Figures", _figures(report))
     _print_service(report, console)
@@ -257,6 +257,8 @@ def _figures(report: Report) -> Table:
     reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
     people = "not recorded" if report.outcomes is None else str(report.outcomes)
     row("requests", people + (f" ({reasons})" if reasons else ""))
+    if report.load is not None:
+        row("load", str(report.load))
     rates = report.throughput
     if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
         parts = []

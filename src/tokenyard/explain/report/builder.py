@@ -27,6 +27,7 @@ from tokenyard.explain.report.report import (
     header_of,
 )
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
+from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -109,6 +110,7 @@ class ReportBuilder:
         self.holder: Holder | None = None
         """The holder of what was short; set by the reader of a trace without reasons."""
         self._arrivals = ArrivalsCounter()
+        self._load = LoadCounter()
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
@@ -145,6 +147,7 @@ class ReportBuilder:
         """Everything that several engines' are joined to, by ``join``."""
         return (
             *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._progress),
+            self._load,
             *(self._arrivals, self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
         )
 
@@ -208,6 +211,7 @@ class ReportBuilder:
         self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
         self._latencies.arrived(record)
+        self._load.arrive(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
 
     def _add_hits(self, record: PrefixCacheLookup) -> None:
@@ -349,6 +353,7 @@ class ReportBuilder:
     def _add_finished(self, record: RequestFinished) -> None:
         self._latencies.ended(record)
         self._arrivals.finish(record)
+        self._load.finish(record)
         self._symptoms.finished(record.req_id)
         self._note_moment(record.ts)
 
@@ -434,6 +439,7 @@ class ReportBuilder:
             duration_s=duration,
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(served, duration), _per(output_tokens, duration)),
+            load=self._load.result(),
             goodput=goodput_of(self.slos, people, of_requests | {"itl": itl}, duration),
             speculation=self._speculation.result(self.start, of_requests["tpot"].mean),
             reading=self._reading_gaps(notes),

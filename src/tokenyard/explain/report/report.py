@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.advice.rules import Advice, Relief, Trial
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
@@ -17,8 +17,9 @@ from tokenyard.explain.population import Outcomes
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.report.verdict import Verdict, Waiting, verdict_of
+from tokenyard.explain.report.verdict import Verdict, Waiting, overload_of, verdict_of
 from tokenyard.explain.slo import Goodput
+from tokenyard.explain.steady import Load
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
@@ -423,6 +424,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     several engines."""
     throughput: Throughput
     """Requests and output tokens per second."""
+    load: Load | None = None
+    """What arrives beside what is served, and whether the queue grows; None in a report of an earlier release."""
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
@@ -439,6 +442,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """What to change, most time lost first; nothing where nothing is wrong."""
     ranks: list[RankShare] = []
     """The part of each engine, where there are several; the rest of the report is of all of them."""
+    relief: Relief | None = None
+    """What serves the load of a run that is overloaded; None where it is not, or changes were not replayed."""
     tried: list[Trial] = []
     """Changes that were replayed and did not help."""
     tried_on: str | None = None
@@ -460,6 +465,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             ended=self.requests_finished,
             seconds=None if mean is None else mean / 1e3 * self._num_timed,
             drafts=None if self.speculation is None else self.speculation.assumed,
+            overload=overload_of(self.load, self.relief, self._num_gpus),
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
         )
 
@@ -468,6 +474,12 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Requests that a mean of latencies is of."""
         people = self.outcomes
         return self.requests_finished or 0 if people is None else people.arrived - people.refused
+
+    @property
+    def _num_gpus(self) -> int | None:
+        """GPUs of all replicas, at most; None where the run does not say."""
+        gpus = self.header.num_gpus
+        return gpus if gpus is None or self.replicas is None else gpus * self.replicas.max_held
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``--json`` prints it, with its ``verdict``."""
@@ -510,6 +522,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def _figure_table(self) -> HtmlTable:
         rows = [
             ("requests finished", f"{count(self.requests_finished)} of {count(self.requests)}"),
+            *([] if self.load is None else [("offered and served", str(self.load))]),
             ("output tokens per second", count(self.throughput.output_tokens_per_s)),
             ("prefix hits", percent(self.prefix_hit_rate.local)),
             ("preemptions", count(self.preemptions)),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 
 import msgspec
 
-from tokenyard.explain.advice.rules import Advice
+from tokenyard.explain.advice.rules import Advice, Relief
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.classifier import Bucket
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.progress import STUCK_S, Holder, Pins, Progress, Stall, family_of
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput, Objective
+from tokenyard.explain.steady import Load, rate_in_words
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, figure_label, milliseconds, moment, percent
@@ -50,11 +52,27 @@ class Waiting(NamedTuple):
     engines: int = 1
 
 
+class Overload(msgspec.Struct, frozen=True, kw_only=True):
+    """More arrives than is served."""
+
+    offered_requests_per_s: float
+    served_requests_per_s: float
+    engines: int | None = None
+    """About how many deployments like this one would serve it, all alike; None where one serves nothing."""
+    gpus: int | None = None
+    """About how many GPUs these have, or those of ``flags`` do."""
+    flags: str | None = None
+    """Changes with which the queue did not grow when they were replayed; None: none that was tried, or none was."""
+    was_tried: bool = False
+    """Changes were replayed together."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a tired person needs to know first."""
 
     code: str
-    """``stuck``: the engine did not move when the trace ended; ``missed``: a service level does not hold;
+    """``stuck``: the engine did not move when the trace ended; ``overloaded``: more arrives than is served, and the
+    queue grows; ``missed``: a service level does not hold;
     ``held_back``: requests lost time to the scheduler; ``idle``: hardly any; ``empty``: no request ended."""
     missed: list[str] = []
     """Bounds that do not hold, as ``ttft_p90``."""
@@ -77,6 +95,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: int | None = None
     """Requests that arrived and had not ended; None where either is not known."""
     lever: Lever | None = None
+    overload: Overload | None = None
+    """What arrives and what is served, where the run is overloaded."""
     sentence: str
     """All of it in words."""
 
@@ -88,6 +108,7 @@ def verdict_of(
     *,
     ended: int | None,
     seconds: float | None,
+    overload: Overload | None = None,
     waiting: Waiting | None = None,
     drafts: AssumedAcceptance | None = None,
 ) -> Verdict:
@@ -105,7 +126,11 @@ def verdict_of(
     is_stuck = stall is not None and stall.is_stuck
     code = "stuck" if is_stuck else "missed" if missed else "empty" if ended == 0 else loss.code
     lever = _lever(advice) if code in ("missed", "held_back") else None
-    said = [*_waited(code, missed, reasons, loss, waiting)]
+    said = []
+    if overload is not None and not is_stuck:
+        code, lever = "overloaded", lever if overload.flags is None else None
+        said.append(_overloaded(overload))
+    said += _waited(code, missed, reasons, loss, waiting)
     if lever is not None:
         said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
     elif missed:
@@ -130,8 +155,39 @@ def verdict_of(
         of_it=None if loss.worst is None else loss.of[loss.worst] / loss.total,
         unfinished=loss.unfinished,
         lever=lever,
+        overload=overload,
         sentence=" ".join(said),
     )
+
+
+def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> Overload | None:
+    """Return what a run says of being overloaded; None where it is not. ``gpus``: how many the run has."""
+    if load is None or not load.is_overloaded or load.offered_requests_per_s is None:
+        return None
+    engines = None if load.excess is None else ceil(load.excess)
+    is_served = relief is not None and relief.is_enough
+    needed = None if engines is None or gpus is None else engines * gpus
+    return Overload(
+        offered_requests_per_s=load.offered_requests_per_s,
+        served_requests_per_s=load.served_requests_per_s or 0.0,
+        engines=engines,
+        gpus=relief.gpus if relief is not None and is_served else needed,
+        flags=relief.flags if relief is not None and is_served else None,
+        was_tried=relief is not None,
+    )
+
+
+def _overloaded(overload: Overload) -> str:
+    offered, served = map(rate_in_words, (overload.offered_requests_per_s, overload.served_requests_per_s))
+    said = f"Overloaded: {offered} requests/s arrive, {served} are served; "
+    gpus = "" if overload.gpus is None else f"{overload.gpus:,} GPU{'s' * (overload.gpus != 1)}"
+    if overload.flags is not None:
+        return f"{said}with {overload.flags} all are{f', on {gpus}' * bool(gpus)} (replayed)."
+    tried = "nothing that was tried serves it, " if overload.was_tried else ""
+    if overload.engines is None:
+        return f"{said}{tried or 'less has to arrive, '}and none ended meanwhile."
+    like = f"{overload.engines:,} deployments like this one"
+    return f"{said}{tried}about {f'{gpus} ({like})' if gpus else like} would."
 
 
 class _Loss(NamedTuple):

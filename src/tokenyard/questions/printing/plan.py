@@ -10,12 +10,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
+from tokenyard.explain.steady import LoadState, rate_in_words
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
+from tokenyard.questions.planning.steadiness import is_unsettled
 from tokenyard.questions.planning.sureness import Sureness
 from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
-from tokenyard.units import count, milliseconds, percent
+from tokenyard.units import count, duration, milliseconds, percent
 
 _HOLDS: dict[Sureness | None, str] = {
     Sureness.PROBABLY_HOLDS: "probably holds every bound",
@@ -26,6 +28,11 @@ _MOST_OF_THE_FRONT = 12
 _FIRST_PROBLEMS = 2
 """Problems of variants that stand below the verdict."""
 _MOST_PROBLEMS = 5
+_STATES = {
+    LoadState.STEADY: "a steady state",
+    LoadState.OVERLOADED: "overloaded, the queue grows",
+    LoadState.SHORT: "no steady state was shown",
+}
 
 
 def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
@@ -72,6 +79,8 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
     bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
     said = f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
     console.print(Text.assemble(("plan", "bold"), said))
+    if plan.traffic is not None:
+        console.print(Text(plain(f"Replayed: {plan.traffic}."), "bright_black"))
     console.print(Text(_tried(plan), "bright_black"))
     if plan.header is not None:  # of step times the section on errors reports
         print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
@@ -80,6 +89,11 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
 def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     """Which variant, whether it holds the bounds, and what it reaches."""
     name = row_in_words(chosen)
+    if is_unsettled(chosen):
+        return (
+            f"{name} keeps every bound in {count(chosen.requests)} requests, but no steady state was shown: that it"
+            " holds them is not certain."
+        )
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
         none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
@@ -87,7 +101,8 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
         further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""
-        return f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')}{further}."
+        once = "" if plan.state is not None else f" for these {count(chosen.requests)} requests"
+        return f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')}{once}{further}."
     alike = reach_most(plan.rows, goal)
     if len(alike) < 2:
         return f"{name} does best{': ' * bool(reaches)}{reaches}."
@@ -204,6 +219,10 @@ def _figures(row: Row) -> Iterator[Table | Text]:
             else:
                 yield Text(plain(f"{name.replace('_ms.', '_')}: {milliseconds(value)}"))
     yield Text(said)
+    offered, served = (figures.get(f"load.{name}_requests_per_s") for name in ("offered", "served"))
+    if offered is not None and row.state is not None:
+        rates = f"{rate_in_words(offered)} requests/s arrive, {rate_in_words(served or 0.0)} are served meanwhile"
+        yield Text(f"{rates}: {_STATES[row.state]}")
     busy = [(side, figures.get(f"split.{side}")) for side in ("prefill", "decode", "link")]
     if any(share is not None for _, share in busy):
         yield Text("busy: " + ", ".join(f"{side} {percent(share)}" for side, share in busy))
@@ -227,7 +246,7 @@ def _front(plan: Plan, goal: Goal) -> Table:
 
 def _load(found: LargestLoad, chosen: Row) -> str:
     if found.load is None or found.row is None:
-        return "not even the smallest load that was tried is within the bounds"
+        return "no load that was tried is within the bounds in a steady state"
     rate = found.row.figures.get("throughput.requests_per_s")
     said = f"{_number(found.load)} times as fast as the workload's own: {_rate(rate)} requests/s"
     cost = found.row.cost_per_million_tokens
@@ -235,6 +254,8 @@ def _load(found: LargestLoad, chosen: Row) -> str:
         said += f", {cost:,.2f} per million output tokens"
     if found.is_all:
         said += "; a greater load changes hardly anything, or was not tried"
+    if found.row.state is LoadState.STEADY:
+        said += f"; steady over {count(found.row.requests)} requests, {duration(found.row.figures.get('duration_s'))}"
     if found.beyond is not None:
         said += f"; at {_number(found.beyond.load)} times {found.beyond.tightest or 'a bound'} is missed"
     return said

@@ -22,8 +22,10 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLO, Goodput, Objective
+from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
+from tokenyard.questions.sweeping.halves import Halves, has_pace
 from tokenyard.questions.sweeping.rows import (
     FIGURES,
     Row,
@@ -403,6 +405,8 @@ class VariantWorker:
     """Column of classes; each bound is then of one."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
+    asks_halves: bool = False
+    """A state is steady only where both halves of a replay agree."""
     traces: Path | None = None
     """A folder in which every variant that is replayed leaves its traces, in one of its own; None: nowhere."""
 
@@ -468,7 +472,8 @@ class VariantWorker:
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
-            outcome = replayed(variant, self.slos, watch, listener, traces=folder, by=self.by)
+            halves = Halves(self.slos, variant.workload, self.by) if self.asks_halves else None
+            outcome = replayed(variant, self.slos, _both(watch, halves), listener, traces=folder, by=self.by)
         except TokenyardError as error:
             row = Row(settings=dict(settings), load=load, problem=str(error))
             return measured._replace(row=row, most={} if watch is None else watch.most)
@@ -480,10 +485,25 @@ class VariantWorker:
             gpus = replicas.max_held * variant.gpus_per_replica
             cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
         row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(variant.workload))
+        row = with_state(row, outcome.report.load, variant.workload, halves)
         if self.traces is not None:
             traces = [each.relative_to(self.traces).as_posix() for each in outcome.traces]
             row = msgspec.structs.replace(row, traces=traces)
         return measured._replace(row=row, most={} if watch is None else watch.most)
+
+
+def _both(watch: SLOWatch | None, halves: Halves | None) -> StepObserver | None:
+    return watch if halves is None else halves if watch is None else Observers(watch, halves)
+
+
+def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves | None) -> Row:
+    """The row with what it says of the load."""
+    if load is None or load.state is None or not has_pace(workload):
+        return row
+    state = load.state
+    if state is LoadState.STEADY and halves is not None and not halves.agree():
+        state = LoadState.SHORT
+    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long)
 
 
 class Measured(NamedTuple):

@@ -16,6 +16,7 @@ from tokenyard.errors import SERVES_NONE, ConfigError, MissingExtraError, Tokeny
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.steady import LoadState
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 from tokenyard.units import milliseconds
@@ -104,6 +105,7 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
     *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
+    *("load.offered_requests_per_s", "load.served_requests_per_s"),
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
@@ -158,6 +160,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a million tokens of output, over the whole run; None without prices."""
     drafts: AssumedAcceptance | None = None
     """What its TPOT rests on, where the acceptance of drafts was assumed."""
+    state: LoadState | None = None
+    """What it says of the load: the queue grows, or not, or arrivals were too few or too short to tell; None where they
+    have no rate, or its replay was ended early."""
+    answers_long: float | None = None
+    """Arrivals went on for so many times the mean answer, or session."""
+    times: int = 1
+    """The traffic was made so many times as long."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     taken: dict[str, Setting] = {}
