@@ -1,6 +1,6 @@
 """From a connection to an endpoint and back: one ASGI application that is no deeper than it has to be.
 
-    request -> key? -> of another site? -> [heads that all answers have] -> faults -> endpoint -> answer, or error
+    request -> of another site? key? -> may browsers send it? -> [heads that all have] -> faults -> endpoint -> answer
 
 Starlette would go through eight layers for each request, and through five for each chunk of a stream.
 """
@@ -59,7 +59,7 @@ class EmulatedApplication:
         guard: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
         """``heads`` are those of every answer; ``sites`` say from which ones browsers may send requests, as Starlette
-        takes it; ``guard`` asks for keys.
+        takes it; ``guard`` refuses those of others, and asks for keys.
         """
         self.context = context
         self._paths = {each.path: each for each in paths}
@@ -76,6 +76,11 @@ class EmulatedApplication:
         self._life: Callable[[Starlette], AbstractAsyncContextManager[None]] = life
         self._others = Starlette(lifespan=life)
         """Whatever is no HTTP: the beginning and the end."""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """All that are answered."""
+        return list(self._paths.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""

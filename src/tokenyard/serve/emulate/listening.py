@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from contextlib import ExitStack, closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -23,9 +21,10 @@ from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.surface import make_app
-from tokenyard.web.serve import bound, now_listens, url_of
+from tokenyard.web.connections import BoundedConnection, Bounds, EdgeServer
+from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, url_of
 
-_BACKLOG = 4096
+_SECONDS_TO_END = 5
 _OBJECTS_BETWEEN = 50_000
 """New objects after which the collector looks at them."""
 
@@ -63,21 +62,13 @@ def serve_emulated(
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
     """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
-    return uvicorn.Config(
-        app,
-        http=_http_protocol(),
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=5,
-    )
+    return edge_config(app, _http_protocol(), server_header=True, **client_bounds(_SECONDS_TO_END))
 
 
-def _http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
+def _http_protocol() -> type[Bounds]:
     """The protocol class with which uvicorn serves HTTP."""
     if find_spec("httptools") is None:
-        return "auto"
+        return BoundedConnection
     from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
 
     return ToldConnection
@@ -91,8 +82,7 @@ class Listening:
 
     def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
         """Answer until a signal ends it, at a socket for each front; ``on_ready`` is given the addresses."""
-        emulation, servers = self._emulation, list[uvicorn.Server]()
-        raise_limit()
+        emulation, servers = self._emulation, list[EdgeServer]()
         spare_collector()
         for fault in self._faults:
             if fault.kind == "slow_start":
@@ -106,7 +96,7 @@ class Listening:
             for front, listener in zip(emulation.fronts, listeners, strict=True)
         ]
 
-        class Server(uvicorn.Server):
+        class Server(EdgeServer):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
                 if all(each.started for each in servers):
@@ -118,7 +108,7 @@ class Listening:
                     each.should_exit = True
 
         for front in emulation.fronts:
-            app = make_app(emulation, front, self._deployment, emulation.faults)
+            app = make_app(emulation, front, self._deployment, emulation.faults, host=host)
             servers.append(Server(server_config(app)))
 
         async def together() -> None:
@@ -134,10 +124,3 @@ def spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN, 20, 50)
-
-
-def raise_limit() -> None:
-    """Raise the number of open files to what this process may have: a stream is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

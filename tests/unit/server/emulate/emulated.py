@@ -104,7 +104,7 @@ def emulated(
         app: ASGIApp = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         if isinstance(wall, InTime):
             app = wall.seen_by(app)
-        with TestClient(app, raise_server_exceptions=False) as client:
+        with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
             yield Emulated(client, emulation)
 
 

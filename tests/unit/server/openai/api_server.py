@@ -23,7 +23,7 @@ from tokenyard.serve.openai.app import make_api, scraped
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.web.connections import BoundedConnection
-from tokenyard.web.serve import bound
+from tokenyard.web.serve import bound, edge_config
 
 __all__ = ["ApiServer", "serving_api", "until"]
 
@@ -100,9 +100,8 @@ def serving_api(
         metrics=told,
     )
     app = make_api(context, api_keys=api_keys)
-    kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
     with closing(bound("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, http=kind, log_level="critical", timeout_graceful_shutdown=1, loop="asyncio")
+        config = edge_config(app, idle_per_client=BoundedConnection.most)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()
