@@ -212,7 +212,8 @@ def emulate(
 def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
     """What stands before the engines of a group."""
     deployment, settings, tokenizer = making.deployment, making.settings, making.tokenizer
-    model, forms = _model(deployment, making.resolved), MadeUpForms(settings.seed)
+    model = _model(deployment, making.resolved)
+    forms = MadeUpForms(tokenizer, settings.seed, most_tokens=model.max_model_len)
     maker = AnswerMaker(
         tokenizer, model.eos_token_ids[0], lengths=lengths, echo=settings.answers == "echo", seed=settings.seed
     )

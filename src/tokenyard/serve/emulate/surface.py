@@ -22,7 +22,7 @@ from tokenyard.serve.emulate.batches import BatchChatCompletions
 from tokenyard.serve.emulate.faults import Faults, fault_of
 from tokenyard.serve.emulate.forms import Forms, vllm_error
 from tokenyard.serve.emulate.host import Emulation, Front
-from tokenyard.serve.emulate.made_up import made_up_json
+from tokenyard.serve.emulate.made_up import Work, made_up_json
 from tokenyard.serve.emulate.messages import Messages
 from tokenyard.serve.emulate.operators import operators_paths
 from tokenyard.serve.emulate.responses import Responses
@@ -41,6 +41,8 @@ from tokenyard.web.guard import ApiKeys, Guard, is_loopback
 
 _LEAST_BYTES, _BYTES_PER_TOKEN = 8 * 2**20, 8
 """The largest body: so much, or what the ids of the longest prompt take."""
+_MOST_OF_A_CALL = 5_000
+"""Work on the arguments of a call of a tool."""
 _POST = ("POST",)
 _OF_HEALTH = frozenset(("/health", "/ping"))
 """Paths that ask for no key."""
@@ -212,7 +214,7 @@ class _Tools:
         if request.tools and request.tool_choice in (None, "auto") and last.get("role") != "tool":
             return self._call(request.tools)
         if self._echo and isinstance(last.get("content"), str) and last["content"]:
-            return MadeUpText(str(last["content"]))
+            return MadeUpText.of(str(last["content"]), self._front.tokenizer)
         return None
 
     def _call(self, tools: Sequence[Mapping[str, Any]]) -> MadeUpText | None:
@@ -223,10 +225,11 @@ class _Tools:
             raise bad_field("tools", list(tools), 'give {"type": "function", "function": {"name": ...}}')
         schema = function.get("parameters") or {"type": "object"}
         try:
-            arguments = made_up_json(schema, chance)
+            arguments = made_up_json(schema, chance, Work(_MOST_OF_A_CALL))
         except ConfigError as error:
             raise bad_field("tools", schema, error.fix) from None
-        return MadeUpText(_CALLS[self._form](function["name"], arguments if isinstance(arguments, dict) else {}))
+        text = _CALLS[self._form](function["name"], arguments if isinstance(arguments, dict) else {})
+        return MadeUpText.of(text, self._front.tokenizer)
 
 
 _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {

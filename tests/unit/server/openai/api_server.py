@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -87,9 +87,10 @@ def serving_api(
     core = toy_core(observer=Observers(metrics, watcher), **settings)
     llm = AsyncLLM(core, tokenizer=toy_tokenizer(), max_queued_requests=max_queued_requests, gather_ms=gather_ms)
     told = scraped(metrics.registry)
-    with TemporaryDirectory() as folder:
-        byte_tokenizer().save(f"{folder}/tokenizer.json")
-        grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
+    stack = ExitStack()
+    folder = stack.enter_context(TemporaryDirectory())
+    byte_tokenizer().save(f"{folder}/tokenizer.json")
+    grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
     context = ServerContext(
         llm=llm,
         names=("toy", "also"),
@@ -100,7 +101,7 @@ def serving_api(
         metrics=told,
     )
     app = make_api(context, api_keys=api_keys)
-    with closing(bound("127.0.0.1", 0)) as listener:
+    with stack, closing(bound("127.0.0.1", 0)) as listener:
         config = edge_config(app, idle_per_client=BoundedConnection.most)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
