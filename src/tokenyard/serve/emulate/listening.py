@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -16,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.capacity import Capacity, Unhurried, capacity, tokens_per_second
 from tokenyard.serve.emulate.faults import Fault, read_fault
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
@@ -50,14 +52,31 @@ def serve_emulated(
     given = deployment.settings.launch.asked.value("port") if port is None else port
     first = 8000 if given is None else int(str(given))
     count = 2 if settings.split else settings.servers
-    wall = WallClock(settings.speed)
     with ExitStack() as stack:
         listeners = [stack.enter_context(closing(bound(host, first and first + i))) for i in range(count)]
+        known = known_capacity(deployment, settings)
+        wall = WallClock(settings.speed)
         observers = stack.enter_context(recorder_of(deployment, trace, wall))
         emulation = stack.enter_context(closing(emulate(deployment, settings, observers=observers, wall=wall)))
+        emulation.capacity = known
         on_start(emulation.start_log())
         Listening(emulation, deployment, begun).serve(listeners, host, on_ready)
         return emulation.engines.lateness.sentence
+
+
+def known_capacity(deployment: Deployment, settings: EmulateSettings) -> Capacity | None:
+    """What an emulation can hold, as given, or as a small one of the same kind shows; None: it streams no tokens."""
+    alike = replace(settings, servers=1, split=None, lengths=None, max_late_s=0.0)
+    with closing(emulate(deployment, alike, wall=Unhurried(), publishes=False)) as small:
+        front, resolved = small.fronts[0], small.resolved
+        if front.model.is_pooling:
+            return None
+        rate = settings.holds
+        if rate is None:
+            app = make_app(small, front, deployment, small.faults)
+            rate = tokens_per_second(front.llm, server_config(app))
+    most = resolved.scheduler.max_num_seqs
+    return capacity(rate, resolved.latency, most, settings.speed, is_measured=settings.holds is None)
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:

@@ -97,6 +97,7 @@ def make_app(
         paths,
         faults=faults,
         clock=emulation.engines.wall,
+        late_seconds=lambda: emulation.engines.late_seconds,
         heads=[(b"x-approximate-tokens", b"true")] if emulation.is_approximate else [],
         sites=_sites(asked),
         guard=guarding(asked, host),
