@@ -13,8 +13,10 @@ from collections.abc import Callable
 MOST_HEAD_BYTES = 64 * 2**10
 """Longest head of a request: its line and its headers."""
 MOST_HEADERS = 256
-MOST_BODY_BYTES = 2**31
-"""What a request may say of its body, or of a chunk; what it may have is bounded by its server."""
+MOST_CHUNK_BYTES = 2**31
+"""What a chunk may say that it has; what a whole body may have is bounded by its server."""
+_MOST_DIGITS = 18
+"""Of a length: parsers count in 64 bits."""
 _LONGEST_CHUNK_LINE = 1024
 _MOST_TRAILER_BYTES = 8 * 2**10
 
@@ -95,7 +97,9 @@ class Framing:
         elif name:
             if not value.isdigit():
                 raise FramingError(400, "Content-Length must be a whole number")
-            self._left = _bounded(value, 10)
+            if len(value) > _MOST_DIGITS:
+                raise FramingError(413, "a body must not be longer than can be counted")
+            self._left = int(value)
             if self._left:
                 self._state = Framing._sized_body
 
@@ -114,7 +118,9 @@ class Framing:
         matched = _CHUNK_LINE.fullmatch(line[:-2]) if line.endswith(b"\r\n") else None
         if matched is None:
             raise FramingError(400, "a chunk begins with its size in hexadecimal digits, and CR LF")
-        self._left = _bounded(matched[1], 16)
+        self._left = int(matched[1], 16)
+        if self._left > MOST_CHUNK_BYTES:
+            raise FramingError(413, f"a chunk must not be longer than {MOST_CHUNK_BYTES} bytes")
         self._state = Framing._chunk if self._left else Framing._trailers
         return end
 
@@ -169,10 +175,3 @@ def _check_lines(lines: bytes | bytearray, *, is_whole: bool) -> None:
     feeds = lines.count(b"\n") - (not is_whole and lines.startswith(b"\n"))
     if feeds != ends or returns != ends:
         raise FramingError(400, "a line of a request ends with CR LF")
-
-
-def _bounded(digits: bytes, base: int) -> int:
-    size = int(digits, base) if len(digits) <= 20 else MOST_BODY_BYTES + 1
-    if size > MOST_BODY_BYTES:
-        raise FramingError(413, f"a body must not be longer than {MOST_BODY_BYTES} bytes")
-    return size

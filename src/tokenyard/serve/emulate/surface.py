@@ -141,7 +141,9 @@ def guarding(asked: Any, host: str) -> Callable[[ASGIApp], ASGIApp]:
         sites = Guard(app, host, _refused, origins=_origins(asked))
 
         async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
-            await (sites.refusal(scope) or app)(scope, receive, send)
+            # What a browser asks before (OPTIONS) is refused by what answers it, in vLLM's form.
+            refusal = None if scope["method"] == "OPTIONS" else sites.refusal(scope)
+            await (refusal or app)(scope, receive, send)
 
         return admitted  # answers keep the heads that vLLM's have
 
