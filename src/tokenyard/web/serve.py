@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -11,9 +12,9 @@ import threading
 import time
 import webbrowser
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.web.framing import MOST_HEAD_BYTES
@@ -107,6 +108,9 @@ def open_browser(url: str) -> None:
 # The limits of all servers: view, serve and emulate.
 
 
+_Result = TypeVar("_Result")
+
+
 class Seldom(logging.Filter):
     """Lets a message pass a few times in a while, and then says how often it was left out.
 
@@ -176,6 +180,16 @@ def edge_config(
         if not any(isinstance(each, Seldom) for each in logger.filters):
             logger.addFilter(Seldom())
     return config
+
+
+def run_in_loop(config: uvicorn.Config, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """What ``work`` gives back, in an event loop of the kind with which uvicorn serves: uvloop, where there is one."""
+    make_loop = getattr(config, "get_loop_factory", None)
+    if make_loop is None:  # uvicorn before 0.36
+        config.setup_event_loop()
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=make_loop()) as runner:
+        return runner.run(work)
 
 
 def client_bounds(seconds_to_end: int) -> dict[str, Any]:

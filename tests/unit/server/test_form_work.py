@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("starlette", reason="starlette is not installed (extra: server)")
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from tests.support import greedy
 from tests.support.toy_model import EOS, VOCAB_SIZE, byte_tokenizer
 from tests.unit.server.emulate.emulated import Emulated, emulated
+from tests.unit.server.openai.api_server import ApiServer, serving_api
 
 from tokenyard.errors import ConfigError
 from tokenyard.serve import grammars
@@ -202,6 +204,22 @@ def test_answers_and_tokens_that_a_request_names_are_counted(server: Emulated) -
     assert "n = 128: 1000 prompts with as many answers each are more than 4096" in answer.json()["error"]["message"]
     answer = server.post("/v1/completions", prompt="hi", stop=["a"] * 65, max_tokens=1)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stop")
+
+
+@pytest.fixture(scope="module")
+def model_server() -> Iterator[ApiServer]:
+    pytest.importorskip("llguidance", reason="llguidance is not installed (extra: torch)")
+    with serving_api() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("kind", "value", "told"), TOO_MUCH)
+def test_so_does_a_server_with_a_model(model_server: ApiServer, kind: str, value: Any, told: str) -> None:
+    asked = {"prompt": "a", "max_tokens": 2, "structured_outputs": {kind: value}}
+    answer = httpx.post(f"{model_server.url}/v1/completions", json=asked, timeout=60)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    assert told in error["message"] or kind == "choice"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

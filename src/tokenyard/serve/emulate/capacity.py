@@ -22,6 +22,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
+from tokenyard.web.serve import run_in_loop
 
 _STREAMS, _TOKENS = 32, 32
 _WARM_UP = 4
@@ -101,7 +102,7 @@ def tokens_per_second(llm: AsyncLLM, config: uvicorn.Config, clock: Callable[[],
             await _streamed(config, _TOKENS)
             return _STREAMS * _TOKENS / max(1e-6, clock() - before)
 
-    return asyncio.run(measured())
+    return run_in_loop(config, measured())
 
 
 async def _streamed(config: uvicorn.Config, tokens: int) -> None:

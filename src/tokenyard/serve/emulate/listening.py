@@ -24,7 +24,7 @@ from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.connections import BoundedConnection, Bounds, EdgeServer
-from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, url_of
+from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, run_in_loop, url_of
 
 _SECONDS_TO_END = 5
 _OBJECTS_BETWEEN = 50_000
@@ -135,7 +135,7 @@ class Listening:
             await asyncio.gather(*(server.serve([listener]) for server, listener in pairs))
 
         with suppress(KeyboardInterrupt):
-            asyncio.run(together())
+            run_in_loop(servers[0].config, together())
 
 
 def spare_collector() -> None:
