@@ -205,7 +205,7 @@ class GrammarCompiler:
         file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         try:
             text = file.read_text(encoding="utf-8")
-            self._tokenizer = self._library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+            self._tokenizer = _tokenizer(self._library, text, vocab_size, eos_token_ids)
         except (OSError, ValueError) as error:
             raise FileError(file, f"holds no tokenizer that grammars can use: {text_of(error)}") from None
         self._num_words = -(-vocab_size // 32)
@@ -279,6 +279,14 @@ class GrammarCompiler:
         """Compile nothing more; what is being compiled is not waited for."""
         self.threads.shutdown()
         self._trial.close()
+
+
+def _tokenizer(library: Any, text: str, vocab_size: int, eos_token_ids: Sequence[int]) -> Any:
+    """The library's own; before 1.7 it knows one token that ends an answer."""
+    try:
+        return library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+    except TypeError:
+        return library.LLTokenizer(text, n_vocab=vocab_size, eos_token=eos_token_ids[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
