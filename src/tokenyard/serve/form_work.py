@@ -7,8 +7,10 @@ library would have to build, not what it builds: libraries differ by release, an
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -22,6 +24,8 @@ MOST_ITEMS = 10_000
 """The largest count of items or properties in a schema."""
 MOST_LEAST = 1_000_000
 """Characters of the smallest value that keeps to a schema."""
+_LONG = 4_000
+"""Characters."""
 _DEEPEST = 64
 """Levels of a schema, and of groups in an expression."""
 
@@ -30,6 +34,11 @@ _OF_LENGTH = ("minLength", "maxLength")
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _VALUES = ("const", "enum", "default", "examples")
 """Keywords that hold no schemas."""
+
+
+def is_long(value: Any) -> bool:
+    """Whether a form is better looked at in a thread: others are answered meanwhile."""
+    return len(value if isinstance(value, str) else json.dumps(value)) > _LONG
 
 
 def check_form(kind: str, value: Any, max_bytes: int) -> None:
@@ -56,16 +65,17 @@ def check_form(kind: str, value: Any, max_bytes: int) -> None:
 
 _TOKENS = re.compile(
     r"""
-    \\[pPxuUoN]\{[^}]*\} | \\. | \[\^?\]?(?:\\.|[^\]\\])*\]         # one character, of some
-    | (?P<open>\((?:\?(?:P?<[^>=!]*>|[a-zA-Z-]*:|[=!>]|<[=!])?)?)   # a group
+    \\[pPxuUoN]\{[^}]{0,64}\} | \\. | \[\^?\]?[^\]\\]{0,256}+(?:\\.[^\]\\]{0,64}+){0,64}+\]  # a letter
+    | (?P<open>\((?:\?(?:P?<[^>=!]{0,64}>|[a-zA-Z-]{0,9}:|[=!>]|<[=!])?)?)  # a group
     | (?P<close>\))
-    | \{\s*(?P<least>\d*)\s*(?P<comma>,?)\s*(?P<most>\d*)\s*\}      # a repetition
-    | ~\s*(?P<times>\d+)(?:\s*\.\.\s*(?P<up_to>\d+))?               # the same in Lark
+    | \{\s?(?P<least>\d*+)\s?(?P<comma>,?)\s?(?P<most>\d*+)\s?\}            # a repetition
+    | ~\s{0,9}(?P<times>\d++)(?:\s{0,9}\.\.\s{0,9}(?P<up_to>\d++))?        # the same in Lark
     | .
     """,
     re.VERBOSE | re.DOTALL,
 )
-_COUNT = re.compile(r'"(?:min|max)(?:Items|Length|Properties)"\s*:\s*(\d+)')
+"""What is bounded here is looked for no further: a text of brackets alone takes no longer than another."""
+_COUNT = re.compile(r'"(?:(?:min|max)(?:Items|Length|Properties)|multipleOf)"\s*:\s*(\d+)')
 """A count of a schema within a grammar (``%json``)."""
 _BEYOND = 10**12
 """Stands for any number that is larger."""
@@ -144,9 +154,20 @@ def _problem_of_counts(schema: Any) -> str | None:
             if not count <= most:
                 return f"{name} = {count}: at most {most:,}"
             total += int(count)
+        if _remainders(each.get("multipleOf")) > MOST_EXPANDED:
+            return f"multipleOf = {each['multipleOf']} tells {MOST_EXPANDED:,} remainders apart and more"
         if isinstance(each.get("pattern"), str) and (problem := _problem_of_text(each["pattern"])) is not None:
             return f"its pattern {problem}"
     return None if total <= MOST_EXPANDED else f"its counts add up to {total:,}: at most {MOST_EXPANDED:,}"
+
+
+def _remainders(step: Any) -> int:
+    """Remainders that have to be told apart to see whether a number is a multiple of ``step``."""
+    if isinstance(step, bool) or not isinstance(step, int | float) or not math.isfinite(step):
+        return 0
+    _, digits, exponent = Decimal(repr(step)).as_tuple()
+    number = int("".join(map(str, digits)))
+    return number if int(exponent) <= 0 else number * 10 ** min(int(exponent), 20)
 
 
 def _schemas(root: Any) -> Iterator[Mapping[str, Any]]:

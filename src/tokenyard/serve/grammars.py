@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
-from tokenyard.serve.form_work import check_form
+from tokenyard.serve.form_work import check_form, is_long
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.trace.columnar.child import ChildProcess, OutOfMemoryError, OutOfTimeError, keep_memory_within
 
@@ -225,7 +225,8 @@ class GrammarCompiler:
     ) -> Grammar:
         """A grammar by vLLM's names: a JSON schema, a regular expression, one of some texts, Lark, or any JSON object.
 
-        Returns at once. ConfigError unless one of them is given.
+        Returns at once. ConfigError unless one of them is given, and for one that asks too much; a long one is looked
+        at later (:meth:`Grammar.check`).
         """
         given: dict[str, Any] = {
             "json": json,
@@ -238,9 +239,13 @@ class GrammarCompiler:
         if len(wanted) != 1:
             raise ConfigError("structured_outputs", sorted(wanted), f"give one of: {', '.join(given)}")
         ((kind, value),) = wanted.items()
-        check_form(kind, value, self._max_bytes)
+        in_thread = is_long(value)
+        if not in_thread:
+            check_form(kind, value, self._max_bytes)
 
         def made() -> Any:
+            if in_thread:
+                check_form(kind, value, self._max_bytes)
             self._trial.check(kind, value)
             return self.compile_one(kind, value)
 

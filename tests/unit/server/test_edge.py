@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,7 +195,7 @@ def test_many_idle_clients_keep_nobody_out(kind: str, traces: Path) -> None:
 
 
 def test_beyond_the_bound_a_client_is_refused_where_all_others_are_served(kind: str, traces: Path) -> None:
-    slow = {"speed": 0.02, "seconds": 0.05}
+    slow: dict[str, Any] = {"speed": 0.02, "seconds": 0.05}
     with edge_server(kind, traces, most=3, idle_per_client=3, **slow) as server, ExitStack() as stack:
         busy = [connected(stack, server.port, server.long) for _ in range(3)]
         if kind != "view":
@@ -321,7 +322,7 @@ def test_without_a_key_there_is_health_and_nothing_else(locked: EdgeServer) -> N
 def test_what_is_no_key_is_none(locked: EdgeServer) -> None:
     if locked.kind == "view":
         pytest.skip("its key is in a cookie: test_web_key.py")
-    wrong = ("", "Bearer", "Bearer ", KEY, f"Basic {KEY}")
+    wrong: tuple[str, ...] = ("", "Bearer", "Bearer ", KEY, f"Basic {KEY}")
     wrong += () if locked.kind.startswith("emulate") else (f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer None")
     for each in wrong:
         assert locked.ask("GET", locked.read, f"Authorization: {each}") == 401, each

@@ -52,6 +52,8 @@ TOO_MUCH: list[tuple[str, Any, str]] = [
     ("json", {"type": "string", "maxLength": 1e300}, "maxLength"),
     ("json", {"anyOf": [{"not": {"items": {"minItems": 10**9}}}]}, "minItems"),
     ("json", {"properties": {f"p{i}": {"maxLength": 99_999} for i in range(3)}}, "add up to 299,997: at most 100,000"),
+    ("json", {"type": "integer", "multipleOf": 1_000_003}, "multipleOf = 1000003 tells 100,000 remainders apart"),
+    ("json", {"type": "number", "multipleOf": 1e22}, "multipleOf"),
     ("json", WITHIN, "the smallest value that keeps to it has 10,001,000 characters: at most 1,000,000"),
     ("json", json.dumps(WITHIN), "10,001,000 characters"),
     ("json", DOUBLING, "the smallest value that keeps to it has very many characters"),
@@ -69,12 +71,14 @@ TOO_MUCH: list[tuple[str, Any, str]] = [
     ("grammar", 'start: (("a" | x)~1..50000000)\nx: "b"+', "repetitions written out"),
     ("grammar", 'start: %json {"type": "array", "minItems": 1000000000}', "repetitions written out"),
     ("grammar", "start: /a{1000000}/", "repetitions written out"),
+    ("grammar", 'start: %json {"type": "integer", "multipleOf": 1000003}', "repetitions written out"),
     ("choice", "abc", "give a list of texts"),
     ("regex", "a" * 70_000, "has 70000 bytes: give at most 65536 (max_grammar_bytes)"),
 ]
 FINE: list[tuple[str, Any]] = [
     ("json", {"type": "array", "minItems": 1000, "maxItems": 1000, "items": {"type": "integer"}}),
     ("json", {"type": "string", "maxLength": 65_536}),
+    *(("json", {"type": "number", "multipleOf": step}) for step in (0.01, 1e-6, 12.5, 7, 1000, 86_400)),
     ("json", {"const": BOMB, "default": BOMB, "enum": [BOMB]}),
     ("json", {"type": "object", "properties": {"minItems": {"type": "integer"}, "pattern": {"maxLength": 5}}}),
     ("json", {"type": "array", "items": {"$ref": "#"}, "minItems": 2}),
@@ -100,6 +104,18 @@ def test_what_people_ask_for_is_not(kind: str, value: Any) -> None:
 
 @given(st.text(alphabet="a(){}[]|,0129\\^~.?*+ \n", max_size=60))
 def test_any_text_is_counted_or_refused(text: str) -> None:
+    for kind in ("regex", "grammar"):
+        with suppress(ConfigError):
+            check_form(kind, text, MOST_BYTES)
+
+
+ENDLESS = ("{" + "9" * 60_000, "~" + " " * 60_000)
+
+
+@pytest.mark.parametrize("piece", ["[", "{", "(?<", r"\p{", "~ ", "{ ", "{1", "9", "[^]", "[\\", *ENDLESS])
+def test_a_text_of_brackets_is_counted_as_soon_as_another(piece: str) -> None:
+    """Where each bracket is looked for its end, these take minutes."""
+    text = piece * (MOST_BYTES // len(piece))
     for kind in ("regex", "grammar"):
         with suppress(ConfigError):
             check_form(kind, text, MOST_BYTES)

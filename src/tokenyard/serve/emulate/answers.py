@@ -19,7 +19,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.made_up import Work, WorkError, json_pieces, match_pieces, wholly
-from tokenyard.serve.form_work import check_form
+from tokenyard.serve.form_work import check_form, is_long
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.serve.grammars import DaemonPool
@@ -131,12 +131,14 @@ class MadeUpForms:
         (kind, wanted), *more = asked.items()
         if more:
             raise ConfigError("structured_outputs", list(asked), "ask for one form")
-        check_form(kind, wanted, MAX_GRAMMAR_BYTES)
         seed, most = self.chance.getrandbits(64), self._most_tokens
 
         def made(work: Work) -> Int64s:
+            check_form(kind, wanted, MAX_GRAMMAR_BYTES)
             return wholly(lambda work: self._tokens(_pieces(kind, wanted, random.Random(seed), work), most), work)
 
+        if is_long(wanted):
+            return MadeUpText(self._threads.submit(lambda: made(Work())))
         try:
             at_once: Future[Int64s] = Future()
             at_once.set_result(made(Work(_AT_ONCE)))
