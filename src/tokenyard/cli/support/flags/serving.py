@@ -146,6 +146,10 @@ class EmulateCommand:
     """Speed of the network between them in GB/s, of one GPU."""
     surface: Annotated[str | None, optional("VERSION", "that of the decisions")] = None
     """Version of vLLM whose metrics and fields of answers apply, where it is another."""
+    max_late_s: float = 5.0
+    """Seconds by which tokens may be late before new requests get 503 with Retry-After; 0: none is refused."""
+    holds: Annotated[float | None, optional("TOKENS_PER_S", "measured at the start")] = None
+    """Tokens a second that this machine can stream; the start log says how many streams that is."""
     fault: tuple[str, ...] = ()
     """Faults from the start: KIND or KIND:NAME=VALUE,..., such as slow_start:seconds=20; docs/emulate.md lists them."""
     trace: Annotated[Path | None, optional("DIR", "no trace")] = None
