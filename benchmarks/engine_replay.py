@@ -26,7 +26,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tokenyard.core.sched.observer import StepObserver
-from tokenyard.questions.recorded.ask import drive, replay_as_it_was
+from tokenyard.questions.recorded.ask import replay_as_it_was
+from tokenyard.questions.recorded.decisions import drive
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.async_llm import AsyncLLM
@@ -127,7 +128,7 @@ async def _serve(llm: AsyncLLM, part: Sequence[Asked], name: str) -> None:
 
 def predicted(run: RecordedRun, by: RecordedRun) -> list[Prediction]:
     """The means of ``run``, measured, and replayed with the step times of ``by``."""
-    baseline = replay_as_it_was(replace(run, latency=by.latency, pace=None))
+    baseline = replay_as_it_was(replace(run, latency=by.latency, pace=None, stalls=()))
     checks = {check.name: check for check in baseline.check.checks}
     return [Prediction(name, checks[name].recorded or 0.0, checks[name].replayed or 0.0) for name in FIGURES]
 
@@ -191,10 +192,10 @@ def _told(runs: list[RecordedRun], probes: list[float]) -> int:
             is_off |= abs(each.error) > 0.10
             print(f"    {each.name:28}{each.measured:>11.1f} ms{each.replayed:>9.1f} ms{each.error:>+9.1%}")
         driven = drive(run)
-        is_off |= driven.parting is not None
+        is_off |= driven.first_difference is not None
         print(f"  driven step by step: {driven.equal} of {driven.steps} steps decide the same")
-        if driven.parting is not None:
-            print(f"    they part at {driven.parting}")
+        if driven.first_difference is not None:
+            print(f"    they part at {driven.difference}")
     return int(is_off)
 
 

@@ -33,7 +33,10 @@ from emulate_forms import Form, ask, differences, form_of
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = 32
 _RANDOM = "a model of random weights does not get to a call, the emulator's makes one"
+_KEY = "the emulator, as all servers of Tokenyard, asks for a key on every path but health"
 EXPLAINED = {
+    "no key, metrics": _KEY,
+    "no key, tokenize": _KEY,
     "tools required": _RANDOM,
     "tools required, stream": _RANDOM,
     "messages named tool": _RANDOM,

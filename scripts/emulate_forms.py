@@ -40,6 +40,7 @@ _OUR_HEADS = {
     "tokenyard-ignored": "the emulator names fields that it has ignored",
     "x-approximate-tokens": "the emulator says what is not real",
     "x-emulated-time": "the emulator says what time it is there",
+    "x-emulated-late": "the emulator says how late it is",
 }
 """Heads that are ours, and why."""
 _CONNECTION = {"date", "transfer-encoding", "content-length", "server"}

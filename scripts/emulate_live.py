@@ -169,7 +169,7 @@ def client(port: int, requests: list[dict[str, Any]], speed: float, answers: Any
     async def run() -> None:
         async def one(at: float, body: dict[str, Any]) -> tuple[float, list[float]]:
             content = json.dumps(body).encode()
-            head = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+            head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             content = b"POST /v1/completions HTTP/1.1\r\n" + head.encode() + content
             await asyncio.sleep(max(0.0, at - _READY_BEFORE - time.monotonic()))
             made = await asyncio.get_running_loop().create_connection(_Streaming, "127.0.0.1", port)

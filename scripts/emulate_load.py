@@ -29,10 +29,10 @@ import uvicorn
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
-from tokenyard.serve.emulate.listening import raise_limit, server_config, spare_collector
+from tokenyard.serve.emulate.listening import server_config, spare_collector
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.surface import make_app
-from tokenyard.web.serve import bound
+from tokenyard.web.serve import bound, raise_limit
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 1024 --max-model-len 2048"
 _AT_ONCE = 1000
@@ -99,7 +99,7 @@ class Clients:
         self._begun += 1
         body = {"prompt": [1000 + self._begun % 7, *range(2000, 1999 + _PROMPT)], "ignore_eos": True}
         content = json.dumps(body | self.wanted.fields).encode()
-        head = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         leaves = self._chance.random() < self.wanted.leaving
         request = b"POST /v1/completions HTTP/1.1\r\n" + head.encode() + content
         return request, self._chance.randint(-1, 5) if leaves else None

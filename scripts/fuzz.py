@@ -3,8 +3,8 @@
 Files are sound ones of every kind, changed at random (``fuzzing/mutations.py``) and given to a command that reads such
 files. Nothing may end in a traceback, take longer than 20 s or more than 1 GiB, kill its process or print a terminal
 escape. Steps are those of the state machine of the tests, which has every feature and checks every invariant, and, with
-``--walk``, those of long walks of a bare scheduler, of which there are far more in the same time. A file that fails is
-kept in a folder, with the command; the exit status is 1 then.
+``--walk``, those of long walks of a bare scheduler and of an engine core under every call of a host. A file that fails
+is kept in a folder, with the command; the exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=10_000, help="hostile files (default: 10,000)")
     parser.add_argument("--steps", type=int, default=1_000_000, help="random steps (default: 1,000,000)")
-    parser.add_argument("--walk", type=int, default=0, help="steps of bare schedulers on long walks (default: none)")
+    parser.add_argument("--walk", type=int, default=0, help="steps of long walks (default: none)")
     parser.add_argument("--seed", type=int, default=None, help="of all; by default the time")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"), help="folder for what fails")
     flags = parser.parse_args()

@@ -54,6 +54,12 @@ $ tokenyard accuracy measured-run/                       # a run: meta.json and 
 $ tokenyard accuracy result.json --gpu h100 --model llama-3.1-8b --tensor-parallel-size 2    # vllm bench serve
 ```
 
+A result with a `max_concurrency`, or of all requests at once, is a point: a closed loop of its mean lengths. One that
+was sent at a rate (`--request-rate`) is replayed as a run, at the moments that it says or, before vLLM 0.11, at its
+rate, drawn with seed 0 (its line says so); that takes single requests (`--save-detailed`). Its times are the
+client's: what lies between client and scheduler is added to predicted ones. `tokenyard run result.json` compares the
+same beside a whole [report](workloads.md#what-a-log-has-measured), on a deployment of any flags.
+
 Errors of points are of means, |predicted / measured - 1|, and over points half lie below p50. Of a run whose requests
 are known one by one, p50, p90 and p99 of their times stand beside the means, and the errors of single requests.
 `--json` has the same numbers, and every row. Its replays decide as vLLM 0.22, whose age is nearest to the measured

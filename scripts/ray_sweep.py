@@ -24,9 +24,10 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import SweepCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.slo import read_slos
+from tokenyard.questions.sweeping.cluster import LOCAL_RAY, measured_on_ray
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings
-from tokenyard.questions.sweeping.variants import LOCAL_RAY, Grid, Job, measured, measured_on_ray
+from tokenyard.questions.sweeping.variants import Grid, Job, measured
 from tokenyard.questions.variant_sources import source_of
 
 __all__ = ["grid_of", "job_of", "main", "on_dying_cluster", "table_of"]

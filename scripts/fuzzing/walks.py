@@ -1,4 +1,6 @@
-"""Long random walks of a bare scheduler: many more steps than the state machine of the tests takes in the same time.
+"""Long random walks: many more steps than the state machine of the tests takes in the same time.
+
+By turns they are those of an engine core (``core_walks.py``) and those of a bare scheduler, which are here.
 
 A walk draws a configuration that is small enough for every limit to bind (blocks, sequences, tokens per step, prefix
 cache, windows, drafts, steps in flight, priorities, every known version of vLLM), then lets requests arrive, end, be
@@ -18,6 +20,7 @@ from random import Random
 
 import numpy as np
 
+from fuzzing.core_walks import CoreWalk
 from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
@@ -49,7 +52,8 @@ _TEXTS = 4
 def walk_steps(steps: int, seed: int, processes: int | None = None) -> Iterator[int]:
     """Yields the steps so far after every walk, until ``steps``; AssertionError, with the seed, where one broke.
 
-    Walks have the numbers from ``seed`` on; for a single step the walk of ``seed`` alone is made, in one process.
+    Walks have the numbers from ``seed`` on, even ones of a bare scheduler and odd ones of an engine core; for a single
+    step the walk of ``seed`` alone is made, in one process.
     """
     done = 0
     with multiprocessing.get_context("spawn").Pool(1 if steps == 1 else processes) as pool:
@@ -63,7 +67,8 @@ def walk_steps(steps: int, seed: int, processes: int | None = None) -> Iterator[
 
 def _walk(seed: int) -> int:
     try:
-        return Walk(Random(f"walk {seed}")).run()
+        walk = CoreWalk if seed % 2 else Walk
+        return walk(Random(f"walk {seed}")).run()
     except Exception as error:
         fix = f"repeat it: scripts/fuzz.py --inputs 0 --steps 0 --walk 1 --seed {seed}"
         raise AssertionError(f"{fix}\n{traceback.format_exc()}") from error

@@ -35,6 +35,10 @@ from types import MappingProxyType
 
 MISSING = "missing_field"
 """Code: a field of a file is not there."""
+NO_START = "no_start"
+"""Code: vLLM would not start with these settings."""
+SERVES_NONE = "serves_none"
+"""Code: none of the requests could be served."""
 TOO_LONG = "too_long"
 OUT_OF_VOCABULARY = "out_of_vocabulary"
 """Code: longer than ``max_model_len``, or than the memory holds."""
@@ -100,6 +104,15 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
+class _Words(str):
+    """What stands for a value that is not written out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class _Beginning:
     """Copies the beginning of a value, enough for a message: of a value of any size it costs the same."""
 
@@ -117,6 +130,8 @@ class _Beginning:
         if type(value) is dict:
             return {self.of(name): self.of(value[name]) for name in self._some(value)}
         self._left -= 1
+        if type(value) is int and value.bit_length() > 4 * _MOST_SHOWN:  # Python refuses to write the longest ones
+            return _Words(f"(a number of {value.bit_length()} bits)")
         return value
 
     def _some(self, values: Iterable[object]) -> Iterator[object]:
@@ -149,7 +164,8 @@ def _sentence(what: str, value: object, fix: str) -> str:
 class ConfigError(TokenyardError):
     """A configuration field holds a value that cannot work.
 
-    ``code`` is ``config``, or says more: ``unknown_setting``, ``missing_field`` (of a model's config.json).
+    ``code`` is ``config``, or says more: ``unknown_setting``, ``missing_field`` (of a model's config.json),
+    ``no_start``, ``serves_none``.
     """
 
     code = "config"
@@ -379,7 +395,7 @@ class NotModelledError(TokenyardError):
 class NoStartError(TokenyardError):
     """With these settings vLLM ends before it serves a request."""
 
-    code = "no_start"
+    code = NO_START
     field: str
     fix: str
 

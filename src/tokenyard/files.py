@@ -328,7 +328,8 @@ def _brackets(text: bytes) -> bytes:
 # Locks of the operating system: one process at a time writes a file, or works in a folder.
 #
 # A lock belongs to the open file, so it ends when that is closed or its process dies, however it dies: none can be
-# left behind. Where the system or the file system has no such locks, every process gets one.
+# left behind. A forked child shares the open file and would keep the lock as long as it lives: so who closes a locked
+# file ends its lock as well. Where the system or the file system has no such locks, every process gets one.
 
 try:
     import fcntl
@@ -354,6 +355,14 @@ def try_lock(fd: int) -> bool:
     return True
 
 
+def close_locked(fd: int) -> None:
+    """Close an open file and end its lock, also where a child process still has the file open: they share one lock."""
+    if fcntl is not None:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
 class FolderInUseError(Exception):
     """Another process works in the folder."""
 
@@ -375,7 +384,7 @@ class FolderLock:
     def release(self) -> None:
         """End the lock: other processes may work in the folder."""
         if self._fd >= 0:
-            os.close(self._fd)
+            close_locked(self._fd)
             self._fd = -1
 
     def __enter__(self) -> FolderLock:

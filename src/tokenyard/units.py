@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 GIB = 1 << 30
 """Bytes of a GiB."""
@@ -43,6 +43,18 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60:,} h {minutes % 60:02} min"
+
+
+_UNIX_S = 1e9
+"""Seconds from which on a clock is taken for Unix time, and not for one that began with the run."""
+
+
+def moment(ts: float, start: float) -> str:
+    """16:06:14 UTC of Unix time; of another clock 5 min 07 s, since ``start``."""
+    if ts < _UNIX_S:
+        return duration(ts - start)
+    minutes, seconds = divmod(int(ts) % 86_400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"
 
 
 def milliseconds(value: float | None, *, at_least: bool = False) -> str:
@@ -86,30 +98,33 @@ def figure_label(name: str) -> str:
 CLIENT_FIGURES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
 """What clients feel, by the names of a report's figures."""
 _WORSE = {
-    "ttft_ms": "first tokens come later",
-    "tpot_ms": "further tokens come more slowly",
-    "e2e_ms": "answers end later",
+    "ttft_ms": ("first tokens", "come later"),
+    "tpot_ms": ("further tokens", "come more slowly"),
+    "e2e_ms": ("answers", "end later"),
 }
 _FELT = 0.01
 """Share from which on a change is one for the better or the worse."""
 
 
-def changes_for_clients(changes: Mapping[str, float | None]) -> str:
+def changes_for_clients(changes: Mapping[str, float | None], unsure: Collection[str] = ()) -> str:
     """What changes for clients, of shares by figure: the better first, and what gets worse beside it in words.
 
-    ``TTFT p90 -60.0 %, but answers end later (E2E p90 +21.0 %)``. Empty where nothing is known.
+    ``TTFT p90 -60.0 %, but answers end later (E2E p90 +21.0 %)``. Empty where nothing is known. Of figures that are
+    ``unsure`` it says "may": ``TTFT p90 may be -60.0 %, but answers may end later (E2E p90 +21.0 %)``.
     """
     known = {name: share for name in CLIENT_FIGURES if (share := changes.get(name)) is not None}
-    said = {
-        name: f"{CLIENT_FIGURES[name]} {signed(share).replace('times', 'times as long')}"
-        for name, share in known.items()
-    }
+    may = {name: " may" if name in unsure and abs(share) >= _FELT else "" for name, share in known.items()}
+    sizes = {name: signed(share).replace("times", "times as long") for name, share in known.items()}
+    said = {name: f"{CLIENT_FIGURES[name]}{may[name]}{' be' * bool(may[name])} {size}" for name, size in sizes.items()}
     worse = [name for name, share in known.items() if share >= _FELT]
     if not worse or not any(share <= -_FELT for share in known.values()):
         return _listed(list(said.values()))
     rest = _listed([text for name, text in said.items() if name not in worse])
-    words = _listed([f"{_WORSE[name.partition('.')[0]]} ({said[name]})" for name in worse])
-    return f"{rest}, but {words}"
+    words = []
+    for name in worse:
+        what, happens = _WORSE[name.partition(".")[0]]
+        words.append(f"{what}{may[name]} {happens} ({CLIENT_FIGURES[name]} {sizes[name]})")
+    return f"{rest}, but {_listed(words)}"
 
 
 def _listed(texts: list[str]) -> str:

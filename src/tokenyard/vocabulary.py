@@ -164,6 +164,9 @@ class ReasonEntry(NamedTuple):
     """The reason of the pass whose number of requests counts these requests as well."""
     holds: bool = True
     """The request could have used tokens. False: it needs none, so it does not count as held back."""
+    in_flight: bool = False
+    """The request waits for a step of its own that is computed: it is served, so a verdict does not count it as held
+    back."""
     note: str = ""
     """More about it, for docs/reasons.md."""
 
@@ -400,7 +403,12 @@ class Reason(StrEnum):
         Family.TOKENS,
         "Nothing: it goes on when a step in flight returns.",
         ends=OutcomeKind.NOT_SCHEDULED,
-        note="A waiting request has this reason too: it was preempted, and its output has not arrived yet.",
+        in_flight=True,
+        note=(
+            "It is served: a stage of the pipeline, or the step in flight, has it. The verdict, `waited_for` of a "
+            "class and `held_by` of a sweep do not count it as held back. A waiting request has this reason too: it "
+            "was preempted, and its output has not arrived yet."
+        ),
     )
     RUNNING_INDEX_DRIFT = ReasonEntry(
         "running_index_drift",
@@ -458,6 +466,14 @@ _HOLD_NONE = frozenset(reason for reason, entry in REASONS.items() if not entry.
 def holds(reason: str) -> bool:
     """Whether requests of this reason are held back; a reason that is not known holds."""
     return reason not in _HOLD_NONE
+
+
+_IN_FLIGHT = frozenset(reason for reason, entry in REASONS.items() if entry.in_flight)
+
+
+def is_in_flight(reason: str) -> bool:
+    """Whether requests of this reason wait for a step of their own that is computed."""
+    return reason in _IN_FLIGHT
 
 
 # ---------------------------------------------------------------------------------------------------------------------

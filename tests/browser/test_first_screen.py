@@ -248,18 +248,19 @@ def test_sums_and_peaks_say_of_what_they_are(open_files: Open, pictures: Path) -
 def test_a_drag_selects_and_opens_no_step(open_files: Open, pictures: Path) -> None:
     """What ends a drag was taken for a click: the panel of a step opened, and stayed when the selection was cleared."""
     _, page = opened(open_files, pictures)
-    box = page.locator(".tracks-ground").bounding_box()
+    ground = page.locator(".tracks-ground")
+    box = ground.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
+    ground.hover(position={"x": 0.4 * box["width"], "y": 60})  # once it does not move any more
+    box = ground.bounding_box()
+    assert box is not None
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60, steps=5)
     page.mouse.up()
     expect(page.get_by_role("status", name="Verdict")).to_contain_text("Of the selection")
     panel = page.get_by_role("complementary", name="What is selected")
     expect(panel).to_have_count(0)
-    box = page.locator(".tracks-ground").bounding_box()  # what is said of a selection may have moved it
-    assert box is not None
-    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 60)
+    ground.click(position={"x": 0.5 * box["width"], "y": 60})  # where it is then: the verdict may have moved it
     expect(panel).to_have_count(1)
     page.get_by_role("button", name="clear the selection").click()
     expect(panel).to_have_count(0)

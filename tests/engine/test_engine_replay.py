@@ -8,7 +8,7 @@ import pytest
 import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 
 from engine_replay import predicted, recorded, traffic
-from tokenyard.questions.recorded.ask import drive
+from tokenyard.questions.recorded.decisions import drive
 from tokenyard.serve.served_model import make_demo_model
 
 
@@ -34,7 +34,7 @@ def test_two_runs_and_their_replays(tmp_path: Path, async_scheduling: bool) -> N
         lengths = [(len(request.prompt), request.max_tokens) for request in run.workload]
         assert sorted(lengths) == sorted((len(each.prompt), each.max_tokens) for each in asked)
         driven = drive(run)
-        assert driven.parting is None
+        assert driven.first_difference is None
         assert driven.equal == driven.steps > 50
         for figure in predicted(run, other):
             assert figure.measured > 0

@@ -112,6 +112,38 @@ for call in (kv.num_cached_tokens, kv.get_computed_blocks, FCFSQueue().add, Prio
         pass
 """
 
+_NONE_FOR_A_COLUMN = """
+import ast
+from importlib import import_module
+from itertools import product
+import numpy as np
+for name in ("columns", "table_rows"):
+    module = import_module(f"tokenyard.core.{name}")
+    for node in ast.parse(open(f"tokenyard/core/{name}.py").read()).body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        kinds = [ast.unparse(each.annotation) for each in node.args.args]
+        for are_none in product((False, True), repeat=len(kinds)):
+            given = [[1] if kind.startswith("list") else 1 if kind == "int" else np.arange(3) for kind in kinds]
+            given = [None if is_none else each for is_none, each in zip(are_none, given)]
+            print(node.name, are_none, flush=True)
+            try:
+                answer = getattr(module, node.name)(*given)
+            except (AttributeError, IndexError, TypeError, ValueError):
+                continue
+            assert not all(are_none) or not answer, f"{node.name} of None is {answer}"
+print("all")
+"""
+
+
+@pytest.mark.slow
+def test_none_for_a_column_reads_no_foreign_memory(copy: Path) -> None:
+    """C asks an array for its address and length; a None has neither."""
+    variables = {**os.environ, "PYTHONPATH": str(copy), "TOKENYARD_INTERPRETED": "0"}
+    command = [sys.executable, "-c", _NONE_FOR_A_COLUMN]
+    done = subprocess.run(command, env=variables, cwd=copy, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all"), done.stdout[-200:] + done.stderr
+
 
 @pytest.mark.slow
 def test_none_for_a_request_is_an_error_and_reads_no_foreign_memory(copy: Path) -> None:

@@ -10,15 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs, ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 REPO = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPO / "scripts"))
 
-from fuzzing import inputs, walks  # noqa: E402 - from the folder of scripts
+from fuzzing import core_walks, inputs, walks  # noqa: E402 - from the folder of scripts
 from fuzzing.mutations import mutated  # noqa: E402
 
 
@@ -49,6 +52,21 @@ def test_walks_go_to_their_end_and_a_scheduler_that_is_broken_is_found(monkeypat
     monkeypatch.setattr(walks, "Scheduler", Deaf)
     with pytest.raises(AssertionError, match="that has ended"):
         walks.Walk(Random("walk 4")).run()
+
+
+def test_walks_of_an_engine_core_go_to_their_end_and_a_client_that_is_told_too_little_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert core_walks.CoreWalk(Random("walk 1")).run() > core_walks.CALLS // 8
+    update = Scheduler.update_from_output
+
+    def forgetful(scheduler: Scheduler, plan: SchedulerOutput, answer: ModelOutput) -> EngineOutputs:
+        outputs = update(scheduler, plan, answer)
+        return msgspec.structs.replace(outputs, finish_reasons={})
+
+    monkeypatch.setattr(Scheduler, "update_from_output", forgetful)
+    with pytest.raises(AssertionError, match="never heard of an end"):
+        core_walks.CoreWalk(Random("walk 1")).run()
 
 
 def test_changes_change_and_repeat() -> None:

@@ -75,7 +75,7 @@ def test_a_policy_that_finds_nothing_to_go_by_is_named_once(tmp_path: Path) -> N
 
 def test_replicas_that_come_and_go_cost_what_they_hold_and_the_page_has_all_variants(tmp_path: Path) -> None:
     words = (
-        "--replicas",
+        "--autoscale",
         "1..3",
         "--startup",
         "1s",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -50,6 +50,14 @@ class Viewer:
         self.process.send_signal(signal.SIGINT)
         _, stderr = self.process.communicate(timeout=20)
         return self.process.returncode, stderr
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for it, as long as a machine with much to do may take."""
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -137,7 +145,10 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_is_stuck(trace: Path, tmp_path: 
     stuck.write_text(
         "import threading\n"
         "import tokenyard.web.files as files\n"
-        "files.serve_file = lambda *_: threading.Event().wait()\n"
+        "def stuck(*_: object) -> None:\n"
+        f"    open({str(tmp_path / 'stuck')!r}, 'w').close()\n"
+        "    threading.Event().wait()\n"
+        "files.serve_file = stuck\n"
         "import tokenyard.web.app as app\n"
         "app.serve_file = files.serve_file\n"
     )
@@ -147,7 +158,7 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_is_stuck(trace: Path, tmp_path: 
         socket.create_connection(_address(viewer.url)) as waiting,
     ):
         waiting.sendall(f"GET /api/file?path={trace} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        time.sleep(0.5)  # it is stuck now
+        until((tmp_path / "stuck").exists)
         code, stderr = viewer.interrupted()
     assert (code, "Traceback" in stderr) == (0, False), stderr
 
@@ -176,10 +187,7 @@ def test_it_opens_the_browser_at_that_trace(trace: Path, tmp_path: Path) -> None
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o755)
     with viewing(trace, "--port", "0", cwd=tmp_path, env={"BROWSER": f"{browser} %s"}) as viewer:
-        for _ in range(200):
-            if opened.exists():
-                break
-            time.sleep(0.05)
+        until(opened.exists)
         assert opened.read_text() == f"{viewer.url}#{viewer.hash}"
 
 

@@ -11,6 +11,7 @@ from tests.integration.command import call
 
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
+from tokenyard.questions.recorded.recorded_run import read_run
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.units import milliseconds
 
@@ -169,8 +170,8 @@ def test_another_gpu_is_what_a_run_on_it_reports(on_l4: Path) -> None:
 
 def test_another_gpu_has_the_range_that_the_models_error_leaves_of_every_figure(on_l4: Path) -> None:
     told = json.loads(call("whatif", "l4", "--gpu", "a10", "--json", cwd=on_l4).stdout)
-    recorded, asked = (CalibratedLatency(MODELS["llama-3.1-8b"], GPUS[name], version="0.33") for name in ("l4", "a10"))
-    known = asked.known_error(beside=recorded)
+    asked = CalibratedLatency(MODELS["llama-3.1-8b"], GPUS["a10"], version="0.33")
+    known = asked.known_error(read_run(on_l4 / "l4").load)
     assert known.tpot.low < 0.9
     assert known.tpot.high > 1.2, "or the range below would show nothing"
     found = {each["name"]: each for each in told["variants"][0]["figures"]}
@@ -187,8 +188,66 @@ def test_another_gpu_has_the_range_that_the_models_error_leaves_of_every_figure(
     assert milliseconds(tpot["low"]) in line
     assert milliseconds(tpot["high"]) in line
     assert max(map(len, shown.splitlines())) <= 100
-    own = json.loads(call("whatif", "l4", "--set", "max_num_seqs=8", "--json", cwd=on_l4).stdout)
-    assert all(each["low"] is None and each["high"] is None for each in own["variants"][0]["figures"])
+
+
+def test_a_prediction_of_a_prediction_has_the_range_of_the_first(on_l4: Path) -> None:
+    """The trace is a replay's: that its replay repeats it proves nothing, and what `run` says of it counts."""
+    told = json.loads(call("whatif", "l4", "--set", "max_num_seqs=8", "--json", cwd=on_l4).stdout)
+    prediction = told["prediction"]
+    happened = json.loads(call("run", "chat", *MODELLED, "--gpu", "l4", "--json", cwd=on_l4).stdout)
+    assert prediction["step_time"] == "calibrated"
+    assert prediction["error"] == happened["header"]["step_time_error"], "the same range, from the same load"
+    factors = [prediction[name] for name in ("tpot_low", "tpot_high", "ttft_low", "ttft_high")]
+    within = "{:.2f} to {:.2f} times what is shown of TPOT, {:.2f} to {:.2f} of TTFT".format(*factors)
+    assert within in prediction["error"]
+    found = {each["name"]: each for each in told["variants"][0]["figures"]}
+    assert all(each["uncertainty"] is None for each in found.values())
+    assert all(each["low"] <= each["variant"] <= each["high"] for each in found.values())
+    tpot, e2e = found["tpot_ms.mean"], found["e2e_ms.mean"]
+    assert all(each["change_low"] <= each["change"] <= each["change_high"] for each in found.values() if each["change"])
+    assert tpot["change_high"] - tpot["change_low"] < tpot["high"] / tpot["variant"] - 1, "errors of both cancel out"
+    assert tpot["low"] / tpot["variant"] <= prediction["tpot_low"] * 1.05
+    assert tpot["high"] / tpot["variant"] >= prediction["tpot_high"] * 0.95
+    assert e2e["high"] / e2e["low"] > 0.9 * prediction["tpot_high"] / prediction["tpot_low"]
+    shown = call("whatif", "l4", "--set", "max_num_seqs=8", cwd=on_l4).stdout
+    assert "This trace is itself a prediction" in shown
+    assert "check's error" not in shown
+    assert "of change" in shown
+    elsewhere = json.loads(call("whatif", "l4", "--gpu", "a10", "--json", cwd=on_l4).stdout)["variants"][0]["figures"]
+    assert {each["change_low"] for each in elsewhere} == {None}, "two deployments are not as far off as each other"
+
+
+def test_where_the_error_of_a_prediction_is_not_known_no_range_is_made_up(folder: Path) -> None:
+    told = json.loads(call("whatif", "trace", "--set", "max_num_seqs=4", "--json", cwd=folder).stdout)
+    assert told["prediction"] == {"step_time": "constant:0.02", "error": "not meant to be a time"} | dict.fromkeys(
+        ("ttft_low", "ttft_high", "tpot_low", "tpot_high")
+    )
+    figures_told = told["variants"][0]["figures"]
+    assert {each[name] for each in figures_told for name in ("low", "high", "uncertainty")} == {None}
+    shown = call("whatif", "trace", "--set", "max_num_seqs=4", cwd=folder).stdout
+    assert "check's error" not in shown
+    assert "error of a step: not meant to be a time" in " ".join(shown.split())
+
+
+def test_the_trace_of_a_machine_is_no_prediction(on_l4: Path) -> None:
+    """As vLLM leaves it: its check is the error, and decisions are compared with those of its steps."""
+    (path,) = (on_l4 / "l4").glob("*.steps.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    start = json.loads(first) | {"host": "vllm"}
+    for name in ("step_time", "step_time_error"):
+        del start["config"]["deployment"][name]
+    measured = on_l4 / "measured.steps.jsonl"
+    measured.write_text(json.dumps(start) + "\n" + rest)
+    told = json.loads(call("whatif", measured, "--set", "max_num_seqs=8", "--json", cwd=on_l4).stdout)
+    assert told["prediction"] is None
+    assert all(each["low"] is None for each in told["variants"][0]["figures"])
+    assert told["variants"][0]["figures"][0]["uncertainty"] is not None
+    decisions = told["self_check"]["decisions"]
+    assert decisions["first_difference"] is None
+    assert decisions["equal"] == decisions["steps"] > 100
+    shown = call("whatif", measured, "--set", "max_num_seqs=8", cwd=on_l4).stdout
+    assert "check's error" in shown
+    assert f"decisions: {decisions['steps']:,} of {decisions['steps']:,} steps are as recorded" in shown
 
 
 def test_the_line_that_ran_is_the_run_as_it_was(on_l4: Path) -> None:

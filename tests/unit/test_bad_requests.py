@@ -118,12 +118,22 @@ def test_sampling_parameters_are_of_their_type(params: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        ("arrival_time", [float("nan"), float("inf"), -float("inf"), "soon"]),
+        (
+            "arrival_time",
+            [float("nan"), float("inf"), -float("inf"), "soon", 2**44, np.array(3), np.datetime64(3, "s")],
+        ),
         ("priority", ["high", 1.5, None, True]),
         ("lora_name", [7, b"x"]),
         ("cache_salt", [7, b"x"]),
         ("job_id", [7]),
         ("ends_after", ["x", 2.5, 0, -1, True, 2**31]),
+        ("predicted_output_tokens", ["7", float("nan"), 1.5, -1, 2**31, True]),
+        ("output_seed", [2**63, "x", 0.5, None]),
+        ("client_index", [-1, None, 2**31]),
+        ("is_last_step", ["yes", 1, None]),
+        ("meta", [5, "x"]),
+        ("kv_transfer_params", [7]),
+        ("trace_headers", [7]),
     ],
 )
 def test_fields_of_a_wrong_type_are_refused(field: str, values: list[Any]) -> None:
@@ -506,13 +516,14 @@ def _small(offset: int, length: int) -> dict[str, Any]:
 def test_texts_and_numbers_of_numpy_are_taken_as_pythons_own() -> None:
     """A column of NumPy or pandas brings them; they enter hashes and traces."""
     toy = ToyEngine()
-    text, item = np.str_("t"), MultiModalItem(mm_hash=np.str_("h"), **_small(0, 2))
+    flags: Any = (np.bool_(True), np.bool_(False))
+    text, item = np.str_("t"), MultiModalItem(mm_hash=np.str_("h"), **_small(0, 2), is_embed=flags)
     toy.add(np.str_("r"), 9, max_tokens=1, lora_name=text, cache_salt=text, job_id=text, this_func_call=text)
     toy.drain()
     request = toy.requests["r"]
     kept = (request.request_id, request.lora_name, request.cache_salt, request.job_id, request.this_func_call)
     assert [type(each) for each in (*kept, item.mm_hash)] == [str] * 6
-    assert [type(each) for each in (item.offset, item.length)] == [int] * 2
+    assert [type(each) for each in (item.offset, item.length, item.num_embeds)] == [int] * 3
 
 
 def test_a_picture_of_small_numbers_does_not_wrap() -> None:

@@ -14,7 +14,7 @@ from tokenyard.cli.support.flags import EmulateCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import MissingExtraError
 
-_OF_DEPLOYMENT = ("gpu", "latency", "replicas", "router", "vllm_version")
+_OF_DEPLOYMENT = ("gpu", "latency", "replicas", "autoscale", "router", "vllm_version")
 
 
 def execute(flags: EmulateCommand) -> int:

@@ -12,6 +12,8 @@ from tokenyard.cli.support.console import errors, print_json, results, say_notes
 from tokenyard.cli.support.flags import ImportCommand
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.measured import print_measured
+from tokenyard.questions.measured import measured_in
 from tokenyard.questions.metrics import read_metrics, scraped
 from tokenyard.questions.printing.metrics import print_metrics
 from tokenyard.questions.traffic import workload_facts, workload_from
@@ -33,11 +35,15 @@ def execute(flags: ImportCommand) -> int:
         write_plain(workload, target)
     facts = workload_facts(workload)
     if flags.json:
-        told = {"notes": list(workload.notes), "remarks": list(workload.remarks)}
+        told = {"notes": list(workload.notes), "remarks": list(workload.remarks), "measured": measured_in(workload)}
         print_json(facts | told | {"output": str(target) if target else None})
         return 0
     say_notes(workload)
     _print(facts, [each.text for each in workload.remarks if not each.warning], target)
+    measured = measured_in(workload)
+    if measured is not None:
+        print_measured(measured, results())
+        results().print("  tokenyard run has what a replay gives beside it.")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.console import errors, print_json, results, variants_bar, warn, write_text
+from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
 from tokenyard.cli.support.flags import PlanCommand
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
@@ -45,7 +45,10 @@ def question_of(flags: PlanCommand) -> PlanQuestion:
         replays=flags.replays,
         largest_load=flags.largest_load,
         jobs=flags.processes,
+        ray=flags.ray,
         output=flags.output,
+        calibrate=flags.calibrate,
+        bars=replay_bar,
         asked=(flags.maximize, flags.minimize),
         space_name="--set",
         status=lambda what: errors().status(what),

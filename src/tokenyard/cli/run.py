@@ -89,6 +89,7 @@ def run(flags: RunCommand) -> Replayed:
             on_overwritten=say_overwritten,
             advice=flags.advice != "none",
             most_steps=STEPS_TRIED if flags.advice == "auto" else None,
+            calibrate=flags.calibrate,
         )
     if found.result.refused:
         warn_of_refused(found.workload, found.result.refused, found.result.num_left_out)

@@ -14,7 +14,7 @@ from tokenyard.questions.printing.whatif import off_by, print_check, print_whati
 from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import GivenDeployment
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.whatif import answered, read_recorded, variants_of
+from tokenyard.questions.whatif import answered, read_recorded, require_any, variants_of
 
 
 def execute(flags: WhatIfCommand) -> int:
@@ -30,6 +30,7 @@ def execute(flags: WhatIfCommand) -> int:
         serve=list(every(flags.serve)),
         gpus=list(every(flags.gpu)),
     )
+    require_any(asked)
     bounds = read_bounds(flags.slo, flags.by)
     with replay_bar(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress, WhatIfOptions(flags.by, bounds))

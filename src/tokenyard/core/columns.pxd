@@ -20,7 +20,11 @@ cdef extern from "numpy/arrayobject.h":
     int import_c "_import_array"() except -1
 
     ctypedef class numpy.ndarray [object PyArrayObject, check_size ignore]:
-        """A NumPy array whose entries are whole numbers of 8 bytes, if it is plain."""
+        """A NumPy array whose entries are whole numbers of 8 bytes, if it is plain.
+
+        None is none: ``nonecheck`` does not reach what is asked of an extension type of others, so the questions here
+        look for it, and where one is none C does not walk.
+        """
 
         @property
         cdef inline whole* data(self) noexcept nogil:
@@ -35,8 +39,10 @@ cdef extern from "numpy/arrayobject.h":
             return <unsigned char*>PyArray_DATA(self)
 
         @property
-        cdef inline Py_ssize_t length(self) noexcept nogil:
+        cdef inline Py_ssize_t length(self) except? -1:
             """Entries of an array of one dimension, as ``len`` has it."""
+            if self is None:
+                raise AttributeError("None has no length")
             return PyArray_DIM(self, 0)
 
         @property
@@ -45,31 +51,41 @@ cdef extern from "numpy/arrayobject.h":
 
         @property
         cdef inline bint is_plain(self) noexcept nogil:
+            if self is None:
+                return False
             return PyArray_NDIM(self) == 1 and PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
         cdef inline bint is_walked(self) noexcept nogil:
-            return PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
+            return self is not None and PyArray_TYPE(self) == NPY_INT64 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
         cdef inline bint is_walked32(self) noexcept nogil:
-            return PyArray_TYPE(self) == NPY_INT32 and PyArray_IS_C_CONTIGUOUS(self)
+            return self is not None and PyArray_TYPE(self) == NPY_INT32 and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
         cdef inline bint is_flags(self) noexcept nogil:
+            if self is None:
+                return False
             return PyArray_NDIM(self) == 1 and PyArray_TYPE(self) == NPY_BOOL and PyArray_IS_C_CONTIGUOUS(self)
 
         @property
-        cdef inline Py_ssize_t size(self) noexcept nogil:
+        cdef inline Py_ssize_t size(self) except? -1:
             """All entries, as NumPy has it."""
+            if self is None:
+                raise AttributeError("None has no size")
             return PyArray_SIZE(self)
 
         @property
-        cdef inline bint may_change(self) noexcept nogil:
+        cdef inline bint may_change(self) except -1:
+            if self is None:
+                raise AttributeError("None has no flags")
             return PyArray_ISWRITEABLE(self)
 
         @property
         cdef inline object like(self):
+            if self is None:
+                raise AttributeError("None has no shape")
             return PyArray_EMPTY(1, PyArray_DIMS(self), NPY_INT64, 0)
 
     void clear_flags "PyArray_CLEARFLAGS" (ndarray, int) noexcept nogil
@@ -93,9 +109,9 @@ cpdef bint is_walked32(ndarray column) noexcept
 
 cpdef bint is_flags(ndarray column) noexcept
 
-cpdef Py_ssize_t length_of(ndarray column) noexcept
+cpdef Py_ssize_t length_of(ndarray column) except? -1
 
-cpdef bint may_change(ndarray column) noexcept
+cpdef bint may_change(ndarray column) except -1
 
 cpdef bint are_alike(ndarray one, ndarray other) noexcept
 

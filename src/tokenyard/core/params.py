@@ -9,7 +9,7 @@ from inspect import getattr_static
 from math import inf, isfinite
 from numbers import Integral, Real
 from operator import attrgetter, index, is_
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,11 @@ from tokenyard.quick_dataclass import dataclass
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
-_MAX_PRIORITY = 2**63 - 1
+_MOST_BITS = 2**63 - 1
+"""The largest number that has 64 bits, one of them for the sign."""
+MAX_MOMENT = 2.0**43
+"""Seconds: a moment whose microseconds, in which traces count, have 64 bits; 280,000 years."""
+_Params = TypeVar("_Params", "SamplingParams", "PoolingParams", "RepetitionDetectionParams")
 _least = np.minimum.reduce
 """``min`` of an array, without the function around it."""
 
@@ -123,6 +127,15 @@ class SamplingParams:
             object.__setattr__(self, "skip_reading_prefix_cache", self.prompt_logprobs is not None)
 
 
+_KINDS_OF_AN_ITEM: tuple[tuple[str, type, type], ...] = (
+    ("mm_hash", str, str),
+    ("offset", Integral, int),
+    ("length", Integral, int),
+    ("cross", np.bool_, bool),
+)
+"""Field -> whose values are taken, and what they become."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiModalItem:
     """An image, audio clip or video whose placeholder tokens stand in the prompt."""
@@ -149,10 +162,14 @@ class MultiModalItem:
 
     def __post_init__(self) -> None:
         """Numbers and texts of NumPy become Python's own, which neither wrap nor resist being written."""
-        for field, kind, own in (("mm_hash", str, str), ("offset", Integral, int), ("length", Integral, int)):
+        for field, kind, own in _KINDS_OF_AN_ITEM:
             value = getattr(self, field)
             if isinstance(value, kind) and type(value) not in (own, bool):
                 object.__setattr__(self, field, own(value))
+        flags = self.is_embed
+        if isinstance(flags, tuple | list) and any(isinstance(flag, np.bool_) for flag in flags):
+            own_flags = tuple(bool(flag) if isinstance(flag, np.bool_) else flag for flag in flags)
+            object.__setattr__(self, "is_embed", own_flags)
 
     def moved(self, by: int) -> MultiModalItem:
         """The same item ``by`` positions further on."""
@@ -195,14 +212,57 @@ def _packed(ids: Sequence[int] | TokenIds) -> TokenIds | None:
     return token_column(ids) if type(ids) is list and ids and type(ids[0]) is int else None
 
 
-def _check_count(request_id: str, field: str, value: object, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_COUNT:
-        raise RequestError(request_id, field, value, f"give a whole number from {low} to {MAX_COUNT}")
+# ---------------------------------------------------------------------------------------------------------------------
+# Values that become Python's own.
+#
+# A replay of an array or a table brings NumPy's numbers. They wrap, compare element by element, enter no file, and a
+# policy's key may hold none: what a request keeps is Python's own, or the request is refused.
 
 
-def _check_flag(request_id: str, field: str, value: object) -> None:
-    if not isinstance(value, bool):
+def own_count(request_id: str, field: str, value: object, low: int, high: int = MAX_COUNT, fix: str = "") -> int:
+    """A whole number from ``low`` to ``high`` as Python's own, of whatever library; RequestError for anything else."""
+    if type(value) is int:
+        own = value
+    elif isinstance(value, Integral) and not isinstance(value, bool):
+        own = int(value)
+    else:
+        own = low - 1
+    if not low <= own <= high:
+        raise RequestError(request_id, field, value, fix or f"give a whole number from {low} to {high}")
+    return own
+
+
+def own_flag(request_id: str, field: str, value: object) -> bool:
+    """True or false as Python's own, of whatever library; RequestError for anything else."""
+    if not isinstance(value, bool | np.bool_):
         raise RequestError(request_id, field, value, "give true or false")
+    return bool(value)
+
+
+def own_number(request_id: str, field: str, value: object, low: float, high: float, fix: str) -> float:
+    """A finite number from ``low`` to ``high`` as Python's own, of whatever library; RequestError for anything else."""
+    if type(value) is not float and not (isinstance(value, Real) and not isinstance(value, bool)):
+        raise RequestError(request_id, field, value, fix)
+    try:
+        own = float(value)
+    except OverflowError:  # a whole number beyond every float
+        own = inf
+    if not isfinite(own) or not low <= own <= high:
+        raise RequestError(request_id, field, value, fix)
+    return own
+
+
+def own_moment(request_id: str, moment: object) -> float:
+    """The ``arrival_time`` of a request, in seconds."""
+    fix = "give a finite number of seconds"
+    return own_number(request_id, "arrival_time", moment, -MAX_MOMENT, MAX_MOMENT, fix)
+
+
+def own_mapping(request_id: str, field: str, value: object) -> Mapping[str, Any] | None:
+    """A mapping or nothing; RequestError for anything else."""
+    if value is not None and not isinstance(value, Mapping):
+        raise RequestError(request_id, field, value, "give a mapping from names to values, or leave it out")
+    return value
 
 
 def check_id(request_id: str) -> None:
@@ -248,21 +308,15 @@ def check_embeds(request_id: str, embeds: object, num_prompt_tokens: int) -> Non
         raise RequestError(request_id, "prompt_embeds", len(embeds), fix)
 
 
-def check_order(request_id: str, arrival_time: object, priority: object) -> None:
-    """Raise RequestError unless requests can be ordered by these."""
-    if not _is_number(arrival_time):
-        raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
-    if isinstance(priority, bool) or not isinstance(priority, Integral):
-        raise RequestError(request_id, "priority", priority, "give a whole number; lower is served first")
-    if abs(int(priority)) > _MAX_PRIORITY:
-        raise RequestError(request_id, "priority", "a number of more than 64 bits", "lower is served first")
+def own_priority(request_id: str, priority: object) -> int:
+    """The ``priority`` of a request: of 64 bits, the smallest but one number and up."""
+    fix = f"give a whole number from {-_MOST_BITS} to {_MOST_BITS}; lower is served first"
+    return own_count(request_id, "priority", priority, -_MOST_BITS, _MOST_BITS, fix)
 
 
-def _is_finite(value: Real) -> bool:
-    try:
-        return isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
+def own_seed(request_id: str, field: str, seed: object) -> int:
+    """A number of 64 bits from which others are drawn."""
+    return own_count(request_id, field, seed, -_MOST_BITS - 1, _MOST_BITS, "give a whole number of at most 64 bits")
 
 
 def has_member(given: object, name: str) -> bool:
@@ -270,45 +324,53 @@ def has_member(given: object, name: str) -> bool:
     return getattr_static(given, name, None) is not None or hasattr(type(given), "__getattr__")
 
 
-def check_kind(request_id: str, resumable: object, grammar: object) -> None:
-    """Raise RequestError for a session flag that is none, or a grammar that cannot be asked; nothing is asked yet."""
-    _check_flag(request_id, "resumable", resumable)
+def check_grammar(request_id: str, grammar: object) -> None:
+    """Raise RequestError for a grammar that cannot be asked; nothing is asked yet."""
     for name in () if grammar is None else ("is_ready", "accept_tokens"):
         if not has_member(grammar, name):
             fix = f"has no {name}: give an object as StructuredOutput describes it"
             raise RequestError(request_id, "structured_output", grammar, fix)
 
 
-def check_end(request_id: str, ends_after: object) -> None:
-    """Raise RequestError for an end of the answer that is no number of tokens."""
-    if ends_after is not None:
-        _check_count(request_id, "ends_after", ends_after, 1)
+_COUNTS = {"max_tokens": 1, "min_tokens": 0, "routed_experts_prompt_start": 0, "top_k": -1}
+"""Field -> its smallest value."""
+_COUNTS_OR_NONE = {"eos_token_id": 0, "prompt_logprobs": -1, "logprobs": -1}
+_FLAGS = ("ignore_eos", "skip_reading_prefix_cache")
 
 
-def check_sampling_params(request_id: str, params: SamplingParams) -> None:
-    """Raise RequestError for a limit or token id that cannot work."""
+def own_sampling_params(request_id: str, params: SamplingParams) -> SamplingParams:
+    """``params`` with values of Python's own kinds, mostly itself; RequestError for one that cannot work."""
     if not isinstance(params, SamplingParams):
         raise RequestError(request_id, "sampling_params", params, "give SamplingParams")
-    _check_count(request_id, "max_tokens", params.max_tokens, 1)
-    _check_count(request_id, "min_tokens", params.min_tokens, 0)
+    own: dict[str, object] = {}
+    for field, low in _COUNTS.items():
+        own[field] = own_count(request_id, field, getattr(params, field), low)
+    for field, low in _COUNTS_OR_NONE.items():
+        if (value := getattr(params, field)) is not None:
+            own[field] = own_count(request_id, field, value, low)
+    for field in _FLAGS:
+        own[field] = own_flag(request_id, field, getattr(params, field))
     if params.min_tokens > params.max_tokens:
-        raise RequestError(
-            request_id, "min_tokens", params.min_tokens, f"must not exceed max_tokens ({params.max_tokens})"
-        )
-    if params.eos_token_id is not None:
-        _check_count(request_id, "eos_token_id", params.eos_token_id, 0)
-    if not isinstance(params.stop_token_ids, tuple | list):
-        raise RequestError(request_id, "stop_token_ids", params.stop_token_ids, "give a list of token ids")
-    for token in params.stop_token_ids:
-        _check_count(request_id, "stop_token_ids", token, 0)
+        fix = f"must not exceed max_tokens ({params.max_tokens})"
+        raise RequestError(request_id, "min_tokens", params.min_tokens, fix)
+    own["stop_token_ids"] = _own_stops(request_id, params.stop_token_ids)
     if params.repetition_detection is not None:
-        _check_repetition(request_id, params.repetition_detection)
-    _check_flag(request_id, "ignore_eos", params.ignore_eos)
-    if params.prompt_logprobs is not None:
-        _check_count(request_id, "prompt_logprobs", params.prompt_logprobs, -1)
-    _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
-    _check_count(request_id, "routed_experts_prompt_start", params.routed_experts_prompt_start, 0)
-    _check_drawing(request_id, params)
+        own["repetition_detection"] = _own_repetition(request_id, params.repetition_detection)
+    own |= _own_drawing(request_id, params)
+    return _with_own(params, own)
+
+
+def _with_own(params: _Params, own: Mapping[str, Any]) -> _Params:
+    """``params`` with these values; itself, if it has each of them already."""
+    changed = {field: value for field, value in own.items() if getattr(params, field) is not value}
+    return replace(params, **changed) if changed else params
+
+
+def _own_stops(request_id: str, tokens: object) -> tuple[int, ...]:
+    if not isinstance(tokens, tuple | list):
+        raise RequestError(request_id, "stop_token_ids", tokens, "give a list of token ids")
+    own = tuple([own_count(request_id, "stop_token_ids", token, 0) for token in tokens])
+    return tokens if isinstance(tokens, tuple) and all(map(is_, own, tokens)) else own
 
 
 _RANGES = {
@@ -322,65 +384,57 @@ _ABOVE_ZERO = {
     "top_p": (1.0, "give a number above 0, up to 1"),
     "repetition_penalty": (inf, "give a number above 0; 1 changes nothing"),
 }
+_LEAST = 5e-324
+"""The smallest number above 0."""
 
 
-_how_to_draw = attrgetter(*_RANGES, *_ABOVE_ZERO, "top_k", "logprobs", "seed", "logit_bias")
+_how_to_draw = attrgetter(*_RANGES, *_ABOVE_ZERO, "seed", "logit_bias")
 _UNLESS_SAID = _how_to_draw(SamplingParams())
 
 
-def _check_drawing(request_id: str, params: SamplingParams) -> None:
-    """Raise RequestError for what no token can be drawn with."""
+def _own_drawing(request_id: str, params: SamplingParams) -> dict[str, object]:
+    """What says how tokens are drawn, where anything does."""
     if all(map(is_, _how_to_draw(params), _UNLESS_SAID)):
-        return
+        return {}
+    own: dict[str, object] = {}
     for field, (low, high, fix) in _RANGES.items():
-        value = getattr(params, field)
-        if not _is_number(value) or not low <= value <= high:
-            raise RequestError(request_id, field, value, fix)
+        own[field] = own_number(request_id, field, getattr(params, field), low, high, fix)
     for field, (high, fix) in _ABOVE_ZERO.items():
-        value = getattr(params, field)
-        if not _is_number(value) or not 0 < value <= high:
-            raise RequestError(request_id, field, value, fix)
-    _check_count(request_id, "top_k", params.top_k, -1)
-    if params.logprobs is not None:
-        _check_count(request_id, "logprobs", params.logprobs, -1)
-    if params.seed is not None and (isinstance(params.seed, bool) or not isinstance(params.seed, int)):
-        raise RequestError(request_id, "seed", params.seed, "give a whole number, or leave it out")
-    if params.seed is not None and not -(2**63) <= params.seed < 2**63:
-        raise RequestError(request_id, "seed", params.seed, "give a whole number of at most 64 bits")
+        own[field] = own_number(request_id, field, getattr(params, field), _LEAST, high, fix)
+    if params.seed is not None:
+        own["seed"] = own_seed(request_id, "seed", params.seed)
     if params.logit_bias is not None:
-        _check_bias(request_id, params.logit_bias)
+        own["logit_bias"] = _own_bias(request_id, params.logit_bias)
+    return own
 
 
-def _check_bias(request_id: str, bias: object) -> None:
+def _own_bias(request_id: str, bias: object) -> dict[int, float]:
     if not isinstance(bias, Mapping):
         raise RequestError(request_id, "logit_bias", bias, "give numbers by token id")
+    own = {}
     for token, added in bias.items():
-        _check_count(request_id, "logit_bias", token, 0)
-        if not _is_number(added):
-            raise RequestError(request_id, f"logit_bias[{token}]", added, "give a finite number")
+        of = own_count(request_id, "logit_bias", token, 0)
+        own[of] = own_number(request_id, f"logit_bias[{token}]", added, -inf, inf, "give a finite number")
+    return own
 
 
-def _is_number(value: object) -> bool:
-    """Whether it is a finite number, and not a truth value."""
-    if type(value) is float:  # asked for every request, and the question to Real costs ten times as much
-        return isfinite(value)
-    return isinstance(value, Real) and not isinstance(value, bool) and _is_finite(value)
-
-
-def _check_repetition(request_id: str, params: RepetitionDetectionParams) -> None:
+def _own_repetition(request_id: str, params: RepetitionDetectionParams) -> RepetitionDetectionParams:
     if not isinstance(params, RepetitionDetectionParams):
         raise RequestError(request_id, "repetition_detection", params, "give RepetitionDetectionParams")
-    longest = params.max_pattern_size
-    _check_count(request_id, "repetition_detection.max_pattern_size", longest, 0)
-    _check_count(request_id, "repetition_detection.min_pattern_size", params.min_pattern_size, 0)
-    if params.min_pattern_size > longest:
+
+    def of(field: str, low: int) -> int:
+        return own_count(request_id, f"repetition_detection.{field}", getattr(params, field), low)
+
+    longest, shortest = of("max_pattern_size", 0), of("min_pattern_size", 0)
+    if shortest > longest:
         fix = f"must not exceed max_pattern_size ({longest})"
-        raise RequestError(request_id, "repetition_detection.min_pattern_size", params.min_pattern_size, fix)
-    _check_count(request_id, "repetition_detection.min_count", params.min_count, 2 if longest else 0)
+        raise RequestError(request_id, "repetition_detection.min_pattern_size", shortest, fix)
+    own = {"max_pattern_size": longest, "min_pattern_size": shortest, "min_count": of("min_count", 2 if longest else 0)}
+    return _with_own(params, own)
 
 
-def check_pooling_params(request_id: str, params: PoolingParams) -> None:
-    """Raise RequestError for a pooling request that cannot work."""
+def own_pooling_params(request_id: str, params: PoolingParams) -> PoolingParams:
+    """``params`` with values of Python's own kinds, mostly itself; RequestError for one that cannot work."""
     if not isinstance(params, PoolingParams):
         raise RequestError(request_id, "pooling_params", params, "give PoolingParams")
     if not isinstance(params.task, str) or not params.task:
@@ -388,8 +442,9 @@ def check_pooling_params(request_id: str, params: PoolingParams) -> None:
     if params.pooling_type not in tuple(PoolingType):
         fix = f"use one of: {', '.join(PoolingType)}"
         raise RequestError(request_id, "pooling_params.pooling_type", params.pooling_type, fix)
-    _check_flag(request_id, "pooling_params.normalize", params.normalize)
-    _check_flag(request_id, "pooling_params.skip_reading_prefix_cache", params.skip_reading_prefix_cache)
+    names = ("normalize", "skip_reading_prefix_cache")
+    own = {name: own_flag(request_id, f"pooling_params.{name}", getattr(params, name)) for name in names}
+    return _with_own(params, own)
 
 
 def _check_item(request_id: str, item: MultiModalItem) -> None:
@@ -400,7 +455,7 @@ def _check_item(request_id: str, item: MultiModalItem) -> None:
     for field, value in (("offset", item.offset), ("length", item.length)):
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise RequestError(request_id, f"mm_features.{field}", value, "give a whole number of tokens")
-    _check_flag(request_id, "mm_features.cross", item.cross)
+    own_flag(request_id, "mm_features.cross", item.cross)
     flags = () if item.is_embed is None else item.is_embed
     if not isinstance(flags, tuple | list) or not all(isinstance(flag, bool | np.bool_) for flag in flags):
         raise RequestError(request_id, "mm_features.is_embed", flags, "give true or false for every placeholder")

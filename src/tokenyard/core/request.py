@@ -17,14 +17,18 @@ from tokenyard.core.params import (
     SamplingParams,
     TokenIds,
     check_embeds,
-    check_end,
+    check_grammar,
     check_id,
     check_items,
-    check_kind,
-    check_order,
-    check_pooling_params,
-    check_sampling_params,
     check_texts,
+    own_count,
+    own_flag,
+    own_mapping,
+    own_moment,
+    own_pooling_params,
+    own_priority,
+    own_sampling_params,
+    own_seed,
     python_text,
     token_array,
 )
@@ -165,35 +169,19 @@ class RequestTimes:
         self.finished: float | None = None
 
 
-def _check(
-    request_id: str,
-    params: SamplingParams,
-    arrival_time: float | None,
-    priority: int,
-    mm_features: Sequence[MultiModalItem],
-    prompt_embeds: npt.NDArray[np.generic] | None,
-    num_prompt_tokens: int,
-) -> None:
-    """Raise RequestError for a field that cannot work."""
-    check_id(request_id)
-    check_sampling_params(request_id, params)
-    check_order(request_id, 0.0 if arrival_time is None else arrival_time, priority)
-    check_items(request_id, mm_features, num_prompt_tokens)
-    if prompt_embeds is not None:
-        check_embeds(request_id, prompt_embeds, num_prompt_tokens)
-
-
 def _params_of(
-    request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None, ends_after: int | None
-) -> SamplingParams:
+    request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None
+) -> tuple[SamplingParams, PoolingParams | None]:
     """When the request ends. A pooling request counts as one that stops after one token, and ends before it."""
-    check_end(request_id, ends_after)
     if pooling is None:
-        return SamplingParams() if sampling is None else sampling
-    check_pooling_params(request_id, pooling)
+        return _USUAL_PARAMS if sampling is None else own_sampling_params(request_id, sampling), None
+    pooling = own_pooling_params(request_id, pooling)
     if sampling is not None:
         raise RequestError(request_id, "sampling_params", sampling, "a pooling request samples nothing: leave it out")
-    return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache)
+    return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache), pooling
+
+
+_USUAL_PARAMS = SamplingParams()
 
 
 def _never_written(tokens: TokenIds) -> TokenIds:
@@ -306,26 +294,34 @@ class Request:
         itself, as if the last were the end of the sequence, where no model says so (a replay). Raises RequestError if
         a field cannot work.
         """
-        params = _params_of(str(request_id), sampling_params, pooling_params, ends_after)
-        prompt = token_array(str(request_id), prompt_token_ids)
-        _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
-        check_texts(
-            request_id, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call
-        )
-        check_kind(request_id, resumable, structured_output)
-        self.request_id = str(request_id)
-        self.sampling_params = params
-        self.pooling_params = pooling_params
-        self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
-        self.arrival_time, self.arrives_when_added = arrival_time or 0.0, arrival_time is None
-        self.priority, self.prompt_embeds = priority, prompt_embeds
-        self.lora_name, self.cache_salt = python_text(lora_name), python_text(cache_salt)
+        check_id(request_id)
+        self.request_id = rid = str(request_id)
+        prompt = token_array(rid, prompt_token_ids)
+        self.sampling_params, self.pooling_params = _params_of(rid, sampling_params, pooling_params)
+        self.arrival_time = 0.0 if arrival_time is None else own_moment(rid, arrival_time)
+        self.arrives_when_added = arrival_time is None
+        self.priority = own_priority(rid, priority)
+        check_items(rid, mm_features, len(prompt))
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
+        if prompt_embeds is not None:
+            check_embeds(rid, prompt_embeds, len(prompt))
+        self.prompt_embeds = prompt_embeds
+        check_texts(rid, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call)
+        self.lora_name, self.cache_salt = python_text(lora_name), python_text(cache_salt)
         self.job_id, self.this_func_call = python_text(job_id), python_text(this_func_call)
-        self.is_last_step, self.output_seed = is_last_step, output_seed
-        self.ends_after, self.predicted_output_tokens = ends_after, predicted_output_tokens
-        self.client_index, self.meta, self.resumable = client_index, meta or {}, resumable
-
+        self.resumable = own_flag(rid, "resumable", resumable)
+        self.is_last_step = own_flag(rid, "is_last_step", is_last_step)
+        self.ends_after = None if ends_after is None else own_count(rid, "ends_after", ends_after, 1)
+        predicted = predicted_output_tokens
+        if predicted is not None:
+            predicted = own_count(rid, "predicted_output_tokens", predicted, 0)
+        self.predicted_output_tokens = predicted
+        self.output_seed = own_seed(rid, "output_seed", output_seed)
+        self.client_index = own_count(rid, "client_index", client_index, 0)
+        self.trace_headers = own_mapping(rid, "trace_headers", trace_headers)
+        self.kv_transfer_params = own_mapping(rid, "kv_transfer_params", kv_transfer_params)
+        self.meta = own_mapping(rid, "meta", meta) or {}
+        check_grammar(rid, structured_output)
         self.structured_output = structured_output
         self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
         """Whether anything besides tokens enters its block hashes."""

@@ -48,6 +48,8 @@ CHANGES_MEMORY = frozenset(
 )  # fmt: skip
 """Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_INSTEAD = {"replicas": "autoscale", "autoscale": "replicas"}
+"""Settings of which one, given later, takes the place of the other."""
 _SPREADS = frozenset(("nnodes", "data_parallel_size_local"))
 
 
@@ -88,10 +90,11 @@ def said_beside_flags(
         take("vllm_version", *_version(line.version))
     if line.gpu is not None and "gpu" not in typed:
         take("gpu", _known_gpu(line.gpu), line.gpu.where)
-    if line.replicas is not None and line.replicas.value != "1" and "replicas" not in typed:
+    if line.replicas is not None and line.replicas.value != "1" and not _INSTEAD.keys() & set(typed):
         problem = _no_replicas(line, has=has, typed=typed, with_trace=with_trace)
         if problem is None:
-            take("replicas", line.replicas.value, f"{line.replicas.where}; --replicas 1 if the log is of one of them")
+            name = "autoscale" if ".." in line.replicas.value else "replicas"
+            take(name, line.replicas.value, f"{line.replicas.where}; --replicas 1 if the log is of one of them")
         else:
             why = f"{line.replicas.where}; {problem}, so that one of them gets all the traffic here"
             found.append(HeaderNote("replicas", line.replicas.value, why))
@@ -286,6 +289,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     """
     kind = type(settings)
     said = _by_name(changes, kind)
+    said |= {other: None for name, other in _INSTEAD.items() if said.get(name) is not None and other not in said}
     asked: GivenFlags = settings.launch.asked
     gone = {name for name, value in said.items() if value is None}
     values = {name: value for name, value in said.items() if value is not None}

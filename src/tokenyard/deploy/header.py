@@ -16,13 +16,14 @@ from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
-from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
+from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
-from tokenyard.trace.start import Assumption
+from tokenyard.steptime.scaled import error_in_words
+from tokenyard.trace.start import ACCEPTANCE, Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import GIB
 from tokenyard.workload.load import doubt_of_policy
@@ -84,10 +85,8 @@ def describe_deployment(
 
 def with_known_error(header: Header, latency: LatencyModel, workload: Workload) -> Header:
     """The same header, with what is known of the error of step times under this workload, if they are calibrated."""
-    if not isinstance(latency, CalibratedLatency):
-        return header
-    known = latency.known_error(load_of(workload))
-    return msgspec.structs.replace(header, step_time_error=known.sentence)
+    error = error_in_words(latency, load_of(workload))
+    return header if error is None else msgspec.structs.replace(header, step_time_error=error)
 
 
 def load_of(workload: Workload) -> SentLoad:
@@ -223,7 +222,7 @@ def _assumptions(
     if speculation is not None:
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
-            yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
+            yield Assumption(name=ACCEPTANCE, value=rates, why="not given: how many drafts are right")
         yield _drafting(settled, speculation)
     for each in asked.missing_in(settled.version):
         yield Assumption(
@@ -324,7 +323,7 @@ def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assum
 
 def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     parallel = settled.parallel
-    if parallel.replicas is not None and "router" not in given:
+    if parallel.has_replicas and "router" not in given:
         why = "not given: a balancer that sees each replica's requests at every moment"
         yield Assumption(name="router", value=parallel.router, why=why)
     if parallel.data_parallel_size == 1:

@@ -463,7 +463,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
     router = parallel.router
-    if parallel.replicas is not None and router == "vllm":
+    if parallel.has_replicas and router == "vllm":
         if "router" in flags.launch.asked.named:
             fix = "it balances the engines of one vllm serve: for replicas use least-loaded, round-robin, ..."
             raise ConfigError("router", router, fix)

@@ -15,8 +15,10 @@ import msgspec
 from tokenyard.arguments import given_path
 from tokenyard.deploy.settings import NO_SETTING, Settings
 from tokenyard.errors import ConfigError, near_names
+from tokenyard.patterns import lazy_pattern
 
 _Of = TypeVar("_Of")
+_RANGE = lazy_pattern(r"([0-9]{1,18})\.\.([0-9]{1,18})")
 _PAIRED = {"async_scheduling": "no_async_scheduling"}
 """Settings that are on, off or left to the version, as two switches."""
 
@@ -104,7 +106,22 @@ def as_value(name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
-        raise ConfigError(name, value, f"give {_values_of(kind)}") from None
+        raise ConfigError(name, value, f"give {_values_of(kind)}{instead_of_range(name, value)}") from None
+
+
+def range_in(text: str) -> tuple[int, int] | None:
+    """The ends of a range, ``1..6``; None of any other text."""
+    found = _RANGE.fullmatch(text.strip())
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def instead_of_range(name: str, value: Any) -> str:
+    """What to say beside an error, of a range in the place of one number; empty for any other value."""
+    if not isinstance(value, str) or range_in(value) is None:
+        return ""
+    if name == "replicas":
+        return f"; replicas that come and go with the load are --autoscale {value}, or autoscale={value}"
+    return "; a range is for what tries several values (plan, sweep, compare and whatif with --set)"
 
 
 def json_text(name: str, value: object) -> str:

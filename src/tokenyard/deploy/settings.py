@@ -181,6 +181,8 @@ class HardwareSettings(Settings):
     """Tokens per KV block."""
     latency: str = "calibrated"
     """Model of step times: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+    step_time_factors: Annotated[str | None, Help(metavar="X[,Y]", otherwise="1")] = None
+    """Factors of step times, of what decodes take and of what prompts add to it; `run --calibrate` finds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +208,24 @@ class ParallelSettings(Settings):
     router: Annotated[str, Help(metavar="NAME")] = "vllm"
     """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, llm-d, dynamo,
     cache-aware, ray-serve, prefixaware, session-affinity, or FILE.py:CLASS."""
-    replicas: Annotated[str | None, Help(metavar="N|MIN..MAX", otherwise="one deployment")] = None
-    """Identical deployments behind a router: a number (4), or a range to autoscale in (1..8); docs/plan.md."""
+    replicas: Annotated[int | None, Help(metavar="N", otherwise="one deployment")] = None
+    """Number of identical deployments behind a router, which are always there; docs/plan.md."""
+    autoscale: Annotated[str | None, Help(metavar="MIN..MAX", otherwise="a fixed number")] = None
+    """Replicas that come and go with the load instead: the fewest and the most, for example 1..8; docs/plan.md."""
     startup: Annotated[str, Help(metavar="TIME")] = "120s"
     """Time from the decision to start a replica until it takes requests."""
     scale_target: float = 5.0
     """Target of Kubernetes' HorizontalPodAutoscaler: waiting requests per replica."""
+
+    @property
+    def replicas_in_words(self) -> str | None:
+        """How many replicas there are: ``4``, or ``1..8`` where they come and go; None: the deployment is one."""
+        return str(self.replicas) if self.autoscale is None and self.replicas is not None else self.autoscale
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there are replicas, each with a deployment of its own, behind a router."""
+        return self.replicas is not None or self.autoscale is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

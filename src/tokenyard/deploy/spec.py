@@ -36,6 +36,7 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.patterns import lazy_pattern
@@ -49,11 +50,11 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import KVTransfer
-from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
+from tokenyard.steptime.scaled import ScaledLatency, error_in_words, known_error_of, read_factors
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
@@ -82,26 +83,33 @@ def seconds_of(field: str, text: str) -> float:
 # ---------------------------------------------------------------------------------------------------------------------
 # Replicas of a deployment, as flags say how many there are.
 
-_FORM = lazy_pattern(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
+_FORM = lazy_pattern(r"([0-9]{1,4})\.\.([0-9]{1,4})")
 
 
 def read_autoscaling(parallel: ParallelSettings) -> Autoscaling | None:
     """How many replicas there are; None: the deployment is one. Raises ConfigError."""
-    if parallel.replicas is None:
+    if not parallel.has_replicas:
         return None
-    found = _FORM.fullmatch(parallel.replicas.strip())
-    if found is None:
-        raise ConfigError("replicas", parallel.replicas, "give a number, or the fewest and the most: 4, or 1..8")
     if parallel.data_parallel_size > 1:
         fix = "replicas are of one engine each here: give one of the two"
         raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
-    least = int(found[1])
-    return Autoscaling(
-        least=least,
-        most=int(found[2]) if found[2] is not None else least,
-        startup=seconds_of("startup", parallel.startup),
-        target=parallel.scale_target,
-    )
+    least, most = _least_and_most(parallel)
+    startup = seconds_of("startup", parallel.startup)
+    return Autoscaling(least=least, most=most, startup=startup, target=parallel.scale_target)
+
+
+def _least_and_most(parallel: ParallelSettings) -> tuple[int, int]:
+    if parallel.autoscale is None:
+        assert parallel.replicas is not None
+        return parallel.replicas, parallel.replicas
+    if parallel.replicas is not None:
+        fix = f"§replicas {parallel.replicas} says that so many are always there: give one of the two"
+        raise ConfigError("autoscale", parallel.autoscale, fix)
+    found = _FORM.fullmatch(parallel.autoscale.strip())
+    if found is None:
+        fix = "give the fewest replicas and the most, for example 1..8; a fixed number is §replicas"
+        raise ConfigError("autoscale", parallel.autoscale, fix)
+    return int(found[1]), int(found[2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,7 +175,7 @@ class ResolvedDeployment:
     @property
     def known_error(self) -> KnownError | None:
         """How well step times are known, whatever the load; None of a latency model that does not say."""
-        return self.latency.known_error() if isinstance(self.latency, CalibratedLatency) else None
+        return known_error_of(self.latency)
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
@@ -212,6 +220,12 @@ class ReplaySpec:
     """How many replicas of the deployment there are; None: it is one."""
     connector: ConnectorChoice | None = None
     """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
+
+    @property
+    def drafts(self) -> AssumedAcceptance | None:
+        """What TPOT rests on, where the acceptance of drafts is not given."""
+        speculation = self.speculation
+        return None if speculation is None else assumed_acceptance(self.start, len(speculation.rates), None)
 
     @property
     def num_engines(self) -> int:
@@ -280,8 +294,8 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
     )
     header = with_oracles(header, [scheduler.policy])
-    if isinstance(latency, CalibratedLatency):
-        header = msgspec.structs.replace(header, step_time_error=latency.known_error().sentence)
+    if (error := error_in_words(latency)) is not None:
+        header = msgspec.structs.replace(header, step_time_error=error)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, settings.transfer, cache, latency)
     return ResolvedDeployment(
@@ -385,7 +399,7 @@ def _sections(
 
 def _is_spread(parallel: ParallelSettings) -> bool:
     sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
-    return max(sizes) > 1 or parallel.replicas is not None
+    return max(sizes) > 1 or parallel.has_replicas
 
 
 def _speculation(
@@ -503,7 +517,7 @@ def _latency(
     has_images: bool = False,
 ) -> LatencyModel:
     hardware = settled.hardware
-    return load_latency(
+    latency = load_latency(
         hardware.latency,
         model=settled.model,
         gpu=settled.gpu,
@@ -523,6 +537,10 @@ def _latency(
         async_scheduling=settled.async_scheduling,
         version=settled.version,
     )
+    if hardware.step_time_factors is None:
+        return latency
+    drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+    return ScaledLatency(latency, read_factors(hardware.step_time_factors), decode_tokens=1 + drafts)
 
 
 def _trace(given: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConfig:

@@ -37,7 +37,7 @@ class LatencyFigures(msgspec.Struct, frozen=True):
     censored: tuple[str, ...] = ()
     """Statistics that are lower bounds: they rest on requests, or pauses, that had not ended; shown as ``>=``."""
     never: tuple[str, ...] = ()
-    """Of ``censored``, those whose rank falls among requests that were refused: no number will ever stand there."""
+    """Names in ``censored`` whose rank falls among refused requests: no number will ever stand there."""
     left_out: int = 0
     """Requests that it leaves out since the trace does not tell of their pauses: it is then of a part, and decides
     nothing."""
@@ -298,7 +298,7 @@ class TokenGaps:
         self._ending.clear()
 
     def parts(self, now: float | None) -> tuple[FloatArray, IntArray, FloatArray, int, int]:
-        """Of this engine: gaps and how often each was, pauses that go on, answers left out, answers counted."""
+        """Return this engine's gaps, how often each was, pauses that go on, answers left out, answers counted."""
         moments = np.array(self._moments)
         if not self._is_known or len(moments) < 2:
             return np.empty(0), np.empty(0, np.int64), np.empty(0), 0, 0

@@ -1,4 +1,4 @@
-"""Who counts in a figure: everybody who arrived, whether served, refused, cancelled or unfinished.
+"""The population of every figure: all requests that arrived, whether served, refused, cancelled or unfinished.
 
 A latency that a request has is a number. One that it does not have, since it has not come so far, is known to be *at
 least* something: the time it has waited by now, or had when its client went away. One that was refused will never have
@@ -111,8 +111,8 @@ class Population:
         paces = np.where(served & (moments.output > 1), (end - moments.token) / np.maximum(moments.output - 1, 1), nan)
         # Whatever is yet to come, the last of all its tokens cannot come before now.
         least = np.fmax((end - moments.token) / np.maximum(moments.max_tokens - 1, 1), 0.0)
-        least = np.where(moments.max_tokens > 1, least, np.where(moments.max_tokens == 1, nan, 0.0))
-        least = np.where(np.isnan(came) | served, nan, np.where(outcome == NOT_SERVED, inf, least))
+        least = np.where(outcome == NOT_SERVED, inf, np.where(moments.max_tokens > 1, least, 0.0))
+        least = np.where(np.isnan(came) | served | (moments.max_tokens == 1), nan, least)
         self._add("tpot", paces, least)
 
     def _add(self, name: str, values: Floats, floors: Floats) -> None:
@@ -137,7 +137,10 @@ class Population:
         return int(np.count_nonzero(~np.isnan(self.values[name])))
 
     def within(self, name: str, seconds: float) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Who was served whole and within a bound, and who may still be; an answer of one token has no TPOT to miss."""
+        """Return masks of requests served whole within a bound, and of those that may still be.
+
+        An answer of one token has no TPOT to miss.
+        """
         values = self.values[name]
         good = ~(values > seconds) if name == "tpot" else values <= seconds
         so_far = np.where(np.isnan(values), self.floors[name], values)
@@ -145,7 +148,7 @@ class Population:
         return served & good, (self.outcome == UNFINISHED) & ~(so_far > seconds)
 
     def share_within(self, name: str, seconds: float) -> float | None:
-        """Share of everybody who arrived that were served whole and within a bound; None of nobody."""
+        """Return the share of all arrivals that were served whole within a bound; None if none arrived."""
         return float(self.within(name, seconds)[0].mean()) if len(self) else None
 
 

@@ -39,7 +39,7 @@ class WorstStep(msgspec.Struct, frozen=True):
     running: int
     held: int
     used_blocks: int | None = None
-    """KV blocks in use before it."""
+    """KV blocks in use before it, by requests: without those that are pinned."""
     total_blocks: int | None = None
 
     @property
@@ -152,7 +152,7 @@ class _ReasonSums:
                     self.free += each / total
         if running is not None and running + requests > self.most:
             self.most, first = running + requests, free[0]
-            used = None if first is None or total is None else total - first
+            used = None if first is None or total is None else max(total - first - (facts.pinned_blocks or 0), 0)
             self.worst = WorstStep(running, requests, used, total)
 
     def add_words(self, words: Mapping[str, int], micros: int) -> None:

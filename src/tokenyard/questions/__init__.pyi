@@ -18,6 +18,13 @@ from tokenyard.questions.recorded.answer import (
 )
 from tokenyard.questions.upgrade import Upgrade as Upgrade
 from tokenyard.explain.report.classes import Classes as Classes, ClassFigures as ClassFigures
+from tokenyard.explain.measured import (
+    MeasuredBeside as MeasuredBeside,
+    MeasuredLatency as MeasuredLatency,
+    MeasuredPair as MeasuredPair,
+    MeasuredVerdict as MeasuredVerdict,
+    Calibration as Calibration,
+)
 from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour, Finding as Finding
 from tokenyard.questions.headroom import (
     HeadRoom as HeadRoom,

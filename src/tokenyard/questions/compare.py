@@ -21,7 +21,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.errors import ConfigError, PolicyError, TokenyardError, WorkloadError
 from tokenyard.explain.figures import percentile
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.builder import ReportBuilder
@@ -41,7 +41,7 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import Space, grid_of
-from tokenyard.questions.sweeping.rows import settings_in_words, word_of
+from tokenyard.questions.sweeping.rows import NotAnswered, settings_in_words, word_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
 from tokenyard.quick_named_tuple import NamedTuple
@@ -235,6 +235,8 @@ class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Policies that find nothing in the workload to decide by, and why."""
     header: Header | None = None
     """What is served, and what was assumed; None if the caller does not say."""
+    not_compared: list[NotAnswered] = msgspec.field(default_factory=list)
+    """Policies or variants that cannot run; they have no cell."""
 
     def summary(self) -> str:
         loads = ", ".join(f"{load:g}" for load in self.loads)
@@ -372,9 +374,15 @@ class _Choice(NamedTuple):
     settings: ReplaySettings
 
 
-def _variants(scenario: Scenario, space: Space, first: ReplaySpec, space_name: str) -> dict[str, _Choice]:
-    """The deployment as it is, and with every combination of the settings of ``space``. Raises TokenyardError."""
+def _variants(
+    scenario: Scenario, space: Space, first: ReplaySpec, space_name: str
+) -> tuple[dict[str, _Choice], list[NotAnswered]]:
+    """The deployment as it is, and with every combination of the settings of ``space``; those that cannot start apart.
+
+    Raises TokenyardError.
+    """
     found: dict[str, _Choice] = {}
+    failed: list[NotAnswered] = []
     for settings in ({}, *grid_of(space, WorkloadVariants(scenario), space_name).all()):
         for name, value in settings.items():
             if is_load(name):
@@ -384,11 +392,14 @@ def _variants(scenario: Scenario, space: Space, first: ReplaySpec, space_name: s
             if name in ("split", "kv_link_gb_per_s"):
                 fix = "a split is no single deployment: `tokenyard plan` and `tokenyard sweep` compare splits"
                 raise ConfigError(space_name, f"{name}={word_of(value)}", fix)
-        spec = replay_spec(changed(scenario, settings), first.workload) if settings else first
-        found[settings_in_words(settings)] = _Choice(
-            spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused)
-        )
-    return found
+        name = settings_in_words(settings)
+        try:
+            spec = replay_spec(changed(scenario, settings), first.workload) if settings else first
+        except TokenyardError as error:
+            failed.append(NotAnswered.by(name, error))
+            continue
+        found[name] = _Choice(spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused))
+    return found, failed
 
 
 def ask(
@@ -424,8 +435,9 @@ def ask(
     first = setup_of(seeds[0])
     if on_read is not None:
         on_read(first.workload)
+    failed: list[NotAnswered] = []
     if space is not None:
-        choices = _variants(scenario, space, first, space_name)
+        choices, failed = _variants(scenario, space, first, space_name)
     else:
         assert policies is not None
         settings = first.replays(skip_refused=scenario.arrivals.skip_refused)
@@ -449,7 +461,10 @@ def ask(
     header = with_idle_policies(with_oracles(first.deployment, named), named, first.workload)
     doubts = {name: doubt_of_policy(name, first.workload) for name in named}
     idle = {name: doubt for name, doubt in doubts.items() if doubt is not None}
-    return msgspec.structs.replace(comparison, header=header, of_settings=space is not None, idle=idle)
+    failed += comparison.not_compared
+    return msgspec.structs.replace(
+        comparison, header=header, of_settings=space is not None, idle=idle, not_compared=failed
+    )
 
 
 def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
@@ -470,25 +485,37 @@ def _compared(
     by: str | None,
     on_progress: OnProgress | None,
 ) -> Comparison:
-    """Every policy in a state of its own for each load and seed."""
+    """Every policy in a state of its own for each load and seed; one that cannot run is named, and has no cell.
+
+    Raises TokenyardError for a policy that breaks its contract, and where none can run.
+    """
     made = {seed: workload(seed) for seed in seeds}
-    cells: list[Cell] = []
+    runs: dict[tuple[float, str], list[tuple[MetricValues, int]]] = {}
+    failed: dict[str, TokenyardError] = {}
     for load in loads:
         at_load = {seed: made[seed].with_rate(load) for seed in seeds}
-        baseline: list[float] = []
-        for policy, choice in choices.items():
-            runs, refused = [], 0
-            for seed in seeds:
-                listener = _listener(on_progress, policy, load, seed)
-                run, left = _run(choice, seed, at_load[seed], listener, slos, by)
-                runs.append(run)
-                refused += left
-            times = [run["completion_s"] for run in runs]
-            baseline = baseline or times
-            speedups = [_ratio(before, seconds) for before, seconds in zip(baseline, times, strict=True)]
-            cells.append(_cell(policy, load, runs, speedups, refused))
+        for policy in [each for each in choices if each not in failed]:
+            listeners = {seed: _listener(on_progress, policy, load, seed) for seed in seeds}
+            try:
+                runs[load, policy] = [
+                    _run(choices[policy], seed, at_load[seed], listeners[seed], slos, by) for seed in seeds
+                ]
+            except PolicyError:
+                raise
+            except TokenyardError as error:
+                failed[policy] = error
+    compared = tuple(policy for policy in choices if policy not in failed)
+    if not compared:
+        raise next(iter(failed.values()))
     return Comparison(
-        workload=made[seeds[0]].name, policies=tuple(choices), loads=tuple(loads), seeds=tuple(seeds), cells=cells
+        workload=made[seeds[0]].name,
+        policies=compared,
+        loads=tuple(loads),
+        seeds=tuple(seeds),
+        cells=[
+            _cell(policy, load, runs[load, policy], runs[load, compared[0]]) for load in loads for policy in compared
+        ],
+        not_compared=[NotAnswered.by(policy, error) for policy, error in failed.items()],
     )
 
 
@@ -496,7 +523,17 @@ def _ratio(baseline: float, seconds: float) -> float:
     return baseline / seconds if seconds else 1.0
 
 
-def _cell(policy: str, load: float, runs: list[MetricValues], speedups: list[float], refused: int) -> Cell:
+def _cell(
+    policy: str,
+    load: float,
+    replays: Sequence[tuple[MetricValues, int]],
+    baseline: Sequence[tuple[MetricValues, int]],
+) -> Cell:
+    """What the replays of a policy, one per seed, come to beside those of the baseline."""
+    runs, refused = [run for run, _ in replays], sum(left for _, left in replays)
+    speedups = [
+        _ratio(before["completion_s"], run["completion_s"]) for (before, _), run in zip(baseline, runs, strict=True)
+    ]
     shared = [name for name in runs[0] if all(name in run for run in runs)]
     metrics = {name: interval([run[name] for run in runs]) for name in shared}
     return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from math import inf, sqrt
 from operator import itemgetter
@@ -38,9 +39,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What held requests back; programs go by ``code``."""
 
     code: str
-    """``kv_blocks``, ``max_num_seqs``, ``token_budget``, ``deferred``, ``unclear``, ``nothing``; ``preemptions``,
-    ``hits``."""
+    """``kv_blocks``, ``max_num_seqs``, ``token_budget``, ``deferred``, ``unclear``, ``nothing``, ``too_few``;
+    ``preemptions``, ``hits``."""
     text: str
+    observations: int
+    """On how many it rests: scrapes, of ``preemptions`` and ``hits`` requests that ended."""
 
 
 class ServedHour(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +71,9 @@ class ServedHour(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Share of the moments at which a request waited."""
     preemptions: int
     acceptance_rates: list[float]
-    """The share of each draft position that is accepted where those before it were; empty without drafts."""
+    """The share of each draft position that is accepted where those before it were; empty with fewer than 30 drafts."""
+    num_drafts: int
+    """Drafts that these rest on."""
     ttft_mean_s: float | None
     queue_mean_s: float | None
     tpot_mean_s: float | None
@@ -151,7 +156,8 @@ def _workload(scrapes: Scrapes, seed: int) -> Workload:
     notes = [Remark("metrics", f"{made}; unknown: {each}") for each in _UNKNOWN]
     name = Path(scrapes.source).stem or "metrics"
     arrived = list(zip(moments.tolist(), logged, strict=True))
-    return Workload(name, requests_of(arrived, name, seed), notes=notes, kind="prometheus")
+    made_up = (replace(each, measured=None) for each in requests_of(arrived, name, seed))  # nothing is of one request
+    return Workload(name, made_up, notes=notes, kind="prometheus")
 
 
 def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:
@@ -325,6 +331,13 @@ _PREFILL = 512
 """Steps of fewer tokens are no prompts' doing."""
 _MUCH = 0.5
 _RARE = 0.02
+_LEAST_SCRAPES, _LEAST_WAITING = 10, 5
+"""Scrapes, and of these ones at which a request waited, from which on it is said what was short."""
+_LEAST_STEPS = 20
+"""Steps of which a share is told."""
+_LEAST_ENDED = 30
+"""Requests that ended in each half of the time, from which on both are set side by side."""
+_LEAST_DRAFTS = 30
 
 
 def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
@@ -349,6 +362,7 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
         waiting_share=float((waiting > 0).mean()),
         preemptions=int(scrapes.rise("vllm:num_preemptions_total").sum()),
         acceptance_rates=list(_acceptance(scrapes)),
+        num_drafts=int(scrapes.rise("vllm:spec_decode_num_drafts_total").sum()),
         ttft_mean_s=scrapes.mean("vllm:time_to_first_token_seconds"),
         queue_mean_s=scrapes.mean("vllm:request_queue_time_seconds"),
         tpot_mean_s=scrapes.mean("vllm:request_time_per_output_token_seconds"),
@@ -363,6 +377,8 @@ def _acceptance(scrapes: Scrapes) -> Iterator[float]:
     were accepted.
     """
     before = float(scrapes.rise("vllm:spec_decode_num_drafts_total").sum())
+    if before < _LEAST_DRAFTS:
+        return
     by_position = scrapes.parts("vllm:spec_decode_num_accepted_tokens_per_pos_total")
     for position in sorted(filter(str.isdecimal, by_position), key=int):
         accepted = float(by_position[position].sum())
@@ -374,55 +390,64 @@ def _acceptance(scrapes: Scrapes) -> Iterator[float]:
 
 def _findings(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> list[Finding]:
     found = [_shortage(scrapes, running, waiting, kv)]
-    preempted, finished = scrapes.rise("vllm:num_preemptions_total").sum(), scrapes.rise(_FINISHED).sum()
+    ended = scrapes.rise(_FINISHED)
+    preempted, finished = scrapes.rise("vllm:num_preemptions_total").sum(), ended.sum()
     if preempted > _RARE * max(finished, 1):
         text = f"{preempted:,.0f} preemptions for {finished:,.0f} requests: running ones lost their KV and began again"
-        found.append(Finding(code="preemptions", text=text))
+        found.append(Finding(code="preemptions", text=text, observations=int(finished)))
     halves = np.array_split(np.arange(len(scrapes.times) - 1), 2)
     asked, hits = (scrapes.rise(f"vllm:prefix_cache_{name}_total") for name in ("queries", "hits"))
     rates = [float(hits[half].sum() / asked[half].sum()) if asked[half].sum() else 0.0 for half in halves]
-    if rates[0] > 0 and rates[1] < rates[0] * (1 - _MUCH / 2):
-        text = f"prefix hits fell from {rates[0]:.0%} in the first half to {rates[1]:.0%} in the second"
-        found.append(Finding(code="hits", text=text))
+    numbers = [int(ended[half].sum()) for half in halves]
+    if min(numbers) >= _LEAST_ENDED and rates[0] > 0 and rates[1] < rates[0] * (1 - _MUCH / 2):
+        first, second = (f"{rate:.0%} in the" for rate in rates)
+        text = f"prefix hits fell from {first} first half ({numbers[0]:,} requests) to {second} second ({numbers[1]:,})"
+        found.append(Finding(code="hits", text=text, observations=sum(numbers)))
     return found
 
 
 def _shortage(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> Finding:
     """What held requests back, by what stood at its limit while they waited."""
+    code, text = _shortage_of(scrapes, running, waiting, kv)
+    return Finding(code=code, text=text, observations=len(waiting))
+
+
+def _shortage_of(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> tuple[str, str]:
+    """Code and text."""
     busy = waiting > 0
+    waited = f"waited at {int(busy.sum()):,} of {len(busy):,} scrapes"
+    if len(busy) < _LEAST_SCRAPES:
+        return "too_few", f"requests {waited}: too few to say what was short ({_LEAST_SCRAPES} are the least)"
     if busy.mean() <= _RARE:
-        text = f"nothing was short: a request waited at {busy.mean():.0%} of the moments"
-        return Finding(code="nothing", text=text)
+        return "nothing", f"nothing was short: a request {waited}"
+    if busy.sum() < _LEAST_WAITING:
+        return "too_few", f"requests {waited}: too few to say for what ({_LEAST_WAITING} are the least)"
     most = float(running.max())
     full, seats = float((kv[busy] >= _FULL).mean()), float((running[busy] >= _AT_MOST * most).mean())
-    when = f"requests waited at {busy.mean():.0%} of the moments, {waiting[busy].mean():,.0f} on average"
+    when = f"requests {waited} ({busy.mean():.0%}), {waiting[busy].mean():,.0f} on average"
     stood = f"KV stood at {float(np.median(kv[busy])):.0%}"
-    largest, heavy = _heavy_steps(scrapes, busy)
-    if largest >= _PREFILL and heavy >= _MUCH:
-        text = (
-            f"{when}, while {heavy:.0%} of the steps had {largest / 2:,.0f} to {largest:,.0f} tokens: prompts fill them"
-        )
-        return Finding(code=Reason.TOKEN_BUDGET.value, text=f"{text} (max_num_batched_tokens)")
+    largest, heavy, steps = _heavy_steps(scrapes, busy)
+    if largest >= _PREFILL and heavy >= _MUCH and steps >= _LEAST_STEPS:
+        tokens = f"{largest / 2:,.0f} to {largest:,.0f} tokens: prompts fill them (max_num_batched_tokens)"
+        return Reason.TOKEN_BUDGET.value, f"{when}, while {heavy:.0%} of {steps:,} steps had {tokens}"
     if full >= _MUCH:
-        return Finding(code=Reason.KV_BLOCKS.value, text=f"{when}, while {stood}: KV memory was full")
+        return Reason.KV_BLOCKS.value, f"{when}, while {stood}: KV memory was full"
     if _deferred(scrapes) > _MUCH:
-        text = f"{when}, most of them deferred (a load, a grammar, an adapter), while {stood}"
-        return Finding(code="deferred", text=text)
+        return "deferred", f"{when}, most of them deferred (a load, a grammar, an adapter), while {stood}"
     if seats >= _MUCH:
-        text = f"{when}, while {stood} and {most:,.0f} ran, never more: max_num_seqs"
-        return Finding(code=Reason.MAX_NUM_SEQS.value, text=text)
-    text = (
-        f"{when}, while {stood} and fewer ran than the {most:,.0f} of other times: none of the limits that metrics show"
-    )
-    return Finding(code="unclear", text=text)
+        return Reason.MAX_NUM_SEQS.value, f"{when}, while {stood} and {most:,.0f} ran, never more: max_num_seqs"
+    than = f"the {most:,.0f} of other times: none of the limits that metrics show"
+    return "unclear", f"{when}, while {stood} and fewer ran than {than}"
 
 
-def _heavy_steps(scrapes: Scrapes, busy: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Bound of the bucket of the largest steps, and which share of the steps are in it while requests waited."""
+def _heavy_steps(scrapes: Scrapes, busy: npt.NDArray[np.bool_]) -> tuple[float, float, int]:
+    """Bound of the bucket of the largest steps, and which share of how many steps are in it while requests waited."""
     steps = scrapes.histogram("vllm:iteration_tokens_total")
     counts = steps.counts[:, busy[1:] | busy[:-1]].sum(axis=1)
     known = np.flatnonzero((counts > _RARE * counts.sum()) & np.isfinite(steps.bounds))
-    return (float(steps.bounds[known[-1]]), float(counts[known[-1]] / counts.sum())) if len(known) else (0.0, 0.0)
+    if not len(known):
+        return 0.0, 0.0, 0
+    return float(steps.bounds[known[-1]]), float(counts[known[-1]] / counts.sum()), int(counts.sum())
 
 
 def _deferred(scrapes: Scrapes) -> float:

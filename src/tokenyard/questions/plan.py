@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -21,16 +21,20 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
+from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
+from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.identity import identity_of
 from tokenyard.questions.planning.answer import (
+    PRECISION,
     AchievableBound,
     LargestLoad,
     Plan,
     ServedSplit,
     few_requests,
     floors_of,
+    is_borne,
     largest_load,
     limits_of,
     meets_alone,
@@ -39,15 +43,18 @@ from tokenyard.questions.planning.answer import (
 )
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
-from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.planning.uncertainty import uncertainty_of, unknown_of
+from tokenyard.questions.planning.search import Searched, Trying, loads_of, search
+from tokenyard.questions.planning.steadiness import Lengths, is_settled, is_unsettled, traffic_in_words, unsteady_of
+from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
+    Bars,
     Counting,
     OnCount,
     Say,
     Scenario,
     WorkloadChoice,
+    bars_of,
     counting_of,
     deployment_settings,
     nothing,
@@ -56,12 +63,14 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import VariantWorker
-from tokenyard.questions.sweeping.rows import Row, Setting, Settings
+from tokenyard.questions.sweeping.rows import Row, Setting, key_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import (
     KnownSource,
     RecordedVariants,
+    is_trace,
     measuring_for,
     say_idle_policies,
     source_of,
@@ -70,6 +79,7 @@ from tokenyard.questions.variant_sources import (
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.workload.record import Workload
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
@@ -108,9 +118,15 @@ class PlanQuestion:
     largest_load: bool = True
     """Find how much the recommended variant bears."""
     jobs: int | None = None
-    """Processes that replay; None: one for each core where that pays."""
+    """Processes that replay, or variants at a time on a cluster; None: one for each core where that pays."""
+    ray: str | None = None
+    """Address of a Ray cluster that replays."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
+    calibrate: bool = False
+    """Scale step times to what the workload's input has measured."""
+    bars: Bars = bars_of(None)
+    """Notified of the replays that this takes."""
     asked: Sequence[str | None] = ()
     """How the goal was named, for telling one plan from another."""
     space_name: str = "space"
@@ -135,9 +151,11 @@ def plan(
     replays: int = 40,
     largest_load: bool = True,
     jobs: int | None = None,
+    ray: str | None = None,
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
     by: str | None = None,
+    calibrate: bool = False,
     progress: OnCount | bool | None = None,
     **arrivals: Any,
 ) -> Plan:
@@ -148,10 +166,13 @@ def plan(
     ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
     replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
     is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
+    the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
     ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
     the same; else, and for the largest load, the search uses what it knows when it begins so many. None: one for
-    each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
+    each core, for a space that is tried whole and takes more than seconds. ``ray``: the address of a Ray cluster that
+    replays the variants. Raises TokenyardError.
     """
     where = None if output is None else given_path("output", output)
     scenario = Scenario.of(
@@ -171,7 +192,9 @@ def plan(
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
+            ray=ray,
             output=where,
+            calibrate=calibrate,
             asked=(maximize, minimize),
             bar=partial(_from_none, counting_of(progress)),
         )
@@ -203,6 +226,8 @@ def ask(question: PlanQuestion) -> Plan:
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
     if question.jobs is not None:
         require_int("jobs", question.jobs, 1, MOST_PROCESSES)
+    if question.calibrate:
+        return _calibrated(question)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
     grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
@@ -219,60 +244,102 @@ def ask(question: PlanQuestion) -> Plan:
         "goal": list(question.asked),
     }
     identity = identity_of(scenario, question.prices, around, grid)
+    lengths = Lengths.of(replace(job, asks_halves=True), source.workload)
+    if goal is Goal.LOAD:
+        _require_pace(source.workload)
     with progress_journal(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
-        at_once = question.jobs or 1
+        processes = 1 if question.jobs is None and goal is Goal.LOAD else question.jobs
         with question.bar(tries) as advance:
-            incumbents = _varies_in_cost(grid, goal)
-            with Trying(
-                job,
-                goal,
-                has_incumbents=incumbents,
-                journal=journal,
-                advance=advance,
-                processes=1 if question.jobs is None and goal is Goal.LOAD else question.jobs,
-            ) as trying:
-                try:
-                    searched = search(
-                        grid,
-                        trying.evaluate,
-                        goal,
-                        replays=question.replays,
-                        seed=scenario.arrivals.seed,
-                        at_once=at_once,
-                    )
-                    return _plan(question, source, grid, trying, searched)
-                except KeyboardInterrupt:
-                    say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
-                    raise
+            times, known = 1, dict[str, Row]()
+            while True:
+                with Trying(
+                    lengths,
+                    goal,
+                    times=times,
+                    known=known,
+                    has_incumbents=_varies_in_cost(grid, goal),
+                    journal=journal,
+                    advance=advance if times == 1 else lambda: None,
+                    processes=processes,
+                    ray=question.ray,
+                ) as trying:
+                    try:
+                        searched = search(
+                            grid,
+                            trying.evaluate,
+                            goal,
+                            replays=question.replays,
+                            seed=scenario.arrivals.seed,
+                            at_once=question.jobs or 1,
+                        )
+                        best = best_row(searched.rows, goal)
+                        if best is None or not lengths.may_settle(best):
+                            return _plan(question, source, grid, lengths, trying, searched)
+                    except KeyboardInterrupt:
+                        say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
+                        raise
+                times = lengths.after(best)
+                known = {key_of(row.settings): row for row in searched.rows if is_settled(row)}
 
 
-def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Trying, searched: Searched) -> Plan:
+def _require_pace(workload: Workload) -> None:
+    """Raise ConfigError for a workload of which no load can be the largest."""
+    if workload.max_concurrency is None and not has_pace(workload):
+        many = sum(not each.after for each in workload)
+        fix = (
+            f"{many:,} requests or sessions, some of them not at once, have no rate that could be raised: give"
+            f" {FEWEST_ARRIVALS} or more, with times or §request_rate"
+        )
+        raise ConfigError("maximize", "load", fix)
+
+
+def _calibrated(question: PlanQuestion) -> Plan:
+    """The plan with step times that are scaled to what the workload's input measured, and by how much."""
+    workload = question.scenario.workload
+    if isinstance(workload, str) and is_trace(workload):
+        raise ConfigError("calibrate", True, "a trace is planned with its own step times already: leave it out")
+    scenario, calibration = calibrated(question.scenario, question.bars)
+    made = ask(replace(question, scenario=scenario, calibrate=False))
+    others = [gpu for gpu in dict(made.space).get("gpu", ()) if gpu != calibration.gpu]
+    also = f"; taken for {', '.join(map(str, others))} as well, which it does not show" if others else ""
+    said = [f"{calibration.sentence}{also}", *made.uncertainty]
+    return msgspec.structs.replace(made, calibration=calibration, uncertainty=said)
+
+
+def _plan(
+    question: PlanQuestion, source: KnownSource, grid: Grid, lengths: Lengths, trying: Trying, searched: Searched
+) -> Plan:
     """What the variants that were tried come to."""
     job, goal = trying.job, trying.goal
     chosen = best_row(searched.rows, goal)
-    holds = chosen is not None
+    holds = chosen is not None and not is_unsettled(chosen)
     if chosen is None:
         with question.status("looking for the variant nearest to the bounds"):
             chosen = nearest_row(searched.rows, trying.run_on)
     rows = trying.rows
-    floors = [] if holds else _floors(question, job, chosen)
+    floors = [] if chosen.met is not False else _floors(question, lengths.job, chosen)
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
-    load = _load(question, job, chosen) if is_bearable else None
+    load = _load(question, lengths, chosen) if is_bearable and has_pace(source.workload) else None
     other = next_best(rows, chosen, goal)
-    served = _served(source, chosen)
+    served, doubt = _served(source, chosen), doubt_of(source, chosen, job.slos)
     return Plan(
         workload=question.scenario.name,
-        requests=chosen.requests,
+        requests=len(source.workload),
         goal=goal.value,
         slo=[str(slo) for slo in job.slos],
         space={name: list(values) for name, values in grid.dimensions},
         size=len(grid),
-        replays=trying.replays + (not holds) + (0 if load is None else load[1]),
+        replays=trying.replays + (chosen.met is False) + (0 if load is None else load[1]),
         is_whole=searched.is_whole,
         method=searched.method,
         recommended=chosen,
         holds=holds,
+        sureness=doubt.sureness,
+        bounds=doubt.bounds,
+        state=chosen.state,
+        times=chosen.times,
+        traffic=traffic_in_words(source, chosen),
         value=goal_value(chosen, goal),
         serve=served.line,
         serve_split=served.split,
@@ -286,10 +353,11 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
         header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
-        uncertainty=list(uncertainty_of(source, chosen, job.slos)),
+        uncertainty=doubt.sentences,
         unknown=[
             *few_requests(job.slos, _counts(source, job, chosen)),
             *_unbounded(source, job),
+            *unsteady_of(source.workload, chosen),
             *unknown_of(source, chosen, has_load=load is not None),
         ],
         rows=rows,
@@ -307,10 +375,6 @@ def _unbounded(source: KnownSource, job: VariantWorker) -> Iterator[str]:
     if job.by is not None:
         for name in sorted(set(classes_in(source.workload, job.by).values()) - {slo.of for slo in job.slos}):
             yield f"{name} has no bound: nothing keeps it from waiting, and its requests count in no goodput"
-
-
-def _at(job: VariantWorker, settings: Settings, load: float) -> Row:
-    return job(settings, load=load, stops=True)
 
 
 def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
@@ -347,18 +411,21 @@ def _floors(question: PlanQuestion, job: VariantWorker, chosen: Row) -> list[Ach
     return floors_of(job.slos, chosen, alone)
 
 
-def _load(question: PlanQuestion, job: VariantWorker, chosen: Row) -> tuple[LargestLoad, int] | None:
+def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[LargestLoad, int] | None:
     """The largest load that the chosen variant bears, and the replays that took; None if it was not asked for."""
-    if not question.largest_load or question.scenario.arrivals.max_concurrency is not None:
+    if not question.largest_load:
         return None
     with question.status("looking for the largest load"):
-        found = largest_load(partial(_at, job, chosen.settings), start=chosen.load)
+        growth = 1 + PRECISION if question.goal is Goal.LOAD else 2.0
+        at = loads_of(lengths, chosen.settings, chosen)
+        found = largest_load(at, start=chosen.load, borne=chosen if is_borne(chosen) else None, growth=growth)
     load = None if found.borne is None else found.borne.load
     is_all = found.missed is None and load is not None
     beyond = found.missed
     replays = found.replays
     if beyond is not None and beyond.stopped is not None:
-        beyond = msgspec.structs.replace(job(beyond.settings, load=beyond.load), tightest=beyond.tightest)
+        whole = lengths.worker(beyond.times)(beyond.settings, load=beyond.load)
+        beyond = msgspec.structs.replace(whole, tightest=beyond.tightest, times=beyond.times)
         replays += 1
     return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
 
@@ -375,18 +442,22 @@ class _Served(NamedTuple):
 def _served(source: KnownSource, row: Row) -> _Served:
     if isinstance(source, RecordedVariants):
         return _Served()
-    words, notes = serve_words(source.run, row.settings)
+    settings = {**row.settings, **row.taken}
+    words, notes = serve_words(source.run, settings)
+    settled = source.setup(row.settings).settled
+    if (shorter := source.shorter(row.settings)) is not None:
+        notes = [shorter.sentence, *notes]
     if "split" not in row.settings:
-        notes = [*_of_machines(source.setup(row.settings).settled), *notes]
-    replicas = changed(source.run, row.settings).parallel.replicas
-    if replicas is not None:
-        router = source.setup(row.settings).settled.parallel.router
-        return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
+        notes = [*_of_machines(settled), *notes]
+    replicas = changed(source.run, row.settings).parallel.replicas_in_words
+    if replicas not in (None, "1"):
+        said = _OF_REPLICAS.format(replicas, settled.parallel.router)
+        return _Served(_line(words), None, [said, *notes], replicas)
     split = row.settings.get("split")
     if split is None:
         return _Served(_line(words), None, notes)
     shape = read_shape(str(split))
-    prefill, decode = words_of_split(source.run, row.settings, shape)
+    prefill, decode = words_of_split(source.run, settings, shape)
     lines = ServedSplit(
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )
@@ -408,4 +479,4 @@ def _line(words: list[str]) -> str:
 def _flags(source: KnownSource, row: Row) -> list[str]:
     if isinstance(source, RecordedVariants):
         return list(source.variant(row.settings).flags)
-    return changed_words(source.run, row.settings)[0]
+    return changed_words(source.run, {**row.settings, **row.taken})[0]

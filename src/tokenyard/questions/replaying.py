@@ -19,6 +19,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import EnginePart, advised, joined_report
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.questions.by_class import ClassBounds, grouped_by_class
+from tokenyard.questions.measured import ReplayedTimes, measured_beside
 from tokenyard.questions.scenario import (
     OnProgress,
 )
@@ -52,6 +53,8 @@ class Watching(NamedTuple):
     """The user's own."""
     classes: ClassBounds | None = None
     """Bounds of classes, which the advice is about, too; needs ``rows``."""
+    times: ReplayedTimes | None = None
+    """Notes the times of single requests, to be held against what the input has measured."""
 
 
 class Recordings:
@@ -95,6 +98,7 @@ class Recordings:
             together(
                 (
                     each,
+                    watching.times,
                     observer_of(
                         watching.observer,
                         setup.scheduler,
@@ -219,12 +223,15 @@ class Engines:
 
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
-        result = self._result
+        result, watching = self._result, self._recordings.watching
         if result is None:
             return self._recordings.report()
         report = self._recordings.report(result.ranks, result.seconds, self.classes)
         if result.ended_by is not EndedBy.WORKLOAD:
             report = msgspec.structs.replace(report, header=msgspec.structs.replace(report.header, partial=None))
+        if watching.times is not None:
+            measured = measured_beside(self._setup, watching.times, warmup=watching.warmup)
+            report = msgspec.structs.replace(report, measured=measured)
         if result.clients is not None:
             report = msgspec.structs.replace(report, clients=result.clients)
         if result.replicas is not None:

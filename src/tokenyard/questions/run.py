@@ -20,6 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
+from tokenyard.explain.measured import Calibration, MeasuredBeside
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
@@ -28,6 +29,9 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
+from tokenyard.questions.calibrating import calibrated
+from tokenyard.questions.measured import ReplayedTimes, has_measured
+from tokenyard.questions.relief import with_relief
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -172,6 +176,7 @@ def run(
     trace: str | PathLike[str] | None = None,
     advice: bool | Literal["all"] = False,
     slo: SLOs = None,
+    calibrate: bool = False,
     **arrivals: Any,
 ) -> RunResult:
     """Replay a workload on a deployment, on a virtual clock.
@@ -183,8 +188,9 @@ def run(
     then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
     the trace; an OverwrittenTraceWarning says that one is there, which is overwritten. ``advice``: replay what the
     report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds,
-    ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names of the flags
-    (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
+    ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the workload's input measured, by a
+    few replays more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by
+    the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
     settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
@@ -209,6 +215,7 @@ def run(
         watching=Watching(rows, warmup, until, observer),
         advice=bool(advice),
         most_steps=STEPS_TRIED if advice is True else None,
+        calibrate=calibrate,
     )
 
 
@@ -254,6 +261,12 @@ def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
     return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
+def _told(report: Report, calibration: Calibration) -> Report:
+    """The report with what its step times were scaled by."""
+    beside = report.measured or MeasuredBeside(requests=0, measured_requests=0)
+    return msgspec.structs.replace(report, measured=msgspec.structs.replace(beside, calibration=calibration))
+
+
 def _class_bounds(scenario: Scenario) -> ClassBounds | None:
     """The bounds of classes that a scenario asks for; None without any."""
     slos = read_bounds(scenario.slo, scenario.by)
@@ -271,18 +284,23 @@ def ask(
     watching: Watching | None = None,
     advice: bool = False,
     most_steps: int | None = None,
+    calibrate: bool = False,
 ) -> RunResult:
     """The same for a scenario: ``bars`` are notified of every replay, ``say`` gets what goes wrong on the way.
 
     ``on_read`` is called with the workload before it is replayed. Raises TokenyardError.
     """
     chosen = chosen or Chosen()
+    calibration = None
+    if calibrate:
+        scenario, calibration = calibrated(scenario, bars)
     spec = chosen.on(replay_spec(scenario))
     if on_read is not None:
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused
     classes = _class_bounds(scenario) if advice else None
-    watching = (watching or Watching())._replace(classes=classes)
+    times = ReplayedTimes(spec.workload) if has_measured(spec.workload) else None
+    watching = (watching or Watching())._replace(classes=classes, times=times)
     with ExitStack() as stack:
         engines = Engines(Recordings(spec, stack, turn_orders(spec.workload), on_overwritten, watching))
         try:
@@ -306,12 +324,13 @@ def ask(
     if advice:
         try:
             judged = with_trials(scenario, spec, engines.judged(), tried, most_steps=most_steps)
-            report = msgspec.structs.replace(judged, goodput=report.goodput)
+            judged = with_relief(scenario, spec, judged, tried, most_steps=most_steps)
+            report = msgspec.structs.replace(judged, goodput=report.goodput, measured=report.measured)
         except KeyboardInterrupt:
             say(_INTERRUPTED)
             report = msgspec.structs.replace(report, advice=[])
     return RunResult(
-        report=report,
+        report=report if calibration is None else _told(report, calibration),
         result=result,
         deployment=spec.deployment,
         workload=spec.workload,

@@ -54,7 +54,7 @@ class TrafficSettings(Settings):
     random_range_ratio: Annotated[float | None, Help(metavar="FLOAT", otherwise="0")] = None
     """Fraction by which lengths of the workload `random` vary up and down."""
     columns: Annotated[str | None, Help(metavar="FIELD=NAME,...", otherwise="known names")] = None
-    """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
+    """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, ttft, request_id, group,
     lora_name, session, user, priority, tier, model."""
     model_name: Annotated[str | None, Help(metavar="NAME", otherwise="the log has one model")] = None
     """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""

@@ -11,7 +11,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.sweeping.rows import Setting
 from tokenyard.questions.sweeping.variants import Grid, read_grid
 from tokenyard.questions.variant_sources import KnownSource, WorkloadVariants
-from tokenyard.questions.variants import check_split, is_load, read_shapes
+from tokenyard.questions.variants import check_split, each_value, is_load, read_shapes
 
 Space = Mapping[str, Any] | Iterable[str] | str
 """Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""
@@ -22,7 +22,9 @@ DEFAULT = (
     "long_prefill_token_threshold=0,1024",
 )
 """32 variants."""
-COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas"))
+COSTLY = frozenset(
+    ("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas", "autoscale")
+)
 """Settings by which variants cost more or less."""
 
 
@@ -40,7 +42,7 @@ def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> G
         dimensions: dict[str, tuple[Setting, ...]] = {}
         for given, values in space.items():
             several = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
-            pairs = [source.convert(given, value, field) for value in several]
+            pairs = [source.convert(given, each, field) for value in several for each in each_value(given, value)]
             if not pairs or pairs[0][0] in dimensions:
                 fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
                 raise ConfigError(field, given, fix)
@@ -53,7 +55,7 @@ def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> G
         if not isinstance(each, str):
             fix = 'give settings with their values, {"max_num_seqs": [64, 128]}; a list of variants is variants=[...]'
             raise ConfigError(field, each, fix)
-    return read_grid(texts, partial(source.convert, flag=field), field)
+    return read_grid(texts, partial(source.convert, flag=field), field, spread=each_value)
 
 
 def space_of(

@@ -39,8 +39,9 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
+from tokenyard.questions.sweeping.cluster import measured_on_ray
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
-from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
@@ -346,6 +347,7 @@ class _Replayer:
             unfinished=0 if people is None else people.unfinished,
             censored=found.report.censored,
             figures={**own, **figures_of(found.report)},
+            drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
 
     def _value(self, name: str, found: RunResult) -> float | None:

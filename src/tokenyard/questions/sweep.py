@@ -35,8 +35,9 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import Space, grid_of
+from tokenyard.questions.sweeping.cluster import measured_on_ray
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
-from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, read_variants
 from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
 from tokenyard.quick_dataclass import dataclass
 
@@ -166,7 +167,7 @@ def ask(question: SweepQuestion) -> SweepResult:
     scenario, output, say = question.scenario, question.output, question.say
     source = source_of(scenario)
     variants = _variants(question, source)
-    job = measuring_for(scenario, source, question.prices, output / TRACES if question.traces else None)
+    job = measuring_for(scenario, source, question.prices, _traces(question))
     source.read()
     job = with_classes(job, source.workload)
     say_idle_policies(source, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
@@ -194,6 +195,13 @@ def ask(question: SweepQuestion) -> SweepResult:
     )
 
 
+def _traces(question: SweepQuestion) -> Path | None:
+    """Where traces are kept; other machines have another working directory."""
+    if not question.traces:
+        return None
+    return question.output / TRACES if question.ray is None else question.output.absolute() / TRACES
+
+
 def _variants(question: SweepQuestion, source: KnownSource) -> list[dict[str, Setting]]:
     given = question.variants
     if given is None:
@@ -211,5 +219,5 @@ def _variants(question: SweepQuestion, source: KnownSource) -> list[dict[str, Se
 
 def _measured(question: SweepQuestion, job: Job, left: Sequence[dict[str, Setting]]) -> Iterator[Row]:
     if question.ray is not None:
-        return measured_on_ray(job, left, question.ray)
+        return measured_on_ray(job, left, question.ray, traces=_traces(question))
     return measured(job, left, question.jobs)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.deploy.given import changed
+from tokenyard.deploy.header import load_of
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
@@ -25,6 +26,7 @@ from tokenyard.explain.report.trials import (
 )
 from tokenyard.questions.scenario import Scenario, replay_spec, without_trace
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.units import duration
 from tokenyard.workload.stretches import busiest_part
 
@@ -42,10 +44,10 @@ def with_trials(
     ``most_steps`` bounds the steps of all trials: beyond it they are replays of the busiest part of the workload, and
     of as few trials as have room where it cannot be parted; advice whose changes were not reached stays as it is.
     """
-    settings = _settings(scenario, setup)
+    settings = settings_of(scenario, setup)
     changes = [changes_for(each, settings, report) for each in report.advice]
     wanted = list(dict.fromkeys(_in_turns(changes)))
-    ground = _ground(scenario, setup, report, replay, len(wanted), most_steps)
+    ground = ground_of(scenario, setup, report, replay, len(wanted), most_steps)
     known = {change: _tried(scenario, ground, change, replay) for change in wanted[: ground.most]}
     advice: list[Advice] = []
     for each, own in zip(report.advice, changes, strict=True):
@@ -60,7 +62,7 @@ def with_trials(
     return msgspec.structs.replace(report, advice=sorted(advice, key=_by_cost), tried=tried, tried_on=words)
 
 
-def _settings(scenario: Scenario, setup: ReplaySpec) -> dict[str, Any]:
+def settings_of(scenario: Scenario, setup: ReplaySpec) -> dict[str, Any]:
     """What proposals look at."""
     settled, deployment = setup.settled, setup.deployment
     given = asdict(settled.hardware) | asdict(settled.scheduling) | asdict(scenario.transfer)
@@ -85,7 +87,7 @@ def _is_beaten(trial: Trial, advice: Sequence[Advice]) -> bool:
     return any(each.trial is not None and each.trial.cost is trial.cost for each in advice)
 
 
-class _Ground(NamedTuple):
+class Ground(NamedTuple):
     """What trials are compared on."""
 
     setup: ReplaySpec
@@ -97,24 +99,24 @@ class _Ground(NamedTuple):
     """Trials at most; None: all."""
 
 
-def _ground(
+def ground_of(
     scenario: Scenario, setup: ReplaySpec, report: Report, replay: Replayer, num_trials: int, most_steps: int | None
-) -> _Ground:
+) -> Ground:
     """The whole workload if all trials on it have room, else a part, on which the run is replayed as it is as well."""
     steps = max(report.steps, 1)
     if most_steps is None or num_trials * steps <= most_steps:
-        return _Ground(setup, report, None, None)
+        return Ground(setup, report, None, None)
     share = most_steps / ((num_trials + 1) * steps)
     count = max(1, int(share * len(setup.workload)))
     part = busiest_part(setup.workload, count) if count < len(setup.workload) else None
     if part is None:
-        return _Ground(setup, report, None, most_steps // steps)
+        return Ground(setup, report, None, most_steps // steps)
     smaller = replace(setup, workload=part.workload)
     words = (
         f"{len(part.workload):,} of {len(setup.workload):,} requests, the busiest stretch "
         f"({duration(part.first)} to {duration(part.last)})"
     )
-    return _Ground(smaller, replay(smaller, scenario, f"the run on {words}"), words, None)
+    return Ground(smaller, replay(smaller, scenario, f"the run on {words}"), words, None)
 
 
 def _in_turns(changes: Sequence[Sequence[Change]]) -> Iterator[Change]:
@@ -123,7 +125,7 @@ def _in_turns(changes: Sequence[Sequence[Change]]) -> Iterator[Change]:
         yield from (change for change in round_of_changes if change is not None)
 
 
-def _tried(scenario: Scenario, ground: _Ground, change: Change, replay: Replayer) -> Trial:
+def _tried(scenario: Scenario, ground: Ground, change: Change, replay: Replayer) -> Trial:
     setup, report = ground.setup, ground.report
     try:
         after_change = replay_spec(_with(scenario, change), setup.workload)
@@ -134,7 +136,20 @@ def _tried(scenario: Scenario, ground: _Ground, change: Change, replay: Replayer
         return trial_of(change, report, None, str(error))
     if after.requests_finished != report.requests_finished:
         return trial_of(change, report, None, "another number of requests is served")
-    return trial_of(change, report, after)
+    return _with_doubt(trial_of(change, report, after), after_change)
+
+
+def _with_doubt(trial: Trial, setup: ReplaySpec) -> Trial:
+    """The trial, with effects that are smaller than what modelled step times may be off by."""
+    if not isinstance(setup.latency, CalibratedLatency):
+        return trial
+    known = setup.latency.known_error(load_of(setup.workload))
+    effects = []
+    for each in trial.effects:
+        spread = known.spread_of(each.figure)
+        is_within = spread is not None and spread[0] <= 1 + each.change <= spread[1]
+        effects.append(msgspec.structs.replace(each, is_sure=not is_within))
+    return msgspec.structs.replace(trial, effects=effects)
 
 
 def _kv_bytes(setup: ReplaySpec) -> int:

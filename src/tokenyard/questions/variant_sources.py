@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.questions.by_class import bounds_by_class, read_bounds
+from tokenyard.questions.context_length import ShorterContext, made_to_start
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
@@ -19,7 +21,7 @@ from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of
 from tokenyard.questions.scenario import Say, Scenario, replay_spec
 from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant, VariantWorker
-from tokenyard.questions.sweeping.rows import Setting, Settings, text_of_settings
+from tokenyard.questions.sweeping.rows import Setting, Settings, key_of, text_of_settings
 from tokenyard.questions.variants import SplitDeployment, modelled, read_setting, sides_of, with_changes
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
@@ -28,6 +30,7 @@ from tokenyard.trace.start import describe_run
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
+_Made = TypeVar("_Made")
 _OF_A_TRACE = tuple(
     f".{kind}.{end}" for kind in ("steps", "requests") for end in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 )
@@ -54,6 +57,7 @@ class WorkloadVariants(_Unpacked):
 
     run: Scenario
     _unpacked: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
+    _shorter: dict[str, ShorterContext | None] = field(default_factory=dict, compare=False, repr=False)
 
     def prepared(self, settings: Settings) -> PreparedVariant:
         split = self.sides(settings)
@@ -73,6 +77,8 @@ class WorkloadVariants(_Unpacked):
             gpus_per_replica=each,
             decode=None if split is None else split.decode_side(skip_refused=skip_refused),
             records=_records(setup, split),
+            drafts=(setup if split is None else split.decode).drafts,
+            taken={} if (shorter := self.shorter(settings)) is None else dict(shorter.settings),
         )
 
     def read(self) -> None:
@@ -82,9 +88,7 @@ class WorkloadVariants(_Unpacked):
     @property
     def workload(self) -> Workload:
         """The workload where no setting changes the arrivals."""
-        if self.run.arrivals not in self._unpacked:
-            self._unpacked[self.run.arrivals] = self.run.read()
-        return self._unpacked[self.run.arrivals]
+        return self._workload_of(self.run)
 
     @property
     def policy(self) -> str:
@@ -99,16 +103,34 @@ class WorkloadVariants(_Unpacked):
         if split is not None:
             return split.decode
         run = changed(self.run, settings)
-        setup = replay_spec(run, self._unpacked.get(run.arrivals))
+        setup = self._made(settings, run, lambda of: replay_spec(of, self._unpacked.get(run.arrivals)))
         self._unpacked[run.arrivals] = setup.workload
         return setup
+
+    def shorter(self, settings: Settings) -> ShorterContext | None:
+        """The context that was taken for a variant that has been set up and would not start with the model's own."""
+        return self._shorter.get(key_of(settings))
+
+    def _made(self, settings: Settings, run: Scenario, make: Callable[[Scenario], _Made]) -> _Made:
+        """What ``make`` makes of a variant, with a shorter context where that lets it start. Raises TokenyardError."""
+        known = self.shorter(settings)
+        if known is not None:
+            return make(changed(run, known.settings))
+        made, self._shorter[key_of(settings)] = made_to_start(run, partial(self._workload_of, run), make)
+        return made
+
+    def _workload_of(self, run: Scenario) -> Workload:
+        if run.arrivals not in self._unpacked:
+            self._unpacked[run.arrivals] = run.read()
+        return self._unpacked[run.arrivals]
 
     def sides(self, settings: Settings) -> SplitDeployment | None:
         """Both deployments of a split; None of a variant that is none."""
         run = changed(self.run, settings)
         if run.split_settings.split is None:
             return None
-        split = sides_of(run, run.split_settings, self._unpacked.get(run.arrivals))
+        known = self._unpacked.get(run.arrivals)
+        split = self._made(settings, run, lambda of: sides_of(of, of.split_settings, known))
         self._unpacked[run.arrivals] = split.prefill.workload
         return split
 
@@ -155,6 +177,11 @@ class RecordedVariants(_Unpacked):
         return self._read[0]
 
     @property
+    def deployment(self) -> RecordedDeployment:
+        """What it ran on, as far as the trace says."""
+        return self._read[1]
+
+    @property
     def workload(self) -> Workload:
         """The requests of the run."""
         return self.run.workload
@@ -184,6 +211,7 @@ class RecordedVariants(_Unpacked):
             gpu=self.run.start.gpu,
             gpus=None,
             records=(self._record(variant),),
+            drafts=variant.drafts,
         )
 
     def _record(self, variant: Variant) -> EngineRecord:

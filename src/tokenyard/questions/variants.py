@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,7 +15,7 @@ from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.given import changed, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_line
-from tokenyard.deploy.setting_values import as_value, did_you_mean, group_of, names_of
+from tokenyard.deploy.setting_values import as_value, did_you_mean, group_of, names_of, range_in
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
@@ -25,6 +24,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import hub_id
 from tokenyard.models.named import MODELS
+from tokenyard.patterns import lazy_pattern
+from tokenyard.questions.context_length import made_to_start
 from tokenyard.questions.recorded.deployment import (
     GivenDeployment,
     RecordedDeployment,
@@ -55,10 +56,9 @@ from tokenyard.workload.record import Workload
 NO_SPLIT = "none"
 ENDS = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
 """Sides, and their roles in vLLM."""
-_FORM = re.compile(r"([0-9]{1,5})\+([0-9]{1,5})")
-_RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?")
-_MOST_SHAPES = 1000
-"""Largest number of variants that one text may name."""
+_FORM = lazy_pattern(r"([0-9]{1,5})\+([0-9]{1,5})")
+_MOST_IN_A_RANGE = 1000
+"""Largest number of values that one text may name."""
 
 
 class Shape(NamedTuple):
@@ -123,16 +123,24 @@ def _shapes(text: str) -> Iterator[str | None]:
     if text.lower() == NO_SPLIT:
         yield None
         return
-    sides = [_RANGE.fullmatch(side) for side in text.split("+")]
-    if len(sides) != 2 or None in sides:
+    ends = [range_in(side if ".." in side else f"{side}..{side}") for side in text.split("+")]
+    if len(ends) != 2 or None in ends:
         fix = "give engines that prefill and engines that decode, 2+1, a range of them, 1..3+1..2, or none"
         raise ConfigError("split", text, fix)
-    ranges = [range(int(side[1]), int(side[2] or side[1]) + 1) for side in sides if side is not None]
-    if not all(ranges):
-        raise ConfigError("split", text, "a range goes from the fewest to the most: 1..3")
-    if len(ranges[0]) * len(ranges[1]) > _MOST_SHAPES:
-        raise ConfigError("split", text, f"these are more than {_MOST_SHAPES:,} splits: give a smaller range")
+    ranges = [_counted("split", text, *each) for each in ends if each is not None]
+    if len(ranges[0]) * len(ranges[1]) > _MOST_IN_A_RANGE:
+        raise ConfigError("split", text, f"these are more than {_MOST_IN_A_RANGE:,} splits: give a smaller range")
     yield from (str(read_shape(f"{prefill}+{decode}")) for prefill, decode in product(*ranges))
+
+
+def _counted(name: str, text: str, least: int, most: int) -> range:
+    """Every number of a range. Raises ConfigError for one that is empty or has too many."""
+    if most < least:
+        raise ConfigError(name, text, f"a range goes from the fewest to the most: {most}..{least}")
+    if most - least >= _MOST_IN_A_RANGE:
+        fix = f"these are {most - least + 1:,} values: give at most {_MOST_IN_A_RANGE:,}, or some, with commas"
+        raise ConfigError(name, text, fix)
+    return range(least, most + 1)
 
 
 def sides_of(run: Scenario, split: SplitSettings, workload: Workload | None = None) -> SplitDeployment:
@@ -158,9 +166,10 @@ def check_split(run: Scenario, split: SplitSettings) -> None:
     if split.split is not None and parallel.data_parallel_size > 1:
         fix = f"a split of {split.split} says how many engines each side has: give one of the two"
         raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
-    if parallel.replicas is not None:
+    if parallel.has_replicas:
         fix = "a split is not replayed as several replicas: give §data_parallel_size for several engines on each side"
-        raise ConfigError("replicas", parallel.replicas, fix)
+        name = "replicas" if parallel.autoscale is None else "autoscale"
+        raise ConfigError(name, getattr(parallel, name), fix)
     if parallel.decode_context_parallel_size > 1:
         fix = "KV that is sent from engine to engine beside it is not modelled: give 1"
         raise ConfigError("decode_context_parallel_size", parallel.decode_context_parallel_size, fix)
@@ -178,7 +187,7 @@ def check_split(run: Scenario, split: SplitSettings) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Settings of a run by name: which there are, what they may hold, and a run with some of them changed.
 
-_OF_REPLICAS = ("replicas", "startup", "scale_target")
+_OF_REPLICAS = ("replicas", "autoscale", "startup", "scale_target")
 """What is around a deployment, and no flag of it."""
 _NO_FLAGS_OF_VLLM = ("gpu", "latency", "skip_oversized_prefill", "running_index_drifts", "router")
 _OF_A_SPLIT = ("split", "kv_link_gb_per_s")
@@ -209,6 +218,21 @@ def read_setting(given: str, value: Any, flag: str = "--set") -> tuple[str, Sett
     return name, as_value(name, value, found[1])
 
 
+def each_value(given: str, value: Any) -> Iterable[Any]:
+    """The values that one stands for: each of a range (``1..6``) of a setting that is a whole number, or of splits.
+
+    Raises ConfigError for a range that is none.
+    """
+    name = setting_name(given)
+    found = group_of(Scenario, name)
+    if found is None or not isinstance(value, str):
+        return (value,)
+    if name == "split":
+        return read_shapes([value])
+    ends = range_in(value) if int in (found[1], *get_args(found[1])) else None
+    return (value,) if ends is None else _counted(name, value, *ends)
+
+
 def is_load(name: str) -> bool:
     """Whether a setting is about what arrives."""
     found = group_of(Scenario, name)
@@ -232,7 +256,7 @@ def changed_words(run: Scenario, settings: Settings) -> tuple[list[str], list[st
     for name, value in settings.items():
         if is_load(name) or name in ("gpu", *_OF_A_SPLIT, *_OF_REPLICAS) or value is None:
             continue
-        if name == "router" and changed(run, settings).parallel.replicas is not None:
+        if name == "router" and changed(run, settings).parallel.has_replicas:
             continue
         if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
             said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
@@ -258,7 +282,7 @@ def words_of_split(run: Scenario, settings: Settings, shape: Shape) -> tuple[lis
 # What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is decided by
 # :mod:`tokenyard.questions.recorded.variants`.
 
-_NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_target", "latency")
+_NOT_ONE_ENGINES = ("api_server_count", "router", *_OF_REPLICAS, "latency")
 """Settings of several engines, or of the replay."""
 _OF_THE_START = ("serve", "config", "vllm_version", "ignore_unmodelled")
 _VERSION = "vllm_version"
@@ -306,7 +330,13 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     typed = dict(read_setting(own, value) for own, value in settings.items() if own in _of_a_deployment())
     if version is not None:
         own_settings = replace(own_settings, launch=replace(own_settings.launch, vllm_version=version))
-    after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
+    after, shorter = made_to_start(
+        changed(own_settings, typed), lambda: run.workload, lambda of: planned(build_replay(resolve(of), run.workload))
+    )
+    if shorter is not None:
+        base = replace(base, notes=(*base.notes, shorter.sentence))
+        typed |= shorter.settings
+        others = [*others, *shorter.settings]
     words = [word for own in others for word in _flag_words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
     fields = map(config_field, settings)
@@ -344,17 +374,20 @@ def deployed(run: RecordedRun, recorded: RecordedDeployment, settings: Deploymen
     """
     own, before = recorded.known
     settings = replace(settings, hardware=replace(settings.hardware, latency=own.hardware.latency))
-    setup = build_replay(resolve(of_version(run, settings)), run.workload)
-    base = replace(as_it_was(run), name=name, notes=tuple(_taken(settings, setup)))
+    setup, shorter = made_to_start(
+        of_version(run, settings), lambda: run.workload, lambda of: build_replay(resolve(of), run.workload)
+    )
+    notes = _taken(settings, setup) if shorter is None else (shorter.sentence, *_taken(settings, setup))
+    base = replace(as_it_was(run), name=name, notes=tuple(notes))
     return redeployed(run, base, before, planned(setup))
 
 
 def _taken(settings: DeploymentSettings, setup: ReplaySpec) -> Iterator[str]:
     """What a text says beside flags, and what of a deployment is not taken, in sentences."""
     for each in settings.launch.asked.found:
-        if each.name != "replicas":
+        if each.name not in _OF_REPLICAS:
             yield f"{each.name} {each.value}: {each.why}"
-    if (replicas := settings.parallel.replicas) is not None:
+    if (replicas := settings.parallel.replicas_in_words) is not None:
         yield f"replicas {replicas}: not taken; a trace is of one engine, and all of its traffic goes to one here"
     yield from (f"ignored: {each}" for each in settings.launch.asked.ignored(setup.settled.version))
 

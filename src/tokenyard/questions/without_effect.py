@@ -80,11 +80,11 @@ _RULES = (
         ("router",),
         lambda asked: (
             asked.scenario.parallel.data_parallel_size == 1
-            and asked.scenario.parallel.replicas is None
+            and not asked.scenario.parallel.has_replicas
             and not asked.may_split
         ),
         "without §data_parallel_size or §replicas there is one engine",
-        ("data_parallel_size", "replicas"),
+        ("data_parallel_size", "replicas", "autoscale"),
     ),
     _Rule(
         "plan sweep",
@@ -95,9 +95,9 @@ _RULES = (
     _Rule(
         _ALL,
         ("startup", "scale_target"),
-        lambda asked: asked.scenario.parallel.replicas is None,
-        "without §replicas there is one deployment",
-        ("replicas",),
+        lambda asked: asked.scenario.parallel.autoscale is None,
+        "without §autoscale no replica comes or goes",
+        ("autoscale",),
     ),
     _Rule(
         _ALL,

@@ -233,6 +233,8 @@ class FactEmitter:
         self._effects = effects
         self._before = Counts(0, 0, 0, None)
         """Counts of the step that is being decided, before any decision."""
+        self._pinned = (0, 0)
+        """Blocks and jobs that are pinned then."""
         self._last: StepFacts | None = None
         """The last step that was reported in full."""
         self._last_quiet: StepFacts | None = None
@@ -249,6 +251,8 @@ class FactEmitter:
         self.step = step
         self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
         self._before = state.counts()
+        pinned = state.pinned
+        self._pinned = (sum(map(state.num_blocks_of, pinned)), len(pinned)) if pinned else (0, 0)
 
     def step_decided(self, ts: float, output: RecordableStep, outcomes: StepOutcomes, state: RecordableState) -> None:
         """Hand the facts of the step to the sinks."""
@@ -256,6 +260,7 @@ class FactEmitter:
         num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
         # Nearly every step: all requests decode, none comes.
         is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
+        is_quiet = is_quiet and not self._pinned[1]
         last = self._last_quiet
         if is_quiet and last is not None and last.num_running == running:
             for sink in self._sinks:
@@ -275,6 +280,8 @@ class FactEmitter:
             total_blocks=state.num_total_blocks,
             cpu_free_blocks=cpu_free,
             cpu_total_blocks=cpu_total,
+            pinned_blocks=self._pinned[0],
+            num_pinned=self._pinned[1],
             token_budget=state.max_num_scheduled_tokens,
             max_running=state.max_num_running_reqs,
             num_running=running,

@@ -1,4 +1,4 @@
-"""Whose answers get tokens: what a step changes in it, so that every pause between two tokens is on record."""
+"""Flows of tokens to answers: what a step changes in them, so that every pause between two tokens is on record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TokenStreams:
 
     def __init__(self) -> None:
         self._last: Sequence[str] = ()
-        """Who got tokens in the last step that sampled any."""
+        """Requests that got tokens in the last step that sampled any."""
         self._flowing: set[str] = set()
         """The same, without those that have ended."""
         self._paused: set[str] = set()

@@ -19,7 +19,7 @@ import msgspec
 
 from tokenyard.arguments import given_kind
 from tokenyard.errors import ConfigError
-from tokenyard.files import try_lock
+from tokenyard.files import close_locked, try_lock
 from tokenyard.redaction import with_valid_text
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import (
@@ -214,7 +214,7 @@ class LineFile:
         self.waiting.take()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            close_locked(fd)
 
 
 def encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> bytes:

@@ -144,7 +144,11 @@ class StepThread:
         self._wake.wait()
         self._wake.clear()
         if self._gather_seconds and self._core.has_work:
-            self._stopping.wait(self._gather_seconds)
+            self.gather(self._gather_seconds)
+
+    def gather(self, seconds: float) -> None:
+        """Let others come that long, before the first step is begun."""
+        self._stopping.wait(seconds)
 
     def _step(self) -> None:
         outputs, stuck = self._stepped()

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.params import SamplingParams, check_sampling_params
+from tokenyard.core.params import SamplingParams, own_sampling_params
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
@@ -198,7 +198,7 @@ def _read(file: Path) -> dict[str, Any]:
 def _check(given: Mapping[str, Any]) -> None:
     params = GenerationParams(**given)
     try:
-        check_sampling_params("defaults", params)
+        own_sampling_params("defaults", params)
         check_generation_params("defaults", params)
     except RequestError as error:
         fix = f"{error.fix}; it is a default of the model's: mend it by --override-generation-config"

@@ -1,12 +1,14 @@
-"""Grammars for structured output, compiled on a thread while their requests wait."""
+"""Grammars for structured output, tried in a process of its own and compiled on a thread while their requests wait."""
 
 from __future__ import annotations
 
 import json as json_text
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
+from tokenyard.serve.form_work import check_form, is_long
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
+from tokenyard.trace.columnar.child import ChildProcess, OutOfMemoryError, OutOfTimeError, keep_memory_within
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A few threads that work is submitted to, and that no process waits for when it ends.
@@ -201,12 +205,13 @@ class GrammarCompiler:
         file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         try:
             text = file.read_text(encoding="utf-8")
-            self._tokenizer = self._library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+            self._tokenizer = _tokenizer(self._library, text, vocab_size, eos_token_ids)
         except (OSError, ValueError) as error:
             raise FileError(file, f"holds no tokenizer that grammars can use: {text_of(error)}") from None
         self._num_words = -(-vocab_size // 32)
         self._ends = frozenset(eos_token_ids)
         self._max_bytes = max_grammar_bytes
+        self._trial = _Trial(str(file), vocab_size, tuple(eos_token_ids))
         self.threads = DaemonPool(_THREADS, "grammar")
 
     def compile(
@@ -220,7 +225,8 @@ class GrammarCompiler:
     ) -> Grammar:
         """A grammar by vLLM's names: a JSON schema, a regular expression, one of some texts, Lark, or any JSON object.
 
-        Returns at once. ConfigError unless one of them is given.
+        Returns at once. ConfigError unless one of them is given, and for one that asks too much; a long one is looked
+        at later (:meth:`Grammar.check`).
         """
         given: dict[str, Any] = {
             "json": json,
@@ -233,15 +239,21 @@ class GrammarCompiler:
         if len(wanted) != 1:
             raise ConfigError("structured_outputs", sorted(wanted), f"give one of: {', '.join(given)}")
         ((kind, value),) = wanted.items()
-        if kind == "choice" and (isinstance(value, str) or not value or not all(isinstance(v, str) for v in value)):
-            raise ConfigError("structured_outputs.choice", value, "give a list of texts")
-        if kind in ("regex", "grammar") and not isinstance(value, str):
-            raise ConfigError(f"structured_outputs.{kind}", value, "give a text")
-        size = len((value if isinstance(value, str) else json_text.dumps(value)).encode(errors="replace"))
-        if size > self._max_bytes:
-            fix = f"has {size} bytes: give at most {self._max_bytes} (max_grammar_bytes)"
-            raise ConfigError(f"structured_outputs.{kind}", value, fix)
-        return Grammar(self.threads.submit(lambda: self.compile_one(kind, value)), self._num_words, self._ends)
+        in_thread = is_long(value)
+        if not in_thread:
+            check_form(kind, value, self._max_bytes)
+
+        def made() -> Any:
+            if in_thread:
+                check_form(kind, value, self._max_bytes)
+            self._trial.check(kind, value)
+            return self.compile_one(kind, value)
+
+        return Grammar(self.threads.submit(made), self._num_words, self._ends)
+
+    def for_answers(self, most_tokens: int) -> GrammarCompiler:
+        """Itself: a grammar is as large however long its answer may be."""
+        return self
 
     def compile_one(self, kind: str, value: Any) -> Any:
         make = self._library.LLMatcher
@@ -271,6 +283,88 @@ class GrammarCompiler:
     def shutdown(self) -> None:
         """Compile nothing more; what is being compiled is not waited for."""
         self.threads.shutdown()
+        self._trial.close()
+
+
+def _tokenizer(library: Any, text: str, vocab_size: int, eos_token_ids: Sequence[int]) -> Any:
+    """The library's own; before 1.7 it knows one token that ends an answer."""
+    try:
+        return library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+    except TypeError:
+        return library.LLTokenizer(text, n_vocab=vocab_size, eos_token=eos_token_ids[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A process that compiles each grammar first: one that takes gigabytes or minutes of it, or ends it, is refused, and
+# this process never sees it. It is started with the first grammar, and again after each that has ended it.
+
+
+TRIAL_SECONDS = 10.0
+TRIAL_MEGABYTES = 512
+_SECONDS_TO_LOAD = 120.0
+"""For the library and the tokenizer."""
+
+
+class _Trial:
+    """As many of these processes as there are threads that ask."""
+
+    def __init__(self, *model: Any) -> None:
+        """``model``: what a compiler is made of: tokenizer, vocabulary, end-of-sequence tokens."""
+        self._model = model
+        self._idle = queue.SimpleQueue[ChildProcess]()
+        self._end = weakref.finalize(self, _close_all, self._idle)
+
+    def check(self, kind: str, value: Any) -> None:
+        """Raise ConfigError for what cannot be compiled there."""
+        field = f"structured_outputs.{kind}"
+        try:
+            child = self._idle.get_nowait()
+        except queue.Empty:
+            child = ChildProcess()
+        try:
+            child.ask(_load_compiler, self._model, seconds=_SECONDS_TO_LOAD)
+            problem = child.ask(compiles, self._model, kind, value, TRIAL_MEGABYTES, seconds=TRIAL_SECONDS)
+        except BaseException as error:
+            child.close()
+            if isinstance(error, OutOfTimeError):
+                raise ConfigError(field, value, f"cannot be compiled within {TRIAL_SECONDS:g} seconds") from None
+            if isinstance(error, OutOfMemoryError):
+                raise ConfigError(field, value, f"cannot be compiled within {TRIAL_MEGABYTES} MiB") from None
+            raise
+        self._idle.put(child)
+        if not self._end.alive:
+            _close_all(self._idle)
+        if problem is not None:
+            raise ConfigError(field, value, problem)
+
+    def close(self) -> None:
+        """End those that are idle; one that compiles ends with its work."""
+        self._end()
+
+
+def _close_all(idle: queue.SimpleQueue[ChildProcess]) -> None:
+    with suppress(queue.Empty):
+        while True:
+            idle.get_nowait().close()
+
+
+_COMPILERS: dict[tuple[Any, ...], GrammarCompiler] = {}
+"""Of the process that tries, by what they are made of."""
+
+
+def _load_compiler(model: tuple[Any, ...]) -> None:
+    if model not in _COMPILERS:
+        _COMPILERS[model] = GrammarCompiler(*model)
+
+
+def compiles(model: tuple[Any, ...], kind: str, value: Any, megabytes: int) -> str | None:
+    """Called in the process that tries: why a grammar cannot be compiled; None: it can."""
+    keep_memory_within(megabytes)
+    try:
+        _COMPILERS[model].compile_one(kind, value)
+    except ConfigError as error:
+        return error.fix
+    return None
 
 
 def _problem(matcher: Any) -> str | None:

@@ -38,6 +38,7 @@ from tokenyard.steptime.pace import MachineSpeed as MachineSpeed, VirtualClock a
 from tokenyard.models.gpus import GPU as GPU
 from tokenyard.models.spec import ModelSpec as ModelSpec
 from tokenyard.workload.builder import Session as Session, Text as Text
+from tokenyard.workload.measured import Measured as Measured, ServiceCounts as ServiceCounts
 from tokenyard.workload.record import Remark as Remark, Clients as Clients
 from tokenyard.workload.tokens import (
     TokenSource as TokenSource,

@@ -281,7 +281,7 @@ class Rank:
         self._num_requests += 1
 
     def went_on_without(self, request: Request) -> None:
-        """Whoever watches it learns of a request that was refused."""
+        """Tell the observer of a request that was refused."""
         if self.scheduler.observer is not None:
             self.scheduler.observer.request_refused(request.arrival_time, request)
 

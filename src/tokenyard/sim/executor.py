@@ -21,13 +21,14 @@ from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutp
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.sim.drafts import RecordedDrafts
 from tokenyard.splitmix import GOLDEN, mixed, shares
 from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.tokens import stream_words, tokens_at
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Speculative decoding in a replay: how many drafts the model accepts, by a rate per position and by dice.
+# Speculative decoding in a replay: who has drafts, and how many the model accepts: as a trace shows it, else by dice.
 #
 # The dice of a request are thrown per position of its stream, with a seed: the same run gives the same acceptances,
 # however requests are scheduled. The tokens of an answer do not depend on them, only their times.
@@ -43,8 +44,14 @@ class SimulatedSpeculation:
     acceptance: tuple[float, ...] = (0.7,)
     """Probability that the draft at a position is right if those before it are; the last one counts for the rest."""
     seed: int = 0
+    presence: float = 1.0
+    """Probability that a request that decodes has drafts; the others sample one token."""
+    recorded: RecordedDrafts | None = None
+    """Where a trace shows which drafts there were and which were right: it counts before the probabilities."""
 
     def __post_init__(self) -> None:
+        if not is_number(self.presence) or self.presence > 1:
+            raise ConfigError("presence", self.presence, "give a probability from 0 to 1")
         if not isinstance(self.acceptance, tuple | list) or not self.acceptance:
             raise ConfigError("acceptance", self.acceptance, "give at least one probability")
         for rate in self.acceptance:
@@ -58,24 +65,54 @@ class SimulatedSpeculation:
         return np.array([*self.acceptance, *[self.acceptance[-1]] * count][:count])
 
 
-class DraftAcceptance:
-    """Says how many drafts of each request the model accepts, for all requests of a step at once."""
+_PRESENCE = 1 << 40
+"""Added to a position for the dice that say whether there are drafts: no stream is as long."""
+
+
+class Drafting:
+    """Says which requests have drafts, and how many of them the model accepts, for all requests of a step at once.
+
+    ``req_ids[i]`` is a request, ``seeds[i]`` its stream, ``positions[i]`` where its next token stands.
+    """
 
     def __init__(self, speculation: SimulatedSpeculation) -> None:
         self._rates = speculation.rates
+        self._presence = speculation.presence
+        self._recorded = speculation.recorded
         self._shift = np.array([speculation.seed & 0xFFFF_FFFF_FFFF_FFFF], np.uint64) * GOLDEN
+        self.width = len(self._rates)
+        """Most drafts of a request."""
+        self.is_everywhere = speculation.presence == 1 and speculation.recorded is None
+        """Every request that decodes has as many drafts as there may be."""
 
-    def accepted(self, seeds: Sequence[int], positions: Int64s, offered: Int64s) -> Int64s:
-        """Drafts accepted per request: the right ones before the first wrong one.
+    def offered(self, req_ids: Sequence[str], seeds: Sequence[int], positions: Int64s) -> Int64s:
+        """Drafts of each request: all that there may be, or none."""
+        dice = shares(mixed(self._cells(seeds, positions + _PRESENCE)))
+        counts: Int64s = np.where(dice < self._presence, self.width, 0)
+        if self._recorded is not None:
+            for row, request_id in enumerate(req_ids):
+                known = self._recorded.offered(request_id, int(positions[row]))
+                if known is not None:
+                    counts[row] = min(known, self.width)
+        return counts
 
-        ``seeds[i]`` is the request's stream, ``positions[i]`` where its first draft stands, ``offered[i]`` how many.
-        """
-        base = np.array(seeds, np.int64).astype(np.uint64) + self._shift
-        ahead = np.arange(len(self._rates))
-        cells = (positions[:, None] + ahead).astype(np.uint64) * GOLDEN + base[:, None]
+    def accepted(self, req_ids: Sequence[str], seeds: Sequence[int], positions: Int64s, offered: Int64s) -> Int64s:
+        """Drafts accepted per request: the right ones before the first wrong one, of those ``offered``."""
+        ahead = np.arange(self.width)
+        cells = self._cells(seeds, positions)[:, None] + ahead.astype(np.uint64) * GOLDEN
         right = shares(mixed(cells)) < self._rates
         run: Int64s = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+        if self._recorded is not None:
+            for row in np.flatnonzero(offered).tolist():
+                known = self._recorded.right(req_ids[row], int(positions[row]))
+                if known is not None:
+                    run[row] = known
         return np.minimum(run, offered)
+
+    def _cells(self, seeds: Sequence[int], positions: Int64s) -> npt.NDArray[np.uint64]:
+        """A number for each position of each stream."""
+        base = np.array(seeds, np.int64).astype(np.uint64) + self._shift
+        return positions.astype(np.uint64) * GOLDEN + base
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -95,10 +132,10 @@ class SimulatedModel:
     operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
 
-    __slots__ = ("_acceptance", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
+    __slots__ = ("_drafting", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
 
     def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
-        self._acceptance = DraftAcceptance(speculation) if speculation is not None else None
+        self._drafting = Drafting(speculation) if speculation is not None else None
         self._offsets = np.zeros(0, np.uint32)
         self._strides = np.zeros(0, np.uint32)
         self._drawn = np.zeros((0, _WINDOW), np.int64)
@@ -138,14 +175,30 @@ class SimulatedModel:
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
-        assert self._acceptance is not None, "drafts were scheduled, and it was not said how many are right"
+        assert self._drafting is not None, "drafts were scheduled, and it was not said how many are right"
         first = output.num_computed + output.num_new_tokens - drafts.counts
-        seeds = [self._seeds[request_id] for request_id in output.req_ids]
-        num_sampled = 1 + self._acceptance.accepted(seeds, first, drafts.counts)
+        num_sampled = 1 + self._drafting.accepted(output.req_ids, self._seeds_of(output), first, drafts.counts)
         columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
         if output.is_prefill_chunk is not None:
             num_sampled[output.is_prefill_chunk] = 0
         return ModelOutput(np.stack(columns, axis=1), num_sampled)
+
+    def drafts(self, output: SchedulerOutput, sampled: ModelOutput | None) -> DraftTokens:
+        """What is proposed after a step that has ``sampled`` this, None where that is not known: draft tokens without
+        their ids.
+        """
+        assert self._drafting is not None, "drafts are asked for, and it was not said which there are"
+        width = self._drafting.width
+        if sampled is None or self._drafting.is_everywhere:
+            counts = np.full(len(output.req_ids), width)
+        else:
+            verified = 0 if output.drafts is None else output.drafts.counts
+            known = output.num_computed + output.num_new_tokens - verified + sampled.num_sampled
+            counts = self._drafting.offered(output.req_ids, self._seeds_of(output), known)
+        return DraftTokens(np.full((len(output.req_ids), width), UNKNOWN_DRAFT, np.int64), counts)
+
+    def _seeds_of(self, output: SchedulerOutput) -> list[int]:
+        return [self._seeds[request_id] for request_id in output.req_ids]
 
     def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
         """The streams' tokens, one per slot."""
@@ -315,12 +368,12 @@ class SimulatedExecutor:
         self._latency = latency
         self._transfers = transfers
         self._model = model or (SilentModel() if silent else SimulatedModel(speculation))
-        self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+        self._speculates = speculation is not None
+        self._newest: tuple[SchedulerOutput, ModelOutput | None] | None = None
+        """The step that was begun last, and what it samples, once it was asked for."""
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
         """The end of the step that was begun last."""
-        self._num_rows = 0
-        """Its requests."""
         self.busy_seconds = 0.0
         """Time in which a step was being prepared or computed."""
         self.runs_until = -inf
@@ -351,7 +404,7 @@ class SimulatedExecutor:
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Begin a step: its moments are known from now on."""
         waits = self._begin_transfers(plan)
-        self._num_rows = len(plan.req_ids)
+        self._newest = plan, None
         if plan.total_num_scheduled_tokens:
             self.num_empty_steps = 0
             self._end = self._compute(plan, waits)
@@ -417,14 +470,13 @@ class SimulatedExecutor:
 
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
         """The step that was begun last, with its tokens."""
-        return SimulatedStep(self._clock, self._model.execute(plan), self._transfers, self._end)
+        output = self._model.execute(plan)
+        self._newest = plan, output
+        return SimulatedStep(self._clock, output, self._transfers, self._end)
 
     def take_draft_token_ids(self) -> DraftTokens | None:
-        """Drafts for every request, as many as speculation proposes."""
-        if not self._num_drafts:
-            return None
-        tokens = np.full((self._num_rows, self._num_drafts), UNKNOWN_DRAFT, np.int64)
-        return DraftTokens(tokens, np.full(self._num_rows, self._num_drafts))
+        """Drafts for the requests of that step, as speculation proposes them."""
+        return self._model.drafts(*self._newest) if self._speculates and self._newest is not None else None
 
     def shutdown(self) -> None:
         """Nothing is held."""

@@ -54,7 +54,7 @@ class Autoscaling:
         require_int("replicas", self.least, 1, _MOST_REPLICAS)
         require_int("replicas", self.most, 1, _MOST_REPLICAS)
         if self.most < self.least:
-            raise ConfigError("replicas", f"{self.least}..{self.most}", "give the fewest first, for example 1..8")
+            raise ConfigError("autoscale", f"{self.least}..{self.most}", "give the fewest first, for example 1..8")
         if not is_number(self.startup):
             raise ConfigError("startup", self.startup, "give a time, not negative")
         if not is_number(self.target, above=True):

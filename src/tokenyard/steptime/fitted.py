@@ -44,6 +44,10 @@ _LEAST_SHARE = 1e-3
 """Share of the mean step: no prediction counts as shorter, or it alone would be fitted."""
 _LEAST_NOISE = 1e-3
 """Relative error of a step that is always reckoned with."""
+STALL, _STALL_NOISE = 5.0, 10.0
+"""A step stalls if it takes so many times what is expected, and so many standard deviations of the errors more."""
+_FEW, _RARE = 3, 50
+"""Most steps that may stall: this number, or one step in that number."""
 
 
 class Prior(NamedTuple):
@@ -60,7 +64,8 @@ def coefficients(features: Floats, seconds: Floats, *, is_prompt: npt.NDArray[np
     measured, a step that took long by chance would count less than one that was quick by chance, and all predictions be
     too short.) Errors that are large beside the median one (of the steps with a prompt, or of the others) count in
     proportion instead of squared (Huber): a step during which the machine did something else says nothing of what its
-    tokens cost. Durations add up to the measured ones all the same. A coefficient that would be negative is taken out
+    tokens cost. Durations add up to the measured ones all the same, but for steps that stalled (:func:`stalled`): their
+    time would be handed out to all others. A coefficient that would be negative is taken out
     and the rest fitted again; one of a feature that no step has is 0, or with ``prior`` what the others are.
     """
     mean = float(seconds.mean())
@@ -82,7 +87,26 @@ def coefficients(features: Floats, seconds: Floats, *, is_prompt: npt.NDArray[np
         noise = max(_NORMAL * float(np.median(errors)), _LEAST_NOISE)
         for kind in kinds:
             trust[kind] = _trust(errors[kind])
-    found: Floats = values / scale * (seconds.sum() / (features @ values).sum())
+    ran = ~stalled(seconds, expected, is_prompt)
+    found: Floats = values / scale * (seconds[ran].sum() / (features[ran] @ values).sum())
+    return found
+
+
+def stalled(seconds: Floats, expected: Floats, is_prompt: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which steps took so much longer than ``expected`` that something else than their work held them.
+
+    That is at least five times as long (more where errors are large anyway), by as much as several ordinary steps take;
+    of many such steps only the longest: a stall is rare.
+    """
+    ratio = seconds / np.maximum(expected, _LEAST_SHARE * seconds.mean())
+    limit = np.full(len(seconds), STALL)
+    for kind in (is_prompt, np.logical_not(is_prompt)):
+        if kind.any():
+            limit[kind] += _STALL_NOISE * _NORMAL * float(np.median(np.abs(ratio[kind] - 1)))
+    over = np.where((ratio > limit) & (seconds - expected > STALL * np.median(seconds)), seconds - expected, 0.0)
+    longest = np.argsort(over, kind="stable")[::-1][: max(_FEW, len(seconds) // _RARE)]
+    found = np.zeros(len(seconds), bool)
+    found[longest] = over[longest] > 0
     return found
 
 
@@ -232,6 +256,10 @@ class MeasuredStep(NamedTuple):
     """The same as a model of step times takes it: where drafts are verified, a request that does counts as decode."""
     ahead: bool = False
     """It was prepared while the step before ran: ``seconds`` are those of the device alone."""
+    number: int = 0
+    """Its number in the trace."""
+    may_encode: bool = False
+    """It computes a prompt with pictures or sound: their encoders take time that no feature has."""
 
 
 class StepTimes:
@@ -244,20 +272,24 @@ class StepTimes:
         self._measured: list[MeasuredStep] = []
         self._beside_others: list[MeasuredStep] = []
         """Steps of a pipeline that ran while others did."""
+        self.untold: list[MeasuredStep] = []
+        """Steps of which the trace tells how long they took, and not what they computed: without features."""
         self._drafts = drafts
         self._is_staged = stages > 1
+        self._with_media: set[str] = set()
         self._contexts = _Contexts()
         self._ended_at: float | None = None
         """When the step before the last one had ended."""
-        self._last: tuple[Step, StepShape, bool] | None = None
-        """The step before, if it can be used, and whether another one ran when it began."""
+        self._last: tuple[Step, StepShape | None, bool] | None = None
+        """The step before, what it computed if the trace tells, and whether another one ran when it began."""
 
     def add(self, step: Step) -> None:
         """Take one step."""
         shape = self._contexts.shape_of(step)
+        self._with_media.update(each.req_id or "" for each in step.arrived if each.mm_items)
         self._measure(step)
         ahead = self._ended_at is not None and step.ts is not None and step.ts < self._ended_at
-        self._last = None if shape is None else (step, shape, ahead)
+        self._last = step, shape, ahead
         completed = step.completed
         self._ended_at = completed.ts if completed is not None else None
 
@@ -271,10 +303,22 @@ class StepTimes:
             return
         step, shape, ahead = self._last
         seconds = _seconds(step, following)
-        if seconds is not None and seconds > 0:
-            work = StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
-            steps = self._beside_others if ahead and self._is_staged else self._measured
-            steps.append(MeasuredStep(step_features(shape), seconds, step.ts or 0.0, work, ahead))
+        if seconds is None or seconds <= 0:
+            return
+        if shape is None:
+            self.untold.append(MeasuredStep((), seconds, step.ts or 0.0, None, ahead, step.number))
+            return
+        work = StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
+        steps = self._beside_others if ahead and self._is_staged else self._measured
+        media = self._encodes(step)
+        steps.append(MeasuredStep(step_features(shape), seconds, step.ts or 0.0, work, ahead, step.number, media))
+
+    def _encodes(self, step: Step) -> bool:
+        """Whether it computes part of a prompt with pictures or sound."""
+        scheduled = step.decision.num_scheduled_tokens if step.decision is not None else None
+        return bool(self._with_media) and any(
+            tokens > 1 and request_id in self._with_media for request_id, tokens in (scheduled or {}).items()
+        )
 
     @property
     def measured(self) -> list[MeasuredStep]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.steptime.model import LatencyModel, MappedLatency
+from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.steptime.model import LatencyModel, MappedLatency, StepShape
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Virtual time.
@@ -44,6 +48,15 @@ class VirtualClock:
 Floats = npt.NDArray[np.float64]
 
 
+class Stall(NamedTuple):
+    """A step that took longer than its work does: a kernel was compiled, the machine paused."""
+
+    moment: float
+    """Seconds since the first arrival at which the step began."""
+    seconds: float
+    """How much longer it took."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineSpeed:
     """Step times as multiples of what a latency model says, by stretches of time."""
@@ -52,6 +65,13 @@ class MachineSpeed:
     """Seconds since the first arrival at which each stretch begins, ascending, shape ``[stretches]``."""
     factors: Floats
     """Above 1: slower than the model says; shape ``[stretches]``."""
+    stalls: tuple[Stall, ...] = ()
+    """When it stood still, ascending."""
+
+    @classmethod
+    def even(cls, stalls: Sequence[Stall]) -> MachineSpeed:
+        """A machine that is as fast as the model says, but for these."""
+        return cls(np.zeros(1), np.ones(1), tuple(stalls))
 
     def at(self, moment: float) -> float:
         """The factor of ``moment``; before the first stretch that of the first."""
@@ -59,5 +79,19 @@ class MachineSpeed:
 
 
 def paced(model: LatencyModel, pace: MachineSpeed, clock: VirtualClock) -> LatencyModel:
-    """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start."""
-    return MappedLatency(model, lambda seconds, _: seconds * pace.at(clock.now()))
+    """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start.
+
+    A stall is part of the step that begins nearest to its moment, or of the first one after it: requests that are there
+    wait for it. The model is asked for every step once, in order.
+    """
+    coming = deque(pace.stalls)
+
+    def change(seconds: float, shape: StepShape) -> float:
+        now = clock.now()
+        seconds *= pace.at(now)
+        nearest = now + seconds / 2
+        while coming and coming[0].moment < nearest:
+            seconds += coming.popleft().seconds
+        return seconds
+
+    return MappedLatency(model, change)

@@ -168,6 +168,10 @@ class StepFacts(msgspec.Struct, kw_only=True, gc=False):
     total_blocks: int | None = None
     cpu_free_blocks: int | None = None
     cpu_total_blocks: int | None = None
+    pinned_blocks: int | None = None
+    """Blocks of ended turns that are kept for the next turn of their job."""
+    num_pinned: int | None = None
+    """Jobs that they belong to."""
     token_budget: int | None = None
     max_running: int | None = None
     num_running: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ from tokenyard.version import __version__
 
 SECTION = "deployment"
 """Name of the section in the configuration of ``trace_start``."""
+
+
+ACCEPTANCE = "acceptance-rates"
+"""Name of the assumption of how many drafts are right."""
 
 
 class Assumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,15 @@ class DeploymentHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Flags that change nothing in a replay, with the reason."""
     ignored: list[str] = []
     """What would change something, and is not modelled, with what it would change."""
+
+    @property
+    def num_gpus(self) -> int | None:
+        """GPUs of all its engines; None where it does not say."""
+        if self.num_gpu_blocks is None:
+            return None
+        return prod(
+            each or 1 for each in (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
+        )
 
 
 def deployment_of(config: dict[str, Any] | None) -> DeploymentHeader:

@@ -346,6 +346,8 @@ def facts_of(step: Step, block_size: int = CLASSIFIER_BLOCK_SIZE) -> StepFacts:
         total_blocks=snapshot.total_blocks,
         cpu_free_blocks=snapshot.cpu_free_blocks,
         cpu_total_blocks=snapshot.cpu_total_blocks,
+        pinned_blocks=snapshot.pinned_blocks,
+        num_pinned=snapshot.num_pinned,
         token_budget=snapshot.max_num_scheduled_tokens,
         max_running=snapshot.max_num_running_reqs,
         num_running=_queue_length(
@@ -367,7 +369,7 @@ def facts_of(step: Step, block_size: int = CLASSIFIER_BLOCK_SIZE) -> StepFacts:
 
 
 def streams_of(completed: StepCompleted) -> Streams:
-    """Whose tokens began, paused or went on with a step."""
+    """Return the flows of tokens that a step changed."""
     changed = (completed.first_token_req_ids, completed.paused_req_ids, completed.resumed_req_ids)
     return Streams(*(each or () for each in changed)) if any(changed) else STEADY
 

@@ -1,21 +1,26 @@
-"""The edge of the viewer's server: bounded bodies, connections that cost too much, problems as JSON."""
+"""The edge of all servers: bounded bodies, connections that cost too much, problems as JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections import Counter, defaultdict
 from contextlib import nullcontext
+from http import HTTPStatus
 from itertools import count
 from typing import Any
 
 import msgspec
+import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tokenyard.errors import TokenyardError
+from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.web.framing import Framing, FramingError
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a request did wrong, as JSON: the field, its value, and what to do.
@@ -105,30 +110,61 @@ async def json_body(request: Request, most: int, *, is_there: bool = False) -> b
 # Connections that cost something and bring nothing: those that send no request, those that read no answer, and many
 # from one address.
 #
-# uvicorn has a time-out after an answer and none before a request, and beyond a number of connections it refuses
-# every client. Here none is refused because others are idle: the one that has been idle longest is closed.
+# uvicorn has a time-out after an answer and none before a request. Here the connection that has been idle longest is
+# closed where there are too many; a client is refused (by uvicorn's `limit_concurrency`) where all others are served.
 
-_DUE = "tokenyard.room_is_due"
+_KEEPER = "tokenyard.keeper"
 """Key in the state that the connections of a server share."""
 _SECONDS_BETWEEN = 0.05
-"""Seconds between two looks at all of them."""
+"""Seconds between two counts of the connections of each address."""
+_SPARE_FILES = 64
+"""Open files that are no connections: the trace, pipes, libraries."""
 
 
-def most_connections() -> int:
-    """Largest number of connections that leaves open files for the answers: each reads one."""
+_TURNS = 4
+"""Turns of asyncio's loop until a connection that it accepts is counted, and the file of one that is closed is free."""
+
+
+_QUEUE = 1024
+"""Connections that wait in the system's queue; those of clients that come then are tried again after a second."""
+
+
+class FileShare(NamedTuple):
+    """How many of the files that this process may open are for clients."""
+
+    connections: int
+    backlog: int
+    """Connections that the event loop may accept at a time."""
+
+
+MOST_CLIENTS = 16_384
+"""Connections of a server whose answers read no files, if it may open as many: memory is bounded, too."""
+
+
+def share_of_files(most: int, *, per_answer: int = 0) -> FileShare:
+    """At most ``most`` connections, which leaves files for the backlog, and for ``per_answer`` of each answer."""
     if sys.platform == "win32":
-        return 256
+        return FileShare(min(most, 256), 128)
     import resource  # noqa: PLC0415 - not everywhere
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 512 if files == resource.RLIM_INFINITY else max(16, min(512, files // 3))
+    if files == resource.RLIM_INFINITY:
+        files = 2**20
+    backlog = max(4, min(1024, files // 16))
+    left = files - _TURNS * backlog - min(_SPARE_FILES, files // 4)
+    return FileShare(max(16, min(most, left // (1 + per_answer))), backlog)
+
+
+def most_connections() -> int:
+    """Connections that leave open files for the answers: each reads one."""
+    return share_of_files(512, per_answer=1).connections
 
 
 _numbers = count(1)
 
 
-class BoundedConnection(H11Protocol):
-    """uvicorn's HTTP/1.1 with a time to ask, a time to read, and a bound on idle connections."""
+class Bounds(asyncio.Protocol):
+    """Put before one of uvicorn's protocols: framing, a time to ask, a time to read, a bound on idle connections."""
 
     seconds_to_ask = 10.0
     """From the connection, or from the last answer, until the head of a request is complete."""
@@ -142,32 +178,77 @@ class BoundedConnection(H11Protocol):
     most = most_connections()
     """Connections of all clients; beyond, idle ones are closed however new they are."""
 
-    _look_again: asyncio.TimerHandle
-    _state: tuple[object, ...] | None = None
+    # uvicorn's
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    connections: set[Any]
+    app_state: dict[str, Any]
+    client: tuple[str, int] | None
+    cycle: Any
+    flow: Any
+
     since = 0.0
     """When something last happened here, to about a second."""
     number = 0
     """Counts connections: a loop's clock may tell one time of several."""
+    _last: tuple[object, ...] | None = None
     _num_resumed = 0
+    _refused: FramingError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        self.number = next(_numbers)
-        self._look()
-        if not self.app_state.get(_DUE):
-            self.app_state[_DUE] = True
-            self.loop.call_later(_SECONDS_BETWEEN, self._make_room)
+        self.number, self.since = next(_numbers), self.loop.time()
+        self._framing = Framing()
+        keeper = self.app_state.get(_KEEPER)
+        if keeper is None:
+            keeper = self.app_state[_KEEPER] = _Keeper(self)
+        keeper.came()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._look_again.cancel()
-        super().connection_lost(exc)
+    def data_received(self, data: bytes) -> None:
+        if self._refused is not None:
+            return
+        try:
+            self._framing.feed(data)
+        except FramingError as error:
+            if error.taken:
+                super().data_received(data[: error.taken])
+            self._refused = error
+            self._refuse(error)
+        else:
+            super().data_received(data)
+
+    def _refuse(self, error: FramingError) -> None:
+        """Say why, and close: now, or when the answers before have been sent."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            if not error.is_of_body:
+                self.flow.pause_reading()  # on_response_complete goes on
+                return
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        text = f"{error}\n"
+        head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: text/plain; charset=utf-8"
+        size = f"Content-Length: {len(text)}\r\nConnection: close"
+        self.transport.write(f"{head}\r\n{size}\r\n\r\n{text}".encode())
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Called by the cycle of a request."""
+        super().on_response_complete()  # type: ignore[misc]  # uvicorn's
+        if self._refused is not None:
+            self._refuse(self._refused)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._num_resumed += 1
 
     def shutdown(self) -> None:
-        super().shutdown()
+        """Called by the server when it ends."""
+        super().shutdown()  # type: ignore[misc]  # uvicorn's
         self.loop.call_later(self.seconds_to_end, self.transport.abort)
 
     @property
@@ -176,38 +257,98 @@ class BoundedConnection(H11Protocol):
         is_done = self.cycle is None or self.cycle.response_complete
         return is_done and not self.transport.get_write_buffer_size()
 
-    def _look(self) -> None:
+    def look(self, now: float) -> None:
         """Close the connection if nothing has happened for too long."""
-        unread, now = self.transport.get_write_buffer_size(), self.loop.time()
+        unread, is_idle = self.transport.get_write_buffer_size(), self.is_idle
         # A cycle per request: one that came and went between two looks has one of its own.
-        state = (self.is_idle, unread, self._num_resumed, self.cycle)
-        if state != self._state:
-            self._state, self.since = state, now
+        found = (is_idle, unread, self._num_resumed, self.cycle)
+        if found != self._last:
+            self._last, self.since = found, now
         elif (unread and now - self.since >= self.seconds_to_read) or (
-            self.is_idle and now - self.since >= self.seconds_to_ask
+            is_idle and now - self.since >= self.seconds_to_ask
         ):
-            self.transport.abort()
-        self._look_again = self.loop.call_later(min(1.0, self.seconds_to_ask / 4, self.seconds_to_read / 4), self._look)
+            self.close()
 
-    def _make_room(self) -> None:
-        """Close idle connections, of whomever, that are beyond a bound: the oldest first."""
-        self.app_state[_DUE] = False
-        everybody = [each for each in self.connections if isinstance(each, BoundedConnection)]
-        idle = sorted((each for each in everybody if each.is_idle), key=lambda each: (each.since, each.number))
-        excess = max(0, len(everybody) - self.most)
-        closed, of_address = idle[:excess], defaultdict[str | None, list[BoundedConnection]](list)
-        for each in idle[excess:]:
-            of_address[each.address].append(each)
-        for group in of_address.values():
-            old = [each for each in group if each.since <= self.loop.time() - self.seconds_new]
-            closed += old[: max(0, len(group) - self.idle_per_client)]
-        for each in closed:
-            self.connections.discard(each)
-            each.transport.abort()
+    def close(self) -> None:
+        """Whatever it is doing."""
+        self.connections.discard(self)
+        self.transport.abort()
 
     @property
     def address(self) -> str | None:
         return self.client[0] if self.client else None
+
+
+class BoundedConnection(Bounds, H11Protocol):
+    """uvicorn's HTTP/1.1 by h11."""
+
+
+class _Keeper:
+    """Looks at all connections of a server: every second or so, and when there are more."""
+
+    def __init__(self, one: Bounds) -> None:
+        self._loop, self._connections, self._rules = one.loop, one.connections, type(one)
+        self._counts = self._looks = False
+        """A call is due."""
+
+    def came(self) -> None:
+        """There is one more connection."""
+        if len(self._connections) > self._rules.most:
+            self._make_room()
+        if not self._counts:
+            self._counts = True
+            self._loop.call_later(_SECONDS_BETWEEN, self._count)
+        if not self._looks:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        rules = self._rules
+        self._looks = True
+        self._loop.call_later(min(1.0, rules.seconds_to_ask / 4, rules.seconds_to_read / 4), self._look)
+
+    def _all(self) -> list[Bounds]:
+        return [each for each in self._connections if isinstance(each, Bounds)]
+
+    def _idle(self) -> list[Bounds]:
+        """The oldest first."""
+        return sorted((each for each in self._all() if each.is_idle), key=lambda each: (each.since, each.number))
+
+    def _look(self) -> None:
+        self._looks, now = False, self._loop.time()
+        for each in self._all():
+            each.look(now)
+        if self._connections:
+            self._look_later()
+
+    def _make_room(self) -> None:
+        """Close idle connections beyond the bound of all, but for the newest, and some more: it is not cheap."""
+        most = self._rules.most
+        for each in self._idle()[:-1][: len(self._connections) - most + most // 16]:
+            each.close()
+
+    def _count(self) -> None:
+        """Close idle connections of an address that has too many of them."""
+        self._counts, rules = False, self._rules
+        if rules.idle_per_client >= rules.most:
+            return
+        of_address = defaultdict[str | None, list[Bounds]](list)
+        for each in self._idle():
+            of_address[each.address].append(each)
+        for group in of_address.values():
+            old = [each for each in group if each.since <= self._loop.time() - rules.seconds_new]
+            for each in old[: max(0, len(group) - rules.idle_per_client)]:
+                each.close()
+
+
+class EdgeServer(uvicorn.Server):
+    """uvicorn's server. The event loop accepts as many connections at a time as it can count (``backlog``); more wait
+    in the system's queue, where they cost no open file.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(_QUEUE)
 
 
 class AddressShare:

@@ -1,4 +1,4 @@
-"""Which clients the viewer's server admits, and with which key."""
+"""Which clients a server admits, and with which key: the same rules for view, serve and emulate."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenyard.errors import ConfigError
 from tokenyard.web.connections import RefusedError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -30,18 +31,29 @@ _HEADERS = {
 }
 
 
+_READING = frozenset(("GET", "HEAD"))
+"""Methods of requests that change nothing: links of other pages make them."""
 _HOST = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,5})?", re.ASCII)
 """A ``Host`` header."""
 
 
 class Guard:
-    """ASGI middleware. ``bound`` is the address on which the server listens; ``refuse`` makes a refusal."""
+    """ASGI middleware. ``bound`` is the address on which the server listens; ``refuse`` makes a refusal.
+
+    Pages of ``origins`` may call it as well; ``*`` stands for all.
+    """
 
     def __init__(
-        self, app: ASGIApp, bound: str, refuse: Callable[[RefusedError], Response] = RefusedError.response
+        self,
+        app: ASGIApp,
+        bound: str,
+        refuse: Callable[[RefusedError], Response] = RefusedError.response,
+        *,
+        origins: Sequence[str] = (),
     ) -> None:
         self._app = app
         self._refuse = refuse
+        self._origins = frozenset(origins)
         self._only_loopback = is_loopback(bound)
         self._names = {bound.lower().strip("[]"), "localhost"}
         if not self._only_loopback:
@@ -61,21 +73,32 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
+        refusal = self.refusal(scope)
+        await (self._app if refusal is None else refusal)(scope, receive, send_guarded)
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """What a request is answered with that is not admitted; None: it is."""
         problem = self._problem(scope)
-        app = self._app if problem is None else self._refuse(problem)
-        await app(scope, receive, send_guarded)
+        return None if problem is None else self._refuse(problem)
 
     def _problem(self, scope: Scope) -> RefusedError | None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not self._is_ours(_without_port(host)):
+        host, hosts, is_named = "", 0, False
+        asked = {b"host", b"origin", b"sec-fetch-site"}
+        found = [(name, value.decode("latin-1")) for name, value in scope["headers"] if name in asked]
+        for name, value in found:
+            if name == b"host":
+                host, hosts = value, hosts + 1
+        if hosts > 1 or not self._is_ours(_without_port(host)):
             return RefusedError(403, "Host", host, "must be an address of this machine: open the URL that was printed")
-        for origin in headers.getlist("origin"):
-            if origin not in (f"http://{host}", f"https://{host}"):
-                return RefusedError(403, "Origin", origin, "only pages of this server may call it")
-        for site in headers.getlist("sec-fetch-site"):
-            if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
-                return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may call it")
+        for name, value in found:
+            if name == b"origin":
+                is_named = not self._origins.isdisjoint((value, "*"))
+                if not is_named and value not in (f"http://{host}", f"https://{host}"):
+                    return RefusedError(403, "Origin", value, "only pages of this server may call it")
+        is_looked_at = not is_named and (scope["path"].startswith("/api/") or scope["method"] not in _READING)
+        for name, value in found:
+            if name == b"sec-fetch-site" and is_looked_at and value not in ("same-origin", "none"):
+                return RefusedError(403, "Sec-Fetch-Site", value, "only pages of this server may call it")
         return None
 
     def _is_ours(self, name: str) -> bool:
@@ -135,3 +158,44 @@ class Key:
 
     def _is_right(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self._key.encode())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# API keys: a client without one gets nothing but the server's health.
+
+
+class ApiKeys:
+    """ASGI middleware. Keys are compared in constant time, and all of them every time."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Sequence[str] | None,
+        *,
+        refuse: Callable[[], Response],
+        is_open: Callable[[Scope], bool] = lambda scope: scope["path"] == "/health",
+    ) -> None:
+        """``keys``: those that are right; None: any is, but there has to be one. ``is_open``: none is asked for."""
+        for key in keys or ():
+            if not key.strip() or not key.isascii():
+                raise ConfigError("api_key", "an empty key" if not key.strip() else "a key", "give ASCII characters")
+        self._app = app
+        self._refuse, self._is_open = refuse, is_open
+        self._digests = None if keys is None else [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on."""
+        is_admitted = scope["type"] != "http" or self._is_open(scope) or self._is_known(Headers(scope=scope))
+        await (self._app if is_admitted else self._refuse())(scope, receive, send)
+
+    def _is_known(self, headers: Headers) -> bool:
+        kind, _, key = headers.get("authorization", "").partition(" ")
+        if self._digests is None:
+            return kind.lower() == "bearer" and bool(key.strip())
+        digest = _digest(key.strip().encode(errors="replace"))
+        found = [hmac.compare_digest(digest, each) for each in self._digests]
+        return kind.lower() == "bearer" and any(found)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -24,7 +24,7 @@ from starlette.responses import Response
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.why.drawn import draw
-from tokenyard.files import try_lock
+from tokenyard.files import close_locked, try_lock
 from tokenyard.questions.sweeping.page import page
 from tokenyard.questions.sweeping.rows import FINISHED, SWEEP, Row, read_finished
 from tokenyard.trace.convert import twin_of
@@ -256,7 +256,7 @@ def _alone_in(directory: Path) -> Iterator[None]:
     with _SAVING, ExitStack() as stack:
         if os.name == "posix":  # elsewhere a folder cannot be opened
             lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, lock)
+            stack.callback(close_locked, lock)
             _take(lock)
         yield
 

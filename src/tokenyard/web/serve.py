@@ -1,22 +1,29 @@
-"""Listening: the socket, the browser, and a clean end."""
+"""Listening: the socket, the limits of all servers, the browser, and a clean end."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import socket
 import sys
 import threading
+import time
 import webbrowser
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.web.framing import MOST_HEAD_BYTES
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.types import ASGIApp
+
+    from tokenyard.web.connections import Bounds
 
 DEFAULT_PORT = 8642
 _TRIED = 20
@@ -97,6 +104,123 @@ def open_browser(url: str) -> None:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The limits of all servers: view, serve and emulate.
+
+
+_Result = TypeVar("_Result")
+
+
+class Seldom(logging.Filter):
+    """Lets a message pass a few times in a while, and then says how often it was left out.
+
+    What clients do wrong is logged by uvicorn, and what the system refuses by the event loop, thousands of times a
+    second if it comes to that: a log must not fill a disk.
+    """
+
+    def __init__(
+        self, most: int = 5, seconds: float = 60.0, *, clock: Callable[[], float] = time.monotonic, kinds: int = 200
+    ) -> None:
+        """``kinds``: messages that are told apart."""
+        super().__init__()
+        self._most, self._seconds, self._clock, self._kinds = most, seconds, clock, kinds
+        self._seen = OrderedDict[object, tuple[float, int]]()
+        """What a message begins with -> since when it is counted, and how often it came."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record passes."""
+        kind, now = (record.name, str(record.msg).partition("\n")[0][:80]), self._clock()
+        since, number = self._seen.pop(kind, (now, 0))
+        if now - since >= self._seconds:
+            if number > self._most:
+                record.msg = f"{record.msg} (and {number - self._most} times more before)"
+            since, number = now, 0
+        self._seen[kind] = since, number + 1
+        if len(self._seen) > self._kinds:
+            self._seen.popitem(last=False)
+        return number < self._most
+
+
+def edge_config(
+    app: ASGIApp,
+    connection: type[Bounds] | None = None,
+    *,
+    backlog: int = 128,
+    seconds_to_end: int | None = None,
+    server_header: bool = False,
+    **bounds: Any,
+) -> uvicorn.Config:
+    """How each of the servers is served: uvicorn's own limits, and those of ``connection`` with other ``bounds``.
+
+    Answers that are under way have ``seconds_to_end`` when the server goes down; None: less than one.
+    """
+    import uvicorn  # noqa: PLC0415 - an extra
+
+    from tokenyard.web.connections import BoundedConnection  # noqa: PLC0415 - needs it
+
+    kind = connection or BoundedConnection
+    if seconds_to_end is not None:
+        bounds["seconds_to_end"] = seconds_to_end + 1.0
+    bounded = type("EdgeConnection", (kind,), bounds)
+    config = uvicorn.Config(
+        app,
+        http=bounded,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # what a client says of its address is believed of nobody
+        server_header=server_header,
+        backlog=backlog,
+        limit_concurrency=bounds.get("most", kind.most) + 1,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        timeout_graceful_shutdown=1 if seconds_to_end is None else seconds_to_end,
+    )
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, Seldom) for each in logger.filters):
+            logger.addFilter(Seldom())
+    return config
+
+
+def run_in_loop(config: uvicorn.Config, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """What ``work`` gives back, in an event loop of the kind with which uvicorn serves: uvloop, where there is one."""
+    make_loop = getattr(config, "get_loop_factory", None)
+    if make_loop is None:  # uvicorn before 0.36
+        config.setup_event_loop()
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=make_loop()) as runner:
+        return runner.run(work)
+
+
+def client_bounds(seconds_to_end: int) -> dict[str, Any]:
+    """For :func:`edge_config` of a server whose clients may come through one proxy, and whose answers read no files.
+
+    One address may then have as many idle connections as all together. The process may open as many files from now on
+    as it is allowed to: a stream is one.
+    """
+    from tokenyard.web.connections import MOST_CLIENTS, share_of_files  # noqa: PLC0415 - needs uvicorn
+
+    raise_limit()
+    share = share_of_files(MOST_CLIENTS)
+    return {
+        "most": share.connections,
+        "idle_per_client": share.connections,
+        "backlog": share.backlog,
+        "seconds_to_end": seconds_to_end,
+    }
+
+
+def raise_limit() -> None:
+    """Raise the number of open files to what this process may have."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not everywhere
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def serve(
     app: ASGIApp,
     listener: socket.socket,
@@ -107,17 +231,15 @@ def serve(
 ) -> None:
     """Answer until interrupted or asked to end; ``on_stop`` is called at once then.
 
-    What is being answered has a second to end, or ``seconds_to_end``; a second signal ends it at once. One address may
-    then have as many idle connections as all together: a proxy is one. Raises MissingExtraError without uvicorn.
+    What is being answered has a second to end, or ``seconds_to_end`` on a server for clients of all kinds
+    (:func:`client_bounds`); a second signal ends it at once. Raises MissingExtraError without uvicorn.
     """
     try:
-        import uvicorn  # noqa: PLC0415 - an extra
-
-        from tokenyard.web.connections import BoundedConnection  # noqa: PLC0415 - needs it
+        from tokenyard.web.connections import EdgeServer  # noqa: PLC0415 - needs uvicorn
     except ImportError:
         raise MissingExtraError("uvicorn", "server") from None
 
-    class Server(uvicorn.Server):
+    class Server(EdgeServer):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             on_ready()
@@ -133,18 +255,7 @@ def serve(
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    connection: type[BoundedConnection] = BoundedConnection
-    if seconds_to_end is not None:
-        bounds = {"seconds_to_end": seconds_to_end + 1.0, "idle_per_client": BoundedConnection.most}
-        connection = cast(type[BoundedConnection], type("PatientConnection", (BoundedConnection,), bounds))
-    config = uvicorn.Config(
-        app,
-        http=connection,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=1 if seconds_to_end is None else seconds_to_end,
-    )
+    config = edge_config(app) if seconds_to_end is None else edge_config(app, **client_bounds(seconds_to_end))
     now_listens(listener)
     try:
         Server(config).run([listener])

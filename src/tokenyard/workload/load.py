@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
@@ -16,7 +18,7 @@ from tokenyard.record.recorder import TurnOrder
 from tokenyard.units import duration
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, Stamp
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, SentAs, Stamp
 from tokenyard.workload.logs.moments import LEAST_UNIX, duration_seconds
 from tokenyard.workload.logs.reading import (
     LogRead,
@@ -29,6 +31,7 @@ from tokenyard.workload.logs.reading import (
     what_it_holds,
 )
 from tokenyard.workload.logs.turns import LoggedTurn, turns_of
+from tokenyard.workload.measured import ServiceCounts
 from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
@@ -259,6 +262,25 @@ def read_workload(
     return workload.with_rate(rate_scale)
 
 
+def _as_sent(workload: Workload, sent: SentAs, seed: int) -> Workload:
+    """The requests of a benchmark that says no moments, sent as it says that it sent them; what was measured stays."""
+    rate, most = sent.request_rate or math.inf, sent.max_concurrency
+    others = workload.with_request_rate(rate, burstiness=sent.burstiness, seed=seed)
+    closed = "" if most is None else f", at most {most:,} at once"
+    drawn = "all at once" if rate == math.inf else f"at {rate:g} a second, drawn with seed {seed}"
+    said = Remark(
+        "drawn_as_stated", f"it does not say when requests were sent: they are, {drawn}{closed}, as it states"
+    )
+    return Workload(
+        workload.name,
+        [replace(each, measured=own.measured) for each, own in zip(others, workload, strict=True)],
+        max_concurrency=most,
+        notes=(*workload.remarks, said),
+        kind=workload.kind,
+        service=workload.service,
+    )
+
+
 def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
     if name != "random" or random_options is None:
         return GENERATORS[name].read(options)
@@ -288,8 +310,9 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     is_timed = log.time_unit is not None or load.request_rate is not None
     if held[0][1] not in LOGS:
         return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
-    drawn = load.request_rate is not None
     read = [read_log(source, kind, log) for source, kind in held]
+    stated = _stated(read) if load == LoadShape() else None
+    drawn = load.request_rate is not None or stated is not None
     name = " ".join(map(str, paths))
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
     remarks = [each for one in read for each in _file_remarks(one, len(read))]
@@ -311,7 +334,19 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
         _require_turns(name, arrivals, turns)
         remarks.append(Remark("turns_follow", "turns arrive as long after the answer before as they did"))
     requests = requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
-    return Workload(name, requests, notes=remarks, kind=kind)
+    errors = sum((Counter(each.not_served) for each in read), Counter[str]())
+    rate = read[0].load.served_per_s if len(read) == 1 and options.limit is None else None
+    service = ServiceCounts(requests_per_s=rate, not_served=dict(sorted(errors.items())))
+    workload = Workload(name, requests, notes=remarks, kind=kind, service=service)
+    return workload if stated is None else _as_sent(workload, stated, options.seed)
+
+
+def _stated(read: Sequence[LogRead]) -> SentAs | None:
+    """How one benchmark's requests were sent, where it says that, and no moments; None else."""
+    sent = read[0].load
+    is_said = sent.request_rate is not None or sent.max_concurrency is not None
+    says_moments = any(each.moment is not None for one in read for each in one.logged)
+    return sent if len(read) == 1 and is_said and not says_moments else None
 
 
 def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], turns: Sequence[LoggedTurn]) -> None:
@@ -360,6 +395,7 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         clients=about.clients,
         notes=about.remarks,
         kind=format,
+        service=about.service,
     )
     if of_limit := _left_out_remarks(options):
         workload = workload.with_notes(of_limit)

@@ -18,6 +18,7 @@ from tokenyard.core.request import MultiModalItem, Request, SamplingParams, Toke
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.tokens import ListedTokens, TokenSource
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -150,6 +151,8 @@ class WorkloadRequest:
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Your own fields, by name: anything that JSON can say. Policies and observers find them in ``Request.meta``, a
     replay's rows have a column for each."""
+    measured: Measured | None = None
+    """What the input has measured of it, to be shown beside what a replay gives; None: nothing."""
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.prompt, "tokens", None)):
@@ -255,7 +258,7 @@ class Workload:
     Made by ``load_workload`` (files, logs, generators), by ``WorkloadBuilder``, or of ``WorkloadRequest`` objects.
     """
 
-    __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests")
+    __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests", "service")
 
     def __init__(
         self,
@@ -266,6 +269,7 @@ class Workload:
         notes: Sequence[str | Remark] = (),
         clients: Clients | None = None,
         kind: str | None = None,
+        service: ServiceCounts | None = None,
     ) -> None:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
         if max_concurrency is not None:
@@ -279,6 +283,8 @@ class Workload:
         """How long clients wait before they hang up and retry; None: they wait, except where ``patience`` ends."""
         self.kind = kind
         """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
+        self.service = service or ServiceCounts()
+        """What the file says of all its requests together."""
         self.remarks = as_remarks(notes)
         """What was left out or assumed when it was read, and what looks wrong in it."""
         self.requests = tuple(_checked_requests(name, requests))
@@ -319,7 +325,7 @@ class Workload:
 
     def with_one_token_each(self) -> Workload:
         """The same requests with answers of one token: what a prompt's embedding or score counts as."""
-        return self._with(replace(each, max_tokens=1, limit=None) for each in self.requests)
+        return self._with(replace(each, max_tokens=1, limit=None, measured=None) for each in self.requests)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -361,7 +367,7 @@ class Workload:
             raise ConfigError("rate_scale", scale, "give a number above 0")
         if scale == 1:
             return self
-        return self._with(replace(r, arrival_time=r.arrival_time / scale) for r in self.requests)
+        return self._as_other_load(replace(r, arrival_time=r.arrival_time / scale) for r in self.requests)
 
     def with_request_rate(self, rate: float, *, burstiness: float = 1.0, seed: int = 0) -> Workload:
         """The same requests, arriving at random: ``rate`` a second on average, in this order; infinity: all at once.
@@ -380,14 +386,14 @@ class Workload:
         else:
             intervals = np.random.default_rng(seed).gamma(burstiness, 1.0 / (rate * burstiness), count)
             moments = np.cumsum(intervals) - intervals[0]
-        return self._with(
+        return self._as_other_load(
             replace(request, arrival_time=float(moment))
             for request, moment in zip(self.requests, moments.tolist(), strict=True)
         )
 
     def with_max_concurrency(self, most: int) -> Workload:
         """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
-        return self._with(max_concurrency=most)
+        return self._as_other_load(self.requests, max_concurrency=most)
 
     def with_clients(self, clients: Clients) -> Workload:
         """The same workload, whose clients hang up; those whose ``patience`` ends sooner do so as before, for good.
@@ -432,6 +438,13 @@ class Workload:
         """Other requests (a part of these, or these changed) under the same name, kind, clients and remarks."""
         return self._with(requests)
 
+    def _as_other_load(self, requests: Iterable[WorkloadRequest], *, max_concurrency: int | None = None) -> Workload:
+        """The same requests sent otherwise: what was measured of them is of the load that was, and goes."""
+        if all(each.measured is None for each in self.requests):
+            return self._with(requests, max_concurrency=max_concurrency)
+        others = (replace(each, measured=None) for each in requests)
+        return self._with(others, max_concurrency=max_concurrency, notes=(*self.remarks, _OTHER_LOAD))
+
     def _with(
         self,
         requests: Iterable[WorkloadRequest] | None = None,
@@ -447,7 +460,11 @@ class Workload:
             notes=self.remarks if notes is None else notes,
             clients=self.clients if clients is None else clients,
             kind=self.kind,
+            service=self.service,
         )
+
+
+_OTHER_LOAD = Remark("other_load", "its times are of the load that was, not of this one, and are not compared")
 
 
 def _checked_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:

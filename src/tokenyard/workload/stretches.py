@@ -1,4 +1,4 @@
-"""Stretches of a workload: pauses in which nothing arrives, and the busiest part, which stands for the whole."""
+"""Stretches of a workload: pauses in which nothing arrives, the busiest part, and the whole again and again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import duration
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
@@ -122,3 +123,39 @@ def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
 
 def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
     return min(each.arrival_time for each in session if not each.after)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A workload that goes on: the same again, as often as wanted, for what a short one cannot show.
+#
+#     a  b    c |  a#2  b#2    c#2 |  a#3 ...        each as long after the one before as c would be after b, on average
+#
+# What comes again is other people's: it has ids of its own, and shares no prefix with what came before, of which a
+# cache would otherwise know every prompt.
+
+
+def repeated(workload: Workload, times: int) -> Workload:
+    """Return the workload so many times in a row. Raises ConfigError where all of it arrives at once."""
+    if times == 1:
+        return workload
+    moments = [each.arrival_time for each in workload if not each.after]
+    span = max(moments) - min(moments)
+    if span <= 0:
+        raise ConfigError("times", times, f"{workload.name} arrives all at once: there is no pace to go on at")
+    period = span * len(moments) / (len(moments) - 1)
+    copies = [*workload, *(_again(each, number, period) for number in range(2, times + 1) for each in workload)]
+    return workload.with_requests(copies)
+
+
+def _again(request: WorkloadRequest, number: int, period: float) -> WorkloadRequest:
+    """A request when it comes for the ``number``-th time."""
+    mark = f"#{number}"
+    return replace(
+        request,
+        request_id=request.request_id + mark,
+        arrival_time=request.arrival_time + (number - 1) * period,
+        after=tuple(each + mark for each in request.after),
+        job_id=None if request.job_id is None else request.job_id + mark,
+        cache_salt=(request.cache_salt or "") + mark,
+        images=tuple(replace(each, mm_hash=each.mm_hash + mark) for each in request.images),
+    )

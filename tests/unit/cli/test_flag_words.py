@@ -147,7 +147,11 @@ DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
         ),
         ("plan chat --router round-robin --set data_parallel_size=1,2", []),
         ("plan chat --router round-robin --space max_num_seqs=4,replicas=1,2", []),
-        ("sweep chat --startup 1s --scale-target 2 --set replicas=1..2", []),
+        ("sweep chat --startup 1s --scale-target 2 --set autoscale=1..2", []),
+        (
+            "sweep chat --startup 1s --set replicas=1..2",
+            ["--startup is ignored: without --autoscale no replica comes or goes"],
+        ),
         ("sweep chat --acceptance-rates 0.5 --variants v.csv", []),
         ("compare chat --policy fcfs --policy bypass", []),
         ("plan chat --processes 2", []),

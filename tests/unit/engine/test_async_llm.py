@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.gathering import gather_until
 from tests.support.toy_model import ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
 
 from tokenyard.core.request import Request
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, StuckError
-from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.async_llm import AsyncLLM, StepThread
 from tokenyard.serve.generation import GenerationOutput, GenerationParams, OutputKind, Turn
 
 TOKENIZER = toy_tokenizer()
@@ -129,20 +130,29 @@ def test_an_id_may_be_used_again_at_once() -> None:
     run(work())
 
 
-def test_sixteen_requests_share_a_step_if_they_are_gathered() -> None:
+def test_sixteen_requests_share_a_step_if_they_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Document 001's user sends 16 prompts that fit the budget together, one by one."""
+    asked = gather_until(16, monkeypatch)
 
     async def work() -> None:
         async with engine(gather_ms=300) as llm:
 
             async def ask(i: int) -> None:
-                await asyncio.sleep(i * 0.002)
                 await all_of(llm.generate({"prompt_token_ids": [i] * 16}, DELTA))
 
             await asyncio.gather(*map(ask, range(16)))
             assert len(steps_of(llm)[0]) == 16
 
     run(work())
+    assert asked == [0.3]
+
+
+def test_gathering_ends_when_the_engine_is_stopped() -> None:
+    thread = StepThread(toy_core(), lambda news: None, gather_seconds=3600)
+    thread.start()
+    thread.submit([Request("r", [1, 2, 3])])
+    thread.stop()
+    assert not thread.is_alive
 
 
 def test_a_full_queue_refuses() -> None:

@@ -383,9 +383,15 @@ def test_advice_names_the_class() -> None:
     (told,) = advice(SLOW | WHOLE | {"token_class": "batch", "whole_class": "batch"})
     assert told["evidence"].startswith(
         "A request of class batch may take 5,000.0 ms and takes 6,200.0 ms. To mend that:"
-        " A token of class batch may take 25.0 ms and takes 31.0 ms. Steps"
+        " A token of class batch may take 25.0 ms and takes 31.0 ms. 4,000 steps"
     )
-    assert advice(SLOW)[0]["evidence"].startswith("A token may take 25.0 ms and takes 31.0 ms. Steps")
+    assert advice(SLOW)[0]["evidence"].startswith("A token may take 25.0 ms and takes 31.0 ms. 4,000 steps")
+
+
+def test_a_share_of_hits_rests_on_twenty_requests() -> None:
+    fires = CASES["evicted-turns"][0] | {"jobs": 5}
+    assert [finding["rule"] for finding in advice(fires | {"requests": 20})] == ["evicted-turns"]
+    assert advice(fires | {"requests": 19}) == []
 
 
 CHAT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="h100", max_model_len=16384)

@@ -109,3 +109,52 @@ def test_every_reason_is_cleared_by_something_or_stays() -> None:
     assert not events & by_others
     assert {each for each in REASONS if each.startswith("kv_")} <= by_others
     assert {each for each in REASONS if each.startswith("waiting_")} <= events
+
+
+def equal_requests(path: Path, **settings: Any) -> RecordedYard:
+    """Two requests that fit alone and not together, of one priority and one time of arrival."""
+    limits = {"max_model_len": 96, "max_num_batched_tokens": 128, "long_prefill_token_threshold": 24}
+    pool = {"num_gpu_blocks": 53, "block_size": 2, "enable_prefix_caching": False}
+    decides = {"scheduler_reserve_full_isl": False, "profile": VLLM_0_33, "policy": "priority"}
+    yard = RecordedYard(path, **{**limits, **pool, **decides, **settings})
+    for name in "ab":
+        yard.add(name, 72, max_tokens=8, arrival_time=0.0)
+    return yard
+
+
+def test_equal_requests_that_evict_each_other_for_ever_are_named(tmp_path: Path) -> None:
+    """vLLM 0.33 decides the same in each of 3,000 steps."""
+    yard = equal_requests(tmp_path)
+    yard.steps(300)
+    yard.writer.close()
+    (place,) = standstills(tmp_path).places
+    assert (place.kind, place.reason, place.ends_trace) == ("livelock", "kv_blocks", True)
+    assert place.num_steps == place.last_step - place.first_step + 1 > 280
+    assert sum(place.preempted.values()) > 140
+    assert set(place.preempted) == {"a", "b"}
+    assert (place.needed_blocks, place.total_blocks) == (12, 53)
+    text = printed(standstills(tmp_path))
+    assert f"Livelock: steps {place.first_step} to 299" in text
+    assert f"evicted a {place.preempted['a']} times" in text
+    assert "scheduler_reserve_full_isl" in text
+
+
+@pytest.mark.parametrize(
+    "settings", [{"scheduler_reserve_full_isl": True}, {"num_gpu_blocks": 90}, {"long_prefill_token_threshold": 0}]
+)
+def test_where_one_of_them_gets_through_there_is_no_livelock(settings: dict[str, Any], tmp_path: Path) -> None:
+    yard = equal_requests(tmp_path, **settings)
+    yard.drain()
+    yard.writer.close()
+    assert standstills(tmp_path).places == []
+
+
+def test_a_livelock_that_an_abort_ends_is_found_all_the_same(tmp_path: Path) -> None:
+    yard = equal_requests(tmp_path)
+    yard.steps(200)
+    yard.abort("b")
+    yard.drain()
+    yard.writer.close()
+    (place,) = standstills(tmp_path).places
+    assert (place.kind, place.ends_trace) == ("livelock", False)
+    assert yard.requests["a"].num_output_tokens == 8

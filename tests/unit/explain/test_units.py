@@ -144,3 +144,11 @@ def test_what_gets_worse_is_said_where_something_else_gets_better(
     assert (
         changes_for_clients({"ttft_ms.p90": ttft, "tpot_ms.p90": tpot, "e2e_ms.p90": e2e, "preemptions": 3.0}) == said
     )
+
+
+def test_of_what_is_not_sure_it_says_may() -> None:
+    changes = {"ttft_ms.p90": -0.5, "tpot_ms.p90": 0.2, "e2e_ms.p90": 0.001}
+    assert changes_for_clients(changes, ["ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90"]) == (
+        "TTFT p90 may be -50.0 % and E2E p90 +0.1 %, but further tokens may come more slowly (TPOT p90 +20.0 %)"
+    )
+    assert changes_for_clients(changes, ["tpot_ms.p90"]).startswith("TTFT p90 -50.0 % and")

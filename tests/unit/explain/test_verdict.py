@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -45,7 +46,7 @@ def test_a_change_that_ends_answers_later_says_so(found: ty.Report) -> None:
     ]
     trial = msgspec.structs.replace(advice.trial, effects=effects)
     changed = msgspec.structs.replace(found, advice=[msgspec.structs.replace(advice, trial=trial)])
-    assert changed.verdict.sentence.endswith(", but answers end later (E2E mean +2 %) (replayed).")
+    assert changed.verdict.sentence.endswith(", but answers may end later (E2E mean +2 %) (replayed).")
     assert "answers end later" not in found.verdict.sentence
 
 
@@ -65,6 +66,36 @@ def test_nothing_is_said_to_be_wrong_where_nothing_was() -> None:
 def test_a_run_in_which_nothing_ended_says_so() -> None:
     verdict = ty.run("chat", DEPLOYMENT, limit=3, until=0.01).report.verdict
     assert (verdict.code, verdict.sentence) == ("empty", "No request ended.")
+
+
+def test_a_pipeline_at_work_holds_nobody_back() -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False)
+    found = ty.run("chat", staged.with_(max_num_seqs=64), limit=8, rate_scale=30).report
+    in_flight = found.recorded_reasons["no_new_tokens"]
+    assert found.e2e_ms.mean is not None
+    assert in_flight.seconds > 0.2e-3 * found.e2e_ms.mean * (found.requests_finished or 0)
+    assert (found.verdict.code, found.verdict.reason, found.verdict.lost_s) == ("idle", None, 0.0)
+    assert "no_new_tokens" in str(found)
+    short = ty.run("chat", staged, limit=8, rate_scale=30).report
+    assert "no_new_tokens" in short.recorded_reasons
+    assert (short.verdict.code, short.verdict.reason) == ("held_back", "max_num_seqs")
+    others = {name: each.seconds for name, each in short.recorded_reasons.items() if name != "no_new_tokens"}
+    assert short.verdict.lost_s == pytest.approx(sum(others.values()))
+    assert "no_new_tokens" not in short.verdict.sentence
+
+
+def test_a_class_waits_for_no_pipeline() -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False, max_num_seqs=64)
+    found = ty.run("chat", staged, limit=8, rate_scale=30)
+    classes = found.by("user").classes
+    assert {each.waited_for for each in classes} == {"step_in_progress"}
+    assert sum(each.waited_s for each in classes) == pytest.approx(found.report.unseen_s)
+
+
+def test_a_sweep_is_held_by_no_pipeline(tmp_path: Path) -> None:
+    staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False)
+    found = ty.sweep("chat", staged, {"max_num_seqs": [2, 64]}, limit=8, rate_scale=30, output=tmp_path / "s")
+    assert [row.held_by for row in found.rows] == ["max_num_seqs", None]
 
 
 def test_json_has_it_first(capsys: pytest.CaptureFixture[str]) -> None:

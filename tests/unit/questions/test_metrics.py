@@ -74,6 +74,7 @@ def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     assert close(again.e2e_ms.mean or 0, run.report.e2e_ms.mean or 1, 0.10)
     assert told.e2e_mean_s == pytest.approx((run.report.e2e_ms.mean or 0) / 1e3, rel=0.001)
     assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
+    assert all(each.measured is None for each in made)  # metrics measure no single request
 
 
 @pytest.mark.slow
@@ -282,3 +283,86 @@ def test_the_answer_is_an_answer(tmp_path: Path) -> None:
     told: ServedHour = read_metrics(tmp_path / "m.prom")[1]
     assert [*told.as_table()["code"]] == [each.code for each in told.findings]
     assert told.findings[0].text in repr(told)
+
+
+def scrape_of(moment: float, *, waiting: int, ended: int, asked: float, hits: float, drafts: int = 0) -> str:
+    """What a server says at a moment: two seats, all of them taken, and counters so far."""
+    lengths = [
+        line
+        for name in ("prompt", "generation")
+        for line in (
+            f'vllm:request_{name}_tokens_bucket{{le="10"}} {ended}',
+            f'vllm:request_{name}_tokens_bucket{{le="+Inf"}} {ended}',
+            f"vllm:request_{name}_tokens_sum {5 * ended}",
+            f"vllm:request_{name}_tokens_count {ended}",
+        )
+    ]
+    return "\n".join(
+        [
+            f"# scraped_at {moment}",
+            "vllm:num_requests_running 2",
+            f"vllm:num_requests_waiting {waiting}",
+            "vllm:kv_cache_usage_perc 0.2",
+            f'vllm:request_success_total{{finished_reason="stop"}} {ended}',
+            f"vllm:prefix_cache_queries_total {asked}",
+            f"vllm:prefix_cache_hits_total {hits}",
+            f"vllm:spec_decode_num_drafts_total {drafts}",
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {drafts // 2}',
+            *lengths,
+        ]
+    )
+
+
+def hour_of(tmp_path: Path, number: int, waiting: int, each: int, drafts: int = 0) -> ServedHour:
+    """``number`` scrapes, a request waiting at the first ``waiting``, ``each`` ended since the one before; prompts are
+    cached to nine tenths in the first half, to one tenth in the second.
+    """
+    texts, hits = [], 0.0
+    for i in range(number):
+        hits += 0.0 if not i else each * (9 if i <= number // 2 else 1)
+        texts.append(
+            scrape_of(
+                10.0 * i, waiting=int(i < waiting), ended=each * i, asked=10 * each * i, hits=hits, drafts=drafts * i
+            )
+        )
+    (tmp_path / "m.prom").write_text("\n".join(texts) + "\n")
+    return read_metrics(tmp_path / "m.prom")[1]
+
+
+@pytest.mark.parametrize(
+    ("number", "waiting", "code", "said"),
+    [
+        (9, 9, "too_few", "requests waited at 9 of 9 scrapes: too few to say what was short (10 are the least)"),
+        (40, 4, "too_few", "requests waited at 4 of 40 scrapes: too few to say for what (5 are the least)"),
+        (
+            40,
+            5,
+            "max_num_seqs",
+            "requests waited at 5 of 40 scrapes (12%), 1 on average, while KV stood at 20% and 2 ran",
+        ),
+        (40, 0, "nothing", "nothing was short: a request waited at 0 of 40 scrapes"),
+    ],
+)
+def test_what_was_short_rests_on_enough_scrapes_and_says_on_how_many(
+    tmp_path: Path, number: int, waiting: int, code: str, said: str
+) -> None:
+    finding = hour_of(tmp_path, number, waiting, each=1).findings[0]
+    assert (finding.code, finding.observations) == (code, number)
+    assert finding.text.startswith(said)
+
+
+@pytest.mark.parametrize(("each", "is_told"), [(2, False), (3, True)])
+def test_a_trend_of_hits_rests_on_thirty_requests_in_each_half(tmp_path: Path, each: int, is_told: bool) -> None:
+    told = hour_of(tmp_path, 21, 0, each)
+    found = {finding.code: finding for finding in told.findings}
+    assert ("hits" in found) == is_told
+    if is_told:
+        said = "prefix hits fell from 90% in the first half (30 requests) to 10% in the second (30)"
+        assert (found["hits"].text, found["hits"].observations) == (said, 60)
+
+
+def test_the_share_of_drafts_that_is_accepted_rests_on_thirty(tmp_path: Path) -> None:
+    few, enough = (hour_of(tmp_path, 11, 0, 2, drafts) for drafts in (2, 4))
+    assert (few.acceptance_rates, few.num_drafts) == ([], 20)
+    assert (enough.acceptance_rates, enough.num_drafts) == ([0.5], 40)
+    assert "--acceptance-rates 0.5, of 40 drafts" in str(enough)

@@ -16,6 +16,9 @@ from tokenyard.questions.sweeping.rows import Row
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=2, max_model_len=4096)
 FEW: dict[str, Any] = {"num_prompts": 12, "input_len": 300, "output_len": 12, "request_rate": 200.0}
+FEW_SEATS = SMALL.with_(max_num_seqs=6, max_model_len=2048, num_gpu_blocks_override=200)
+MANY: dict[str, Any] = {"num_prompts": 40, "input_len": 500, "output_len": 60, "request_rate": 20.0}
+MANY["random_range_ratio"] = 0.5
 
 
 def test_a_plan_without_bounds_says_that_variants_reach_as_much() -> None:
@@ -89,3 +92,22 @@ def test_answers_are_drawn_and_become_pages(tmp_path: Path) -> None:
         ConfigError, match=r"use one of: ttft_ms.mean, ttft_ms.p50, ttft_ms.p90, ttft_ms.p95, ttft_ms.p99"
     ):
         study.draw("ttft")
+
+
+def test_of_a_prediction_a_change_that_its_error_may_turn_is_said_with_probably(tmp_path: Path) -> None:
+    """Fewer seats are worse however long steps are; smaller steps may be better or worse, and that can be felt."""
+    ty.run("random", FEW_SEATS, trace=tmp_path, **MANY)
+    changes = {"fewer": {"max_num_seqs": 2}, "small": {"max_num_batched_tokens": 256}}
+    told = ty.whatif(tmp_path, changes)
+    first, second = str(told).split("\nThis trace is itself a prediction")[0].split("\nWith small: ")
+    assert first.startswith("With fewer: TPOT p90 ")
+    assert second.startswith("probably TPOT p90 ")
+    for variant, may_turn in zip(told.variants, (False, True), strict=True):
+        figures = {each.name: each for each in variant.figures}
+        for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90"):
+            low, change, high = figures[name].change_low, figures[name].change, figures[name].change_high
+            assert low is not None
+            assert change is not None
+            assert high is not None
+            assert low <= change <= high
+            assert (low < 0 < high) is may_turn

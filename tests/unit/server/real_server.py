@@ -4,29 +4,50 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
+from starlette.types import ASGIApp
 from tests.unit.server.web_client import client_of
 
-from tokenyard.web.connections import BoundedConnection
+from tokenyard.web.connections import BoundedConnection, Bounds
+from tokenyard.web.serve import edge_config
 
-__all__ = ["connected", "serving"]
+__all__ = ["connected", "serving", "serving_app"]
+
+
+def protocol(name: str) -> type[Bounds]:
+    """What uvicorn speaks HTTP with: ``h11`` or ``httptools``, within the bounds of all servers."""
+    if name == "h11":
+        return BoundedConnection
+    pytest.importorskip("httptools", reason="httptools is not installed: uvicorn speaks HTTP with h11 then")
+    from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - needs it
+
+    return ToldConnection
 
 
 @contextmanager
-def serving(folder: Path, **bounds: Any) -> Iterator[int]:
-    """The port of a server whose connections have other bounds."""
-    kind = type("Bounded", (BoundedConnection,), bounds)
+def serving(folder: Path, parser: str = "h11", **bounds: Any) -> Iterator[int]:
+    """The port of a viewer whose connections have other bounds."""
+    with serving_app(client_of([folder]).app, parser, **bounds) as port:
+        yield port
+
+
+@contextmanager
+def serving_app(app: ASGIApp, parser: str = "h11", **bounds: Any) -> Iterator[int]:
+    """The same of any application."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
-        config = uvicorn.Config(client_of([folder]).app, http=kind, log_level="critical", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(edge_config(app, protocol(parser), **{"backlog": 512, **bounds}))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
+            while not server.started:
+                time.sleep(0.005)
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True

@@ -20,6 +20,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.accuracy.ask import recorded_runs
 from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
 from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
+from tokenyard.questions.accuracy.open_loop import compare_open_loop, read_open_loop
 from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
 from tokenyard.steptime.formula import Parallelism
 
@@ -179,7 +180,6 @@ def test_a_result_of_vllm_bench_is_a_point(tmp_path: Path) -> None:
         ({"mean_tpot_ms": None}, "mean_tpot_ms"),
         ({"mean_ttft_ms": 0}, "mean_ttft_ms"),
         ({"num_prompts": 0}, "num_prompts"),
-        ({"max_concurrency": None, "request_rate": 4.0}, "max_concurrency"),
     ],
 )
 def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -187,6 +187,68 @@ def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dic
     path.write_text(json.dumps(BENCH | change))
     with pytest.raises(WorkloadError, match=problem):
         read_bench_result(path, Engine(gpu=named_gpu("h100")))
+
+
+def open_loop(path: Path, **changed: Any) -> Path:
+    """A result at a rate, with single requests."""
+    rng = np.random.default_rng(2)
+    lens, outs = rng.integers(100, 900, 40).tolist(), rng.integers(5, 60, 40).tolist()
+    detailed: dict[str, Any] = {
+        "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+        "num_prompts": 40,
+        "request_rate": 8.0,
+        "max_concurrency": None,
+        "total_input_tokens": sum(lens),
+        "request_throughput": 7.0,
+        "input_lens": lens,
+        "output_lens": outs,
+        "ttfts": [0.05] * 40,
+        "itls": [[0.02] * (n - 1) for n in outs],
+        "start_times": (50.0 + np.cumsum(rng.exponential(1 / 8, 40))).tolist(),
+    }
+    kept = {name: value for name, value in (detailed | changed).items() if value is not None or name in BENCH}
+    path.write_text(json.dumps(kept))
+    return path
+
+
+def test_a_result_at_a_rate_is_replayed_as_it_was_sent(tmp_path: Path) -> None:
+    path = open_loop(tmp_path / "open.json")
+    run = read_open_loop(path, Engine(gpu=named_gpu("h100")))
+    told = json.loads(path.read_text())
+    assert run.arrived == pytest.approx(np.array(told["start_times"]) - told["start_times"][0])
+    assert run.e2e[7] == pytest.approx(0.05 + sum(told["itls"][7]))
+    assert run.tpot == pytest.approx(np.full(40, 0.02))
+    predicted = compare_open_loop(run).predicted
+    inside = compare_run(run).predicted
+    assert predicted["tpot"] == pytest.approx(inside["tpot"])
+    outside = predicted["ttft"] - inside["ttft"]
+    assert (outside > 0).all()
+    assert predicted["e2e"] == pytest.approx(inside["e2e"] + outside)
+    # Measured as predicted: nothing is off.
+    outs = told["output_lens"]
+    gaps = [[pace] * (n - 1) for pace, n in zip(predicted["tpot"].tolist(), outs, strict=True)]
+    found = accuracy((open_loop(tmp_path / "same.json", ttfts=predicted["ttft"].tolist(), itls=gaps),), gpu="h100")
+    assert found.tpot is not None
+    assert found.ttft is not None
+    assert found.tpot.median == pytest.approx(0.0, abs=1e-6)
+    assert found.ttft.median == pytest.approx(0.0, abs=1e-6)
+    assert found.rows[0].percentiles["e2e"]["p99"].error == pytest.approx(0.0, abs=1e-6)
+    assert found.rows[0].load.startswith("40 requests in ")
+
+
+def test_arrivals_that_a_result_does_not_say_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = open_loop(tmp_path / "old.json", start_times=None)
+    assert main(["accuracy", str(path), "--gpu", "h100"]) == 0
+    assert "arrivals drawn at 8 a second with seed 0" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("missing", ["input_lens", "ttfts", "itls"])
+def test_a_result_at_a_rate_needs_single_requests(tmp_path: Path, missing: str) -> None:
+    path = open_loop(tmp_path / "open.json", **{missing: None})
+    with pytest.raises(WorkloadError, match="--save-detailed"):
+        accuracy((path,), gpu="h100")
+    with pytest.raises(ConfigError, match="does not name the GPU"):
+        accuracy((path,))
 
 
 def test_a_run_is_replayed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tokenyard.questions.recorded.front_end import FrontEnd
 from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, measured_pace, predicted_by_features
 from tokenyard.steptime.model import ConstantLatency, StepShape
-from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
+from tokenyard.steptime.pace import MachineSpeed, Stall, VirtualClock, paced
 from tokenyard.trace.schema import RequestArrived, StepCompleted, StepSnapshot
 from tokenyard.trace.steps import Step
 
@@ -96,3 +96,19 @@ def test_without_idle_moments_it_is_what_fits_most() -> None:
         front_end.add(step(number, 0.1 * number, 1, (f"r{number}", 0.1 * (number - 1) - 0.002)))
     assert front_end.usual == pytest.approx(0.002)
     assert FrontEnd().usual == 0.0
+
+
+def test_a_stall_is_part_of_the_step_nearest_to_its_moment_and_of_no_other() -> None:
+    """Half a second a step, and stalls at 0.2, which the first step is nearest to, and at 3.3, when nothing runs."""
+    clock = VirtualClock()
+    latency = paced(ConstantLatency(seconds=0.5), MachineSpeed.even([Stall(0.2, 2.0), Stall(3.3, 1.0)]), clock)
+    took = []
+    for moment in (0.0, 2.5, 3.0, 4.0, 4.5):
+        clock.advance_to(moment)
+        took.append(latency.step_seconds(SHAPE))
+    assert took == [2.5, 0.5, 0.5, 1.5, 0.5]
+
+
+def test_stalls_that_follow_at_once_are_of_one_step() -> None:
+    latency = paced(ConstantLatency(seconds=0.5), MachineSpeed.even([Stall(0.0, 2.0), Stall(0.1, 1.0)]), VirtualClock())
+    assert [latency.step_seconds(SHAPE) for _ in range(2)] == [3.5, 0.5]

@@ -148,8 +148,8 @@ class PlainRecorder(StepObserver):
         )
         self.last_end = ts
 
-    def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, list[str]]:
-        """Whose tokens began, paused or went on: by looking at all requests, step by step."""
+    def changed_streams(self, got: dict[str, FinishReason | None]) -> dict[str, Any]:
+        """Return the ids of answers that began, paused or went on, by looking at all requests in each step."""
         if not got:
             return {}
         lists: dict[str, list[str]] = {"first_token_req_ids": [], "paused_req_ids": [], "resumed_req_ids": []}
@@ -159,7 +159,8 @@ class PlainRecorder(StepObserver):
             elif not self.flows[request_id]:
                 lists["resumed_req_ids"].append(request_id)
         lists["paused_req_ids"] += [each for each, flows in self.flows.items() if flows and each not in got]
-        self.flows = {each: each in got for each in (*self.flows, *got) if got.get(each) is None}
+        others = [each for each in self.flows if each not in got]
+        self.flows = {each: each in got for each in (*others, *got) if got.get(each) is None}
         return {name: ids for name, ids in lists.items() if ids}
 
 

@@ -437,7 +437,7 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average and {peak_running:count} at most",
+        " {decode_steps:count} steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average and {peak_running:count} at most",
         "; by the line through their durations they stay within the bound with up to {batch_in_bound:floor} requests, which are a first value to try."
       ],
       "then": [],
@@ -463,7 +463,7 @@ export const RULE_BOOK: RuleBook = {
       ],
       "did": [],
       "evidence": [
-        " Steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average.",
+        " {decode_steps:count} steps without prefill took {decode_token_ms:tenth} ms for a token, with {decode_running:tenth} requests on average.",
         {
           "text": " With fewer requests in a step the others would wait longer than they may.",
           "when": [
@@ -1167,6 +1167,10 @@ export const RULE_BOOK: RuleBook = {
       "reasons": [],
       "when": [
         "conversations",
+        {
+          "value": "requests",
+          "at_least": 20.0
+        },
         {
           "value": "setting.enable_prefix_caching",
           "is_not": false

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origi
 from tokenyard.cli.support.flag_names import NUMBERS, Flag, flags_of
 from tokenyard.cli.support.flags import command_of
 from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED
+from tokenyard.deploy.setting_values import instead_of_range
 from tokenyard.deploy.settings import OFF_UNLESS_NAMED
 from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
@@ -160,7 +161,7 @@ def _one(flag: Flag, kind: Any, word: str) -> Any:
         return NUMBERS[kind][1](word)
     except ValueError:
         fix = "give a whole number of at most 18 digits" if kind is int else "give a number"
-        raise ConfigError(_name_of(flag), word, fix) from None
+        raise ConfigError(_name_of(flag), word, f"{fix}{instead_of_range(flag.name, word)}") from None
 
 
 def _name_of(flag: Flag) -> str:

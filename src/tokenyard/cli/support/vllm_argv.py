@@ -64,7 +64,7 @@ def plain_words(command: type[ReplayCommand], words: Sequence[str]) -> _Plain:
     typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
     has = set(setting_names(cast(type, command)))
     if command is SplitCommand or any(_SPLIT.search(word) for word in rest):
-        has.discard("replicas")  # a split is replayed with one number of engines on each side
+        has -= {"replicas", "autoscale"}  # a split is replayed with one number of engines on each side
     given = given_by(
         line,
         [direct],

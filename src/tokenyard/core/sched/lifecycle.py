@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.features.ahead import discard_in_flight
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
@@ -108,11 +109,35 @@ class Lifecycle:
         for request, status in stopped:
             if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
                 ran = request.status is RequestStatus.RUNNING
-                if self.sessions.goes_on(request):
+                if self.sessions.goes_on(request, is_loading=self._is_loading(request)):
                     waiting_again[request] = ran
                     self._reset(request)
+                    self._drop_in_flight(request)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def _drop_in_flight(self, session: Request) -> None:
+        """Tokens of its steps in flight belong to an answer that is complete, whichever version decides."""
+        if self._in_flight.tokens_of(session):
+            discard_in_flight(session, self._in_flight)
+            self._table.note_departure()
+
+    def _is_loading(self, request: Request) -> bool:
+        """Whether a load still writes into its blocks; of one that is complete it is told."""
+        if request.status is not RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return False
+        return self._features.transfers is not None and not self._features.transfers.promote(request)
+
+    def transfers_are_over(self, ended: Iterable[Request], loaded: Iterable[str]) -> None:
+        """Blocks of ended requests are not read any more, and loads are complete: sessions that had nothing else to
+        wait for take their next input, or wait for it.
+        """
+        for request in ended:
+            self.release(request)
+        for request_id in self.sessions.take_loaded(loaded):
+            session = self.requests[request_id]
+            self._waiting_queues.discard_stopped([session])
+            self.sessions.goes_on(session, is_loading=self._is_loading(session))
 
     def finish(self, ended: Ended, now: float) -> None:
         """End requests in whatever state they are."""

@@ -293,14 +293,12 @@ class Scheduler:
             self._begins()
             self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in void.failed], now)
             accepted = accepted.with_failed(void.failed)
-        params: Mapping[str, Mapping[str, object]] = {}
-        if transfers is not None:
-            params = transfers.take_params()
-            if model_output.connector is not None:
-                for request in transfers.report(model_output.connector, self.requests):
-                    self._lifecycle.release(request)
-                if self.observer is not None:
-                    self.observer.kv_transferred(now, output.step, model_output.connector)
+        params = transfers.take_params() if transfers is not None else {}
+        if transfers is not None and model_output.connector is not None:
+            over = transfers.report(model_output.connector, self.requests)
+            self._lifecycle.transfers_are_over(over, model_output.connector.finished_receiving)
+            if self.observer is not None:
+                self.observer.kv_transferred(now, output.step, model_output.connector)
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
@@ -575,6 +573,7 @@ class Scheduler:
         self.kv.check_invariants()
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
+        self._lifecycle.sessions.check_invariants(self.requests.values())
         check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
 
 

@@ -41,6 +41,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """``ttft_ms.p90`` and the like: as the report's JSON names it."""
     before: float
     after: float
+    is_sure: bool = True
+    """Whether the change is larger than the range in which the figure itself lies by what is known of step times."""
 
     @property
     def change(self) -> float:
@@ -73,6 +75,28 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """``max_num_seqs 32 -> 64``."""
         return f"{self.setting} {_value_in_words(self.now)} -> {_value_in_words(self.then)}"
+
+
+class Relief(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that were replayed together, since a run is overloaded and none alone need be enough."""
+
+    is_enough: bool
+    """The queue does not grow any more with them; else they come nearest to that, of all that were tried."""
+    settings: dict[str, Any]
+    """Settings that change -> their new values; empty: nothing that was tried helped."""
+    flags: str
+    """The same as flags, to be pasted behind ``vllm serve``; ``--replicas`` is Tokenyard's alone."""
+    gpus: int | None
+    """GPUs that it takes then, and takes now."""
+    gpus_now: int | None
+    offered_requests_per_s: float | None
+    """Requests that arrive and that are served per second, with these changes."""
+    served_requests_per_s: float | None
+    effects: list[Effect]
+    replays: int
+    """Replays that the search took."""
+    tried_on: str | None = None
+    """Which requests they were of, in words; None: all."""
 
 
 def _value_in_words(value: Any) -> str:

@@ -121,7 +121,6 @@ class SymptomCounter:
         self._guess: AdmissionOutcome | None = None
         """What held requests back in the last step, where it is not recorded."""
         self._guesses = RecordedReasonCounter()
-        self._request_micros = 0
         self._scheduled: int | None = None
         self._tokens = 0
         """Scheduled in the last step."""
@@ -166,7 +165,6 @@ class SymptomCounter:
 
     def step_ended(self, facts: StepFacts, passed: int) -> None:
         """The last step is over, after so many microseconds."""
-        self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
         if self._guess is not None:
             self._guesses.add(self._guess, passed, facts)
 
@@ -175,10 +173,9 @@ class SymptomCounter:
         self._scheduled = (self._scheduled or 0) + self._tokens
         self._note_load(step)
 
-    def steps_repeated(self, steps: RepeatedFacts, *, lasted: int) -> None:
-        """Steps were decided like the last one; ``lasted``: microseconds from the first to the last."""
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Steps were decided like the last one."""
         facts, count = steps.like, len(steps.moments)
-        self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))
         if facts.token_sum is not None:
             self._scheduled = (self._scheduled or 0) + count * self._tokens
         in_flight = min(steps.first - steps.completed, count)
@@ -221,7 +218,6 @@ class SymptomCounter:
         """The steps of another engine, too; both are settled."""
         self._asked = max(self._asked, other._asked)
         self._guesses.join(other._guesses)
-        self._request_micros += other._request_micros
         if other._scheduled is not None:
             self._scheduled = (self._scheduled or 0) + other._scheduled
         self._times.join(other._times)
@@ -237,7 +233,6 @@ class SymptomCounter:
         """The symptoms so far; ``missed`` is what :func:`missed_bounds` gives, ``known`` are numbers of the report."""
         return Symptoms(
             adapters=self._asked,
-            request_seconds=self._request_micros / 1e6,
             reasons=recorded or self._guesses.result(),
             guessed=not recorded,
             scheduled_tokens=self._scheduled,

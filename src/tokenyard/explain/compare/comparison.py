@@ -19,6 +19,7 @@ from tokenyard.explain.compare.first_difference import (
     align_moments,
     first_difference,
 )
+from tokenyard.explain.compare.workloads import WorkloadDifference, workload_differences
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.explain.report.summary import summarize
@@ -31,7 +32,7 @@ from tokenyard.trace.start import settings_of
 # ---------------------------------------------------------------------------------------------------------------------
 # Every number of two reports, side by side.
 
-_NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements"))
+_NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements", "progress"))
 _FIRST = (
     "duration_s",
     "throughput",
@@ -45,8 +46,8 @@ _FIRST = (
     "recomputed_tokens",
 )
 _LAST = ("buckets", "reasons")
-_ONE_STEP = ("worst",)
-"""Numbers of a single step, which say nothing beside those of another."""
+_ONE_STEP = ("worst", "assumed")
+"""Numbers of a single step, or that were assumed, which say nothing beside those of another."""
 _LESS_IS_BETTER = (
     "queue_ms",
     "ttft_ms",
@@ -170,6 +171,8 @@ class TraceComparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     comparison_version: int = COMPARISON_VERSION
     a: Header
     b: Header
+    workloads: list[WorkloadDifference] = []
+    """In what the workloads of the two differ: figures then say little of the settings. Nothing: they are one."""
     parting: FirstDifference | None
     """The first step in which they decide differently; None if they never do."""
     states: list[StateDifference]
@@ -189,6 +192,8 @@ class TraceComparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         differ = sum(each.differs for each in self.figures)
         first = "decide alike" if self.parting is None else "decide differently"
+        codes = ", ".join(each.code for each in self.workloads)
+        first = f"other workloads ({codes}); {first}" if codes else first
         return f"{first}; {differ:,} of {len(self.figures):,} figures differ"
 
     def as_table(self) -> RowTable:
@@ -208,6 +213,7 @@ def compare_traces(
     return TraceComparison(
         a=headers[0],
         b=headers[1],
+        workloads=workload_differences(a, b),
         parting=parting.decision,
         states=parting.states,
         settings=differing_settings(a, b),

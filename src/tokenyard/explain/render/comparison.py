@@ -30,6 +30,7 @@ from tokenyard.explain.render.parts import goodput_rows, print_section, table_of
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
 from tokenyard.trace.held_back import held_by_reason
+from tokenyard.trace.start import ACCEPTANCE
 from tokenyard.units import (
     CLIENT_FIGURES,
     changes_for_clients,
@@ -176,7 +177,10 @@ _NARROW_NAME = 24
 
 def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print the verdict, what the two are, where they part, what differs, and both beside each other."""
-    console.print(Text(_verdict(comparison), "bold"))
+    if comparison.workloads:
+        differ = "; ".join(each.sentence for each in comparison.workloads)
+        console.print(Text(f"The workloads differ: {differ}. So figures do not tell what the settings did.", "bold"))
+    console.print(Text(_verdict(comparison), "" if comparison.workloads else "bold"))
     console.print()
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
@@ -216,7 +220,13 @@ def _verdict(comparison: TraceComparison) -> str:
     step = None if parting is None else parting.a or parting.b
     where = "from the beginning on" if step is None else f"from step {step.step:,} on"
     decide = "they decide alike in every step" if parting is None else f"they decide differently {where}"
-    return f"B against A: {said}; {decide}." if said else f"{decide[:1].upper()}{decide[1:]}."
+    assumed = "".join(
+        f" The acceptance of drafts in {name} is assumed ({each.value})."
+        for name, header in (("A", comparison.a), ("B", comparison.b))
+        for each in header.assumed
+        if each.name == ACCEPTANCE
+    )
+    return f"B against A: {said}; {decide}.{plain(assumed)}" if said else f"{decide[:1].upper()}{decide[1:]}."
 
 
 def _header(name: str, header: Header, width: int) -> Text:

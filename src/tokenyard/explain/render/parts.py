@@ -12,14 +12,15 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.advice.rules import Advice, Effect, Relief
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
 from tokenyard.explain.slo import Goodput, Objective
+from tokenyard.explain.steady import rate_in_words
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.units import count, duration, figure_label, milliseconds, percent, shorten
-from tokenyard.vocabulary import reason_meaning
+from tokenyard.vocabulary import is_in_flight, reason_meaning
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the printed answers are laid out with: sections with a title, and tables without lines.
@@ -152,6 +153,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
         blocked = sum(report.reasons.values())
         if blocked:
             yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
+        elif report.progress.waited_s:
+            yield Text("Not known: requests waited, and this trace records neither reasons nor decisions.")
         else:
             yield Text("Nothing: no request was held back in any step.")
         yield from _unseen(report)
@@ -172,6 +175,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
     for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
         text = Text(reason_meaning(name))
         text.append(_kv_numbers(reason), "bright_black")
+        if is_in_flight(name):
+            text.append(" They are served: a step of theirs is computed. The verdict does not count them.")
         words.add_row(Text(plain(name), "bold"), text)
     yield words
     yield from _unseen(report)
@@ -218,7 +223,11 @@ _TOO_SMALL = 0.005
 
 
 def advice_of(report: Report) -> Iterable[Table | Text]:
-    """Each advice: the setting, what a replay with it did, why, what shows it and what it costs."""
+    """What serves an overload, then each advice: the setting, what a replay with it did, why, what shows it and what it
+    costs.
+    """
+    if report.relief is not None:
+        yield Text(plain(_relief(report.relief)), "bold")
     if report.advice:
         table = table_of(Column(no_wrap=True), Column(), header=False)
         said: set[str] = set()
@@ -226,7 +235,7 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
             text = Text(f"{_what(advice)}: ", "bold")
             diagnosis = advice.diagnosis
             if advice.trial is not None:
-                text.append(f"{_effects(advice.trial)} ", "green")
+                text.append(f"{_effects(advice.trial.effects)} ", "green")
                 diagnosis = diagnosis[:1].upper() + diagnosis[1:]
             if advice.rule not in said:
                 text.append(f"{diagnosis}. ", "not bold")
@@ -248,6 +257,22 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
         yield Text(f"Tried, and no better: {tried}.", "bright_black")
 
 
+def _relief(relief: Relief) -> str:
+    gpus = "" if relief.gpus is None else f" on {relief.gpus:,} GPU{'s' * (relief.gpus != 1)}"
+    many = f"{relief.replays:,} replays" + ("" if relief.tried_on is None else f" of {relief.tried_on}")
+    if not relief.flags:
+        return f"Nothing that was tried together helps: {many}."
+    ttft = next((each for each in relief.effects if each.figure == "ttft_ms.p90"), None)
+    waits = "" if ttft is None else f"TTFT p90 {milliseconds(ttft.before)} -> {milliseconds(ttft.after)}, "
+    others = _effects([each for each in relief.effects if each is not ttft]).rstrip(".")
+    if relief.is_enough:
+        return f"The queue does not grow with {relief.flags}{gpus}: {waits}{others} ({many})."
+    rates = (relief.served_requests_per_s, relief.offered_requests_per_s)
+    served, offered = ("-" if each is None else rate_in_words(each) for each in rates)
+    nearest = f"Nearest comes {relief.flags}{gpus}: {served} of {offered} requests/s are served"
+    return f"Nothing that was tried is enough. {nearest}, {waits}{others} ({many})."
+
+
 def _what(advice: Advice) -> str:
     trial = advice.trial
     if trial is None:
@@ -256,14 +281,15 @@ def _what(advice: Advice) -> str:
     return f"{plain(trial.title)} ({plain(trial.flag)}{whose})"
 
 
-def _effects(trial: Trial) -> str:
-    """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
-    said = [
-        f"{_EFFECTS.get(each.figure) or plain(figure_label(each.figure))} {100 * each.change:+.0f} %"
-        for each in trial.effects
-        if abs(each.change) >= _TOO_SMALL
-    ]
-    return ", ".join(said) + "."
+def _effects(effects: Sequence[Effect]) -> str:
+    """``TTFT p90 -41 %, TPOT p90 +9 %.``; what is within the error of step times apart: ``may be E2E mean -5 %``."""
+    groups: dict[bool, list[str]] = {True: [], False: []}
+    for each in effects:
+        if abs(each.change) >= _TOO_SMALL:
+            name = _EFFECTS.get(each.figure) or plain(figure_label(each.figure))
+            groups[each.is_sure].append(f"{name} {100 * each.change:+.0f} %")
+    sure, unsure = (", ".join(said) for said in groups.values())
+    return "; ".join(text for text in (sure, f"may be {unsure}" if unsure else "") if text) + "."
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from rich.text import Text
 from tokenyard.arguments import given_kind, suggests_keywords
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
+from tokenyard.explain.render.measured import print_measured
 from tokenyard.explain.render.parts import (
     advice_of,
     clients_of,
@@ -83,6 +84,8 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
         _latency(report, console.width),
     )
+    if report.measured is not None:
+        print_measured(report.measured, console)
     if report.goodput is not None:
         print_section(console, "Service levels", *goodput_rows(report.goodput))
     if classes is not None:
@@ -90,7 +93,7 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     print_section(console, "What held requests back", *reasons_of(report))
     if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    if report.advice or report.tried:
+    if report.advice or report.tried or report.relief is not None:
         print_section(console, "What to change", *advice_of(report))
     print_section(console, "Figures", _figures(report))
     _print_service(report, console)
@@ -254,6 +257,8 @@ def _figures(report: Report) -> Table:
     reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
     people = "not recorded" if report.outcomes is None else str(report.outcomes)
     row("requests", people + (f" ({reasons})" if reasons else ""))
+    if report.load is not None:
+        row("load", str(report.load))
     rates = report.throughput
     if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
         parts = []

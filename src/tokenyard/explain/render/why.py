@@ -63,11 +63,10 @@ def print_stuck(found: Standstills, console: Console) -> None:
         end = ", and there the trace ends" if place.ends_trace else ""
         print_section(
             console,
-            f"Stuck: {rank}{steps} ({place.num_steps:,} in a row){end}",
+            f"{'Livelock' if place.preempted else 'Stuck'}: {rank}{steps} ({place.num_steps:,} in a row){end}",
             *(Text(line) for line in _stuck_at(place)),
             Text(),
-            _meanings_of(list(place.reasons)),
-            Text(),
+            *(() if place.preempted else (_meanings_of(list(place.reasons)), Text())),
             Text(place.explanation),
         )
 
@@ -88,7 +87,15 @@ def _stuck_at(place: StuckPlace) -> list[str]:
         lines.append(f"time     {place.start_ts:.6f} s to {place.end_ts:.6f} s")
     lines.append(f"queues   {place.num_running or 0:,} running, {place.num_waiting or 0:,} waiting")
     lines += [f"         {number:,} held back by {plain(reason)}" for reason, number in place.reasons.items()]
+    often = list(place.preempted.items())[:_MOST_PREEMPTED]
+    lines += [f"evicted  {plain(request)} {number:,} times" for request, number in often]
+    if len(place.preempted) > len(often):
+        lines.append(f"         and {len(place.preempted) - len(often):,} other requests")
     return lines
+
+
+_MOST_PREEMPTED = 5
+"""Requests of a livelock that are listed."""
 
 
 def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None) -> None:

@@ -15,6 +15,7 @@ from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_b
 from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.population import LATENCIES, LatencyCounter
+from tokenyard.explain.progress import Holder, ProgressCounter
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,
@@ -26,6 +27,7 @@ from tokenyard.explain.report.report import (
     header_of,
 )
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
+from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -104,7 +106,11 @@ class ReportBuilder:
         self._open: StepFacts | None = None
         """The last step, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
+        self._progress = ProgressCounter()
+        self.holder: Holder | None = None
+        """The holder of what was short; set by the reader of a trace without reasons."""
         self._arrivals = ArrivalsCounter()
+        self._load = LoadCounter()
         self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
@@ -140,8 +146,9 @@ class ReportBuilder:
     def _counters(self) -> tuple[Any, ...]:
         """Everything that several engines' are joined to, by ``join``."""
         return (
-            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._arrivals),
-            *(self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
+            *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._progress),
+            self._load,
+            *(self._arrivals, self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
         )
 
     # ---- facts, as they come
@@ -204,6 +211,7 @@ class ReportBuilder:
         self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
         self._latencies.arrived(record)
+        self._load.arrive(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
 
     def _add_hits(self, record: PrefixCacheLookup) -> None:
@@ -227,6 +235,7 @@ class ReportBuilder:
         self._count(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
+        self._progress.step(facts, verdict)
         self._add_gauges(facts)
         self._note_free(facts.free_blocks, facts.total_blocks)
 
@@ -274,7 +283,8 @@ class ReportBuilder:
         self._end_step(moments[0])
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
-        self._symptoms.steps_repeated(steps, lasted=lasted)
+        self._symptoms.steps_repeated(steps)
+        self._progress.steps_repeated(steps.like, lasted=lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
@@ -343,6 +353,7 @@ class ReportBuilder:
     def _add_finished(self, record: RequestFinished) -> None:
         self._latencies.ended(record)
         self._arrivals.finish(record)
+        self._load.finish(record)
         self._symptoms.finished(record.req_id)
         self._note_moment(record.ts)
 
@@ -360,6 +371,7 @@ class ReportBuilder:
             self._recorded.add(facts.outcome, passed or 0, facts)
         if passed is not None:
             self._symptoms.step_ended(facts, passed)
+            self._progress.step_ended(facts, passed)
 
     def _close(self) -> None:
         """Add what is known so far, also of steps that go on."""
@@ -368,6 +380,7 @@ class ReportBuilder:
         self._apart = max(self._apart, 1)
         self._end_step(self._end)
         self._symptoms.settle()
+        self._progress.seen_until(self._end)
 
     # ---- the report
 
@@ -398,6 +411,7 @@ class ReportBuilder:
             buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
+            progress=self._progress.result(self.holder),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known and not self._is_joined else None,
@@ -425,8 +439,9 @@ class ReportBuilder:
             duration_s=duration,
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(served, duration), _per(output_tokens, duration)),
+            load=self._load.result(),
             goodput=goodput_of(self.slos, people, of_requests | {"itl": itl}, duration),
-            speculation=self._speculation.result(self.start),
+            speculation=self._speculation.result(self.start, of_requests["tpot"].mean),
             reading=self._reading_gaps(notes),
         )
         return msgspec.structs.replace(report, advice=self.advice(report))
@@ -469,6 +484,7 @@ class ReportBuilder:
             self.start,
             report.recorded_reasons,
             missed=missed_bounds([Bounded(self.slos, latencies), *of_classes]),
+            request_seconds=report.progress.request_s,
             ttft_ms=ttft,
             prefill_ms=None if ttft is None or queue is None else ttft - queue,
             unseen_ms=1e3 * report.unseen_s / report.requests if report.unseen_s and report.requests else None,

@@ -18,6 +18,7 @@ from tokenyard.explain.population import LATENCIES, Outcomes, population_of
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, Goodput, all_met, goodput_of, read_slos
 from tokenyard.explain.table import Column, RowTable, column_of, table_from
+from tokenyard.vocabulary import is_in_flight
 
 MOST_VALUES = 16
 """Different numbers that are classes of their own; more of them are put into ranges."""
@@ -237,6 +238,7 @@ def _figures(
     output, most = (requests[each][mine] for each in ("output_tokens", "max_tokens"))
     people = population_of(moments, output=output, max_tokens=most, reasons=requests["finish_reason"][mine].tolist())
     figures = {each: people.figures(each) for each in LATENCIES}
+    lost = {reason: seconds for reason, seconds in lost.items() if not is_in_flight(reason)}
     prompt, cached = (int(requests[each][mine].sum()) for each in ("prompt_tokens", "cached_tokens"))
     return ClassFigures(
         name=name,

@@ -7,15 +7,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.advice.rules import Advice, Relief, Trial
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
+from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Outcomes
 from tokenyard.explain.printable import Printable
+from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.report.verdict import Verdict, verdict_of
+from tokenyard.explain.report.verdict import Verdict, Waiting, overload_of, verdict_of
 from tokenyard.explain.slo import Goodput
+from tokenyard.explain.steady import Load
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
@@ -140,8 +144,10 @@ class SpeculationCounter:
         """The steps of another engine, too."""
         self.add(Drafts(other._drafts, other._tokens, other._accepted))
 
-    def result(self, start: TraceStart | None) -> SpeculationFigures | None:
-        """The counts so far; None if nothing was drafted, and the trace's start does not say that drafts were on."""
+    def result(self, start: TraceStart | None, tpot_ms: float | None = None) -> SpeculationFigures | None:
+        """The counts so far, and what the mean TPOT rests on; None if nothing was drafted, and the trace's start does
+        not say that drafts were on.
+        """
         told = ((start.config if start is not None else None) or {}).get("speculation")
         if not self._drafts and not told:
             return None
@@ -153,6 +159,7 @@ class SpeculationCounter:
             num_accepted_tokens_per_pos=self._accepted.copy(),
             acceptance_rate=_ratio(accepted, self._tokens),
             acceptance_rate_per_pos=[_ratio(count, self._drafts) for count in self._accepted],
+            assumed=assumed_acceptance(start, len(self._accepted), tpot_ms),
         )
 
 
@@ -173,6 +180,8 @@ class SpeculationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens over draft tokens."""
     acceptance_rate_per_pos: list[float | None]
     """Accepted at each position over proposals, also those too short to have that position."""
+    assumed: AssumedAcceptance | None = None
+    """What TPOT rests on, where the acceptance was neither given nor measured."""
 
     def __str__(self) -> str:
         if self.acceptance_rate is None:
@@ -363,6 +372,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Reason of the classifier -> steps in which it held a request back."""
     recorded_reasons: dict[str, RecordedReason]
     """Recorded reason -> what it cost."""
+    progress: Progress = Progress()
+    """What shows without recorded reasons: waiting by bucket, stretches without a token, pins, changes of the pool."""
     unseen_s: float | None
     """Request-seconds between arrivals and the first step that could see them; with those of ``recorded_reasons`` it
     makes up all waiting time."""
@@ -413,6 +424,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     several engines."""
     throughput: Throughput
     """Requests and output tokens per second."""
+    load: Load | None = None
+    """What arrives beside what is served, and whether the queue grows; None in a report of an earlier release."""
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
@@ -423,10 +436,14 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Drafts of a replay with speculative decoding; a trace does not record them."""
     reading: ReadingGaps
     """What could not be read, or was not recorded."""
+    measured: MeasuredBeside | None = None
+    """What the input of a replay has measured, beside what the replay gives; None where it has measured nothing."""
     advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""
     ranks: list[RankShare] = []
     """The part of each engine, where there are several; the rest of the report is of all of them."""
+    relief: Relief | None = None
+    """What serves the load of a run that is overloaded; None where it is not, or changes were not replayed."""
     tried: list[Trial] = []
     """Changes that were replayed and did not help."""
     tried_on: str | None = None
@@ -445,9 +462,24 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             self.recorded_reasons,
             self.goodput,
             self.advice,
-            ended=self.requests_finished or 0,
-            seconds=None if mean is None else mean / 1e3 * (self.requests_finished or 0),
+            ended=self.requests_finished,
+            seconds=None if mean is None else mean / 1e3 * self._num_timed,
+            drafts=None if self.speculation is None else self.speculation.assumed,
+            overload=overload_of(self.load, self.relief, self._num_gpus),
+            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
         )
+
+    @property
+    def _num_timed(self) -> int:
+        """Requests that a mean of latencies is of."""
+        people = self.outcomes
+        return self.requests_finished or 0 if people is None else people.arrived - people.refused
+
+    @property
+    def _num_gpus(self) -> int | None:
+        """GPUs of all replicas, at most; None where the run does not say."""
+        gpus = self.header.num_gpus
+        return gpus if gpus is None or self.replicas is None else gpus * self.replicas.max_held
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``--json`` prints it, with its ``verdict``."""
@@ -490,6 +522,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def _figure_table(self) -> HtmlTable:
         rows = [
             ("requests finished", f"{count(self.requests_finished)} of {count(self.requests)}"),
+            *([] if self.load is None else [("offered and served", str(self.load))]),
             ("output tokens per second", count(self.throughput.output_tokens_per_s)),
             ("prefix hits", percent(self.prefix_hit_rate.local)),
             ("preemptions", count(self.preemptions)),

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from tokenyard.explain.progress import HolderCounter
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
 from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
@@ -164,23 +165,28 @@ def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tup
     if trace.is_idle:
         return builder, builder.report(source=source)
     reader = StepReader(trace.files, requests=requests)
+    holders = HolderCounter()
     for step in reader.steps():
         if builder.start is None and reader.start is not None:
             builder.trace_started(reader.start)
-        _feed(builder, step)
+        facts = _feed(builder, step)
+        if reader.reconstructed:
+            holders.step(step, facts)
+    builder.holder = holders.result()
     builder.jobs |= reader.jobs
     report = builder.report(source=source, notes=reader.reader.notes, reconstructed=reader.reconstructed)
     return builder, report
 
 
-def _feed(builder: ReportBuilder, step: Step) -> None:
-    """Hand one step to the builder, in the order in which things happened."""
+def _feed(builder: ReportBuilder, step: Step) -> StepFacts:
+    """Hand one step to the builder, in the order in which things happened; returns its facts."""
     for arrived in step.arrived:
         builder.request_arrived(arrived)
     for lookup in step.lookups:
         builder.prefix_looked_up(lookup)
     block_size = builder.start.block_size if builder.start is not None else None
-    builder.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+    facts = facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE)
+    builder.step_decided(facts)
     if step.completed is not None:
         done = step.completed
         builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
@@ -190,3 +196,4 @@ def _feed(builder: ReportBuilder, step: Step) -> None:
         builder.request_finished(finished)
     for arrived in step.arrived_after:
         builder.request_arrived(arrived)
+    return facts

@@ -285,11 +285,6 @@ _ALIKE = 0.02
 
 def trial_of(change: Change, before: Report, after: Report | None, problem: str | None = None) -> Trial:
     """The change with its effects; none of them if the replay with it came to nothing."""
-    effects = []
-    for figure in dict.fromkeys((*_missed(before), *FIGURES)):
-        old, new = _figure(before, figure), None if after is None else _figure(after, figure)
-        if old is not None and new is not None:
-            effects.append(Effect(figure=figure, before=old, after=new))
     return Trial(
         setting=change.setting,
         now=change.now,
@@ -297,9 +292,19 @@ def trial_of(change: Change, before: Report, after: Report | None, problem: str 
         flag=change.flag,
         is_vllm=change.is_vllm,
         cost=change.cost,
-        effects=effects,
+        effects=[] if after is None else effects_of(before, after),
         problem=problem,
     )
+
+
+def effects_of(before: Report, after: Report) -> list[Effect]:
+    """Return the figures that are shown, and those of missed bounds, of a run and of a replay with changes."""
+    effects = []
+    for figure in dict.fromkeys((*_missed(before), *FIGURES)):
+        old, new = _figure(before, figure), _figure(after, figure)
+        if old is not None and new is not None:
+            effects.append(Effect(figure=figure, before=old, after=new))
+    return effects
 
 
 def best_trial(rule: str, trials: Sequence[Trial]) -> Trial | None:

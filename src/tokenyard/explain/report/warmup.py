@@ -20,7 +20,7 @@ class AfterWarmup:
         self._left_out: set[str | None] = set()
         """Requests that arrived too early and have not ended."""
         self._ended: set[str | None] = set()
-        """Those that ended, perhaps with a token of the step that is being taken in."""
+        """Requests of ``_left_out`` that ended, perhaps with a token of the step that is being taken in."""
         self._last: StepFacts | None = None
         """The last step that was left out."""
         self._first_step: int | None = None
@@ -84,7 +84,7 @@ class AfterWarmup:
         self._ended.clear()
 
     def _counted(self, streams: Streams) -> Streams:
-        """Those of requests that count."""
+        """Return the changes of requests that count."""
         others = self._left_out | self._ended if streams is not STEADY else ()
         return Streams(*([each for each in ids if each not in others] for ids in streams)) if others else streams
 

@@ -1,7 +1,10 @@
-"""Places of a trace at which the engine did not move: requests waited, no token was scheduled, and nothing was to come.
+"""Places of a trace at which the engine did not get on, although requests waited.
 
-The rule is that of ``core/sched/deadlocks.py``, as far as records show. They do not record pins, sessions and readers
-of blocks, so that a place counts only if it is long, or if the trace ends there.
+    standstill  no token was scheduled, and nothing was to come
+    livelock    tokens were scheduled, but none was sampled: requests took each other's blocks in turns
+
+The rule of a standstill is that of ``core/sched/deadlocks.py``, as far as records show. They do not record pins,
+sessions and readers of blocks, so that a place counts only if it is long, or if the trace ends there.
 """
 
 from __future__ import annotations
@@ -18,19 +21,26 @@ from tokenyard.explain.why.timeline import StepReader
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
-from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Reason, is_event, is_for_good
 
 LONG = 100
 """Steps in a row: far more than any way out takes."""
+OFTEN = 10
+"""Times that one request is preempted in a livelock, at least: a long prompt that gives way now and then is none."""
 _AT_THE_END = 2
 """Steps in a row with which a trace ends: the last thing that it says is that nothing moves."""
+
+
+STANDSTILL, LIVELOCK = "standstill", "livelock"
 
 
 class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Steps in a row in which no request got on."""
 
+    kind: str = STANDSTILL
+    """``standstill`` or ``livelock``."""
     rank: int | None = None
     """The engine, where there are several."""
     first_step: int
@@ -54,6 +64,8 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int | None
     reasons: dict[str, int]
     """Reason -> requests that the last of them held back by it."""
+    preempted: dict[str, int] = {}
+    """In a livelock: request -> times that it was preempted in these steps."""
     explanation: str
     """What that means, and vLLM's issues of this kind."""
 
@@ -71,7 +83,7 @@ class Standstills(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return f"{len(self.places):,} in {self.num_steps:,} steps"
 
     def as_table(self) -> RowTable:
-        """One row per place; ``reasons`` is JSON."""
+        """One row per place; ``reasons`` and ``preempted`` are JSON."""
         return table_from("places", [msgspec.to_builtins(each) for each in self.places])
 
 
@@ -99,19 +111,98 @@ def standstills(path: Path | str) -> Standstills:
     for trace in find_ranks(given_path("path", path)):
         if trace.is_idle:
             continue
+        found: list[StuckPlace] = []
         run: _Run | None = None
+        turns = _Turns(trace.rank)
         for step in StepReader(trace.files, requests=False).steps():
             num_steps += 1
+            found += turns.take(step)
             still = _still(step)
             if still is not None:
                 run = _Run(still, still, 1) if run is None else _Run(run.first, still, run.num_steps + 1)
                 continue
             if run is not None and run.num_steps >= LONG:
-                places.append(_place(trace.rank, run, ends=False))
+                found.append(_place(trace.rank, run, ends=False))
             run = None
         if run is not None and run.num_steps >= _AT_THE_END:
-            places.append(_place(trace.rank, run, ends=True))
+            found.append(_place(trace.rank, run, ends=True))
+        found += turns.end()
+        places += sorted(found, key=lambda place: place.first_step)
     return Standstills(num_steps=num_steps, places=places)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requests that take each other's blocks in turns.
+#
+# Two requests of one priority and one time of arrival, each of which fits alone: whoever grows evicts the other, which
+# is admitted again, grows and evicts the first, before either has got to its next token.
+
+
+class _Turns:
+    """Looks for steps in a row in which requests are preempted and no token is sampled."""
+
+    def __init__(self, rank: int | None) -> None:
+        self._rank = rank
+        self._begin()
+
+    def _begin(self) -> None:
+        self._first: StepFacts | None = None
+        self._last: StepFacts | None = None
+        self._num_steps = 0
+        self._preempted: Counter[str] = Counter()
+        self._latest: PreemptionNumbers | None = None
+
+    def take(self, step: Step) -> list[StuckPlace]:
+        """The place that ends before this step, if one does."""
+        completed = step.completed
+        if completed is None or completed.num_sampled_tokens != 0 or step.finished:
+            return self.end(ends_trace=False)
+        self._last = facts_of(step)
+        self._first = self._first or self._last
+        self._num_steps += 1
+        for each in (step.outcome and step.outcome.preemptions) or ():
+            self._preempted[each.req_id] += 1
+            self._latest = each
+        return []
+
+    def end(self, *, ends_trace: bool = True) -> list[StuckPlace]:
+        """The place that ends here, if one does; look for another one from now on."""
+        first, last, latest = self._first, self._last, self._latest
+        num_steps, preempted = self._num_steps, self._preempted
+        self._begin()
+        if first is None or last is None or latest is None:
+            return []
+        if num_steps < LONG or max(preempted.values()) < OFTEN:
+            return []
+        kv = latest.kv or KVNumbers()
+        place = StuckPlace(
+            kind=LIVELOCK,
+            rank=self._rank,
+            first_step=first.step,
+            last_step=last.step,
+            num_steps=num_steps,
+            start_ts=first.ts,
+            end_ts=last.ts,
+            ends_trace=ends_trace,
+            request_id=latest.req_id,
+            reason=Reason.KV_BLOCKS,
+            needed_blocks=kv.needed,
+            free_blocks=kv.free,
+            total_blocks=last.total_blocks,
+            num_running=last.num_running,
+            num_waiting=last.num_waiting,
+            reasons={},
+            preempted=dict(preempted.most_common()),
+            explanation=_TURNS,
+        )
+        return [place]
+
+
+_TURNS = (
+    "Each fits alone and they do not fit together: whoever grows takes the other's blocks before either samples a"
+    " token. vLLM decides the same between requests of one priority and one time of arrival. Leave"
+    " scheduler_reserve_full_isl on, give them different priorities, or raise num_gpu_blocks."
+)
 
 
 def _still(step: Step) -> _Still | None:

@@ -16,6 +16,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
 from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
+from tokenyard.questions.accuracy.open_loop import compare_open_loop, is_open_loop, read_open_loop
 from tokenyard.questions.accuracy.points import (
     Engine,
     Point,
@@ -46,7 +47,8 @@ def accuracy(
     """How far step times and latencies are off, beside what was measured.
 
     ``files``: tables of points, folders of measured runs, results of ``vllm bench serve``; none: the public points,
-    where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say.
+    where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say; one
+    at a request rate is replayed as it was sent, which takes its single requests (``--save-detailed``).
     ``vllm_version``: whose decisions are taken. ``progress`` is called with the points of a file that are predicted,
     and how many it has; True shows a line. Raises TokenyardError.
     """
@@ -72,6 +74,9 @@ def accuracy(
         if path.is_dir():
             comparison = compare_run(read_measured_run(path, spec=engine.spec, gpu=engine.gpu, profile=profile))
             rows.append(row_of_run(str(path), comparison))
+            continue
+        if path.suffix == ".json" and is_open_loop(path):
+            rows.append(row_of_run(str(path), compare_open_loop(read_open_loop(path, engine, profile=profile))))
             continue
         points, unread = _points(path, engine)
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]

@@ -289,7 +289,7 @@ def row_of_run(file: str, comparison: RunComparison) -> AccuracyRow:
         tensor_parallel_size=run.parallel.tensor,
         data_parallel_size=run.parallel.data,
         enable_expert_parallel=run.parallel.expert,
-        load=f"{len(run.arrived)} requests in {run.arrived.max():.0f} s",
+        load=f"{len(run.arrived)} requests in {run.arrived.max():.0f} s{run.arrivals}",
         users=None,
         familiarity=known.familiarity,
         tpot=made["tpot"],

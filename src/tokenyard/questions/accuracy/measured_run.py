@@ -56,6 +56,8 @@ class MeasuredRun:
     ttft: Floats
     tpot: Floats
     e2e: Floats
+    arrivals: str = ""
+    """How arrivals were made up, behind a comma; empty: they were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,11 +321,7 @@ def read_bench_result(path: Path, engine: Engine) -> Point:
         raise ConfigError("gpu", None, "give §gpu: a result of vllm bench serve does not name the GPU")
     prompts = int(found["num_prompts"])
     users = found.get("max_concurrency")
-    if users is None:
-        if _rate(found) < math.inf:
-            raise WorkloadError(
-                str(path), 1, "has a request rate and no max_concurrency: only closed loops are compared"
-            )
+    if users is None:  # all at once
         users = prompts
     if prompts < 1 or int(users) < 1:
         raise WorkloadError(str(path), 1, "must have num_prompts and max_concurrency above 0")
@@ -356,10 +352,3 @@ def read_bench_result(path: Path, engine: Engine) -> Point:
         ttft=ttft / 1e3,
         tpot=tpot / 1e3,
     )
-
-
-def _rate(found: Mapping[str, Any]) -> float:
-    try:
-        return float(found.get("request_rate") or "inf")
-    except (TypeError, ValueError):
-        return math.inf

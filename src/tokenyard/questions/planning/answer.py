@@ -8,8 +8,10 @@ from math import inf, sqrt
 import msgspec
 
 from tokenyard.errors import ConfigError
+from tokenyard.explain.measured import Calibration
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLO
+from tokenyard.explain.steady import LoadState
 from tokenyard.explain.table import RowTable
 from tokenyard.questions.planning.goal import (
     Goal,
@@ -18,6 +20,7 @@ from tokenyard.questions.planning.goal import (
     row_price,
 )
 from tokenyard.questions.planning.picture import draw, page_of
+from tokenyard.questions.planning.sureness import BoundRange, Sureness
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.start import DeploymentHeader
@@ -157,7 +160,7 @@ def _no_row(rows: Sequence[Row]) -> ConfigError:
 #
 # It is taken for granted that a bound which is missed at one load is missed at every greater one.
 
-PRECISION = 0.03
+PRECISION = 0.02
 """Share by which the load that is missed is greater than the one that is borne."""
 _FELT = ("ttft_ms.mean", "ttft_ms.max", "tpot_ms.mean", "tpot_ms.max", "throughput.requests_per_s")
 _LOAD_ALIKE = 0.002
@@ -183,17 +186,28 @@ def _changes(less: Row, more: Row) -> bool:
     return any(one != other and (not one or not other or abs(other / one - 1) > _LOAD_ALIKE) for one, other in pairs)
 
 
-def largest_load(at: Callable[[float], Row], *, start: float = 1.0, must_bear: float | None = None) -> LoadSearch:
-    """Search by replays ``at`` a load; one that does not bear ``must_bear`` is given up after one replay."""
-    borne: Row | None = None
+def largest_load(
+    at: Callable[[float], Row],
+    *,
+    start: float = 1.0,
+    must_bear: float | None = None,
+    borne: Row | None = None,
+    growth: float = 2.0,
+) -> LoadSearch:
+    """Search by replays ``at`` a load; one that does not bear ``must_bear`` is given up after one replay.
+
+    ``borne``: what is known to be borne, from which on greater loads are tried, ``growth`` times as great each.
+    """
     missed: Row | None = None
     load, replays = must_bear or start, 0
-    while True:
+    if borne is not None:
+        load = borne.load * growth
+    while 1 / MOST_LOAD <= load <= MOST_LOAD:
         row = at(load)
-        replays += 1
+        replays += row.replays
         if row.problem is not None:
             return LoadSearch(borne, missed or row, replays)
-        if is_feasible(row):
+        if is_borne(row):
             if borne is not None and missed is None and not _changes(borne, row):
                 return LoadSearch(row, None, replays)
             borne = row
@@ -206,11 +220,15 @@ def largest_load(at: Callable[[float], Row], *, start: float = 1.0, must_bear: f
                 return LoadSearch(borne, missed, replays)
             load = sqrt(borne.load * missed.load)
         elif borne is not None:
-            load = borne.load * 2
+            load = borne.load * growth
         else:
             load = row.load / 2
-        if not 1 / MOST_LOAD <= load <= MOST_LOAD:
-            return LoadSearch(borne, missed, replays)
+    return LoadSearch(borne, missed, replays)
+
+
+def is_borne(row: Row) -> bool:
+    """Whether a variant bears a load: every bound holds in a steady state."""
+    return is_feasible(row) and row.state is not LoadState.SHORT
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -268,6 +286,18 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """None if no variant could be replayed."""
     holds: bool
     """Whether the recommended one is within every bound; else it is the one nearest to that."""
+    sureness: Sureness | None = None
+    """How sure that is, by the ranges in ``bounds``; None without bounds."""
+    bounds: list[BoundRange] = []
+    """Every bound on a statistic, and the range of its figure."""
+    state: LoadState | None = None
+    """``steady``: both halves of its replay agree, and no queue grows; ``overloaded``, or ``short`` where neither was
+    shown, and it does not hold the bounds then; None where the requests are too few, or come all at once, or one when
+    another ends: there is no rate."""
+    times: int = 1
+    """The traffic was made so many times as long, for a steady state."""
+    traffic: str | None = None
+    """How, in words; None: it was not."""
     value: float | None
     """What it reaches of the goal."""
     serve: str | None
@@ -294,6 +324,8 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     header: DeploymentHeader | None = None
     """The recommended deployment, with what was taken, assumed and ignored; of a split its decode engines; None of
     a trace."""
+    calibration: Calibration | None = None
+    """How step times were scaled to what the workload's input measured; None: they were not."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []
@@ -304,6 +336,8 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         chosen = "nothing" if self.recommended is None else settings_in_words(self.recommended.settings)
         how = "recommended" if self.holds else "nearest to the bounds"
+        if self.sureness is Sureness.PROBABLY_HOLDS:
+            how += ", probably within the bounds"
         return f"{chosen} {how}, {len(self.rows):,} of {self.size:,} variants tried"
 
     def as_table(self) -> RowTable:

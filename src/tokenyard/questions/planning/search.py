@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from math import inf
+from math import ceil, inf
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ import msgspec
 from tokenyard.errors import MissingExtraError
 from tokenyard.questions.planning.answer import largest_load
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
-from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
+from tokenyard.questions.planning.steadiness import Lengths, is_settled
+from tokenyard.questions.sweeping.cluster import Cluster
+from tokenyard.questions.sweeping.measuring import Incumbent, Measured
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
 from tokenyard.quick_named_tuple import NamedTuple
@@ -27,20 +30,29 @@ class Trying:
 
     def __init__(
         self,
-        job: VariantWorker,
+        lengths: Lengths,
         goal: Goal,
         *,
         has_incumbents: bool,
+        times: int = 1,
+        known: Mapping[str, Row] = MappingProxyType({}),
         journal: Journal | None = None,
         advance: Callable[[], None] = lambda: None,
         processes: int | None = 1,
+        ray: str | None = None,
     ) -> None:
         """``has_incumbents``: a variant ends early where a cheaper one within the bounds cannot be beaten any more.
 
+        ``times``: the traffic is made so many times as long, but for ``known`` rows by their keys, which need none.
+
         ``processes``: variants that are replayed side by side; None: as many as pay. Their rows are those of one.
+        ``ray``: the address of a cluster that replays instead.
         """
-        self.job = job
-        self._workers = Workers(partial(_replayed, job, goal), processes)
+        self.job = lengths.worker(times)
+        self._times = times
+        self._known = known
+        replay = partial(_replayed, lengths, times, goal)
+        self._workers = Workers(replay, processes) if ray is None else Cluster(replay, ray)
         self.goal = goal
         self._has_rivals = has_incumbents
         self._journal = journal
@@ -71,7 +83,7 @@ class Trying:
         They are as if each had been replayed after those before it, whichever process is done first; a load that must
         be borne is that of the best before all of them.
         """
-        known = {number: self._journal.get(each) for number, each in enumerate(several)} if self._journal else {}
+        known = {number: self._row_known(each) for number, each in enumerate(several)}
         left = [number for number in range(len(several)) if known.get(number) is None]
         must_bear = self.best.load if self.goal is Goal.LOAD and self.best is not None else None
         tasks = [_Task(dict(several[number]), (), must_bear) for number in left]
@@ -81,6 +93,13 @@ class Trying:
             done[left[number]] = tried
             found += self._in_order(several[len(found) :], known, done, len(found))
         return found
+
+    def _row_known(self, settings: Settings) -> Row | None:
+        """A row that needs no replay: of an earlier call with traffic of this length, or missed with a shorter one."""
+        key = key_of(settings)
+        row = self._known.get(key) or (self._journal.get(settings) if self._journal is not None else None)
+        is_ours = row is not None and (self.goal is Goal.LOAD or row.times == self._times or is_settled(row))
+        return row if is_ours else None
 
     def _in_order(
         self,
@@ -109,8 +128,10 @@ class Trying:
         if incumbents == judged_by:
             return row
         if row.stopped is not None and row.met is None:  # by one that is not the best any more
-            return self.job.measured(settings, incumbents).row
-        return measured.judged(incumbents)
+            row = self.job.measured(settings, incumbents).row
+        else:
+            row = measured.judged(incumbents)
+        return msgspec.structs.replace(row, times=self._times)
 
     def _incumbents(self) -> tuple[Incumbent, ...]:
         """What a variant has to beat by now."""
@@ -122,7 +143,7 @@ class Trying:
     def run_on(self, row: Row, most: float) -> Row:
         """A row whose replay was ended early, with all its figures, unless one is beyond ``most`` times its bound."""
         again = self.job(row.settings, load=row.load, stops=True, slack=most)
-        again = msgspec.structs.replace(again, replays=row.replays + again.replays)
+        again = msgspec.structs.replace(again, replays=row.replays + again.replays, times=self._times)
         self._keep(again)
         self._rows[key_of(row.settings)] = again
         return again
@@ -151,15 +172,30 @@ class _Tried(NamedTuple):
     measured: Measured
 
 
-def _replayed(job: VariantWorker, goal: Goal, task: _Task) -> _Tried:
+def _replayed(lengths: Lengths, times: int, goal: Goal, task: _Task) -> _Tried:
     """Do a task; it can be done in any process."""
     settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
-        return _Tried(task, job.measured(settings, incumbents))
-    found = largest_load(lambda load: job(settings, load=load, stops=True), must_bear=must_bear, start=1.0)
+        measured = lengths.worker(times).measured(settings, incumbents)
+        return _Tried(task, measured._replace(row=msgspec.structs.replace(measured.row, times=times)))
+    found = largest_load(loads_of(lengths, settings), must_bear=must_bear, start=1.0)
     row = found.borne or found.missed
     assert row is not None, "a search has replayed something"
     return _Tried(task, Measured(msgspec.structs.replace(row, replays=found.replays)))
+
+
+def loads_of(lengths: Lengths, settings: Settings, row: Row | None = None) -> Callable[[float], Row]:
+    """Return what replays a variant at a load, with traffic long enough for it; ``row``: what is known of it."""
+    known = [] if row is None else [row]
+
+    def at(load: float) -> Row:
+        times = max((ceil(lengths.wanted(each) * load / each.load) for each in known[-1:]), default=1)
+        row, replays = lengths.settled(lambda job: job(settings, load=load, stops=True), min(times, lengths.most))
+        if row.is_measured:
+            known.append(row)
+        return msgspec.structs.replace(row, replays=replays)
+
+    return at
 
 
 # ---------------------------------------------------------------------------------------------------------------------

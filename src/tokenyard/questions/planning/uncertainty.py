@@ -2,67 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import load_of
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.slo import SLO
+from tokenyard.questions.planning.sureness import BoundRange, Sureness, least_sure, sureness_of
 from tokenyard.questions.recorded.ask import replay_as_it_was
+from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.sweeping.rows import Row
 from tokenyard.questions.variant_sources import KnownSource, RecordedVariants, WorkloadVariants
-from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.steptime.known_error import SentLoad
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.scaled import known_error_of
+from tokenyard.trace.start import deployment_of
 
 _ESTIMATES = ("KV blocks",)
 """Assumptions of a deployment that are estimates."""
+_EXACT = "constant:"
+"""Beginning of a ``--latency`` that says itself how long steps take."""
 
 
-def uncertainty_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
-    """Sentences on how far the recommended variant's figures may be off."""
+class Doubt(NamedTuple):
+    """How far the recommended variant's figures may be off."""
+
+    sentences: list[str]
+    bounds: list[BoundRange]
+    """Every bound on a statistic that was measured."""
+
+    @property
+    def sureness(self) -> Sureness | None:
+        """Whether all bounds hold: as sure as the least sure of them; None without bounds."""
+        return least_sure(each.sureness for each in self.bounds)
+
+
+SpreadOf = Callable[[str], "tuple[float, float] | None"]
+"""Name of a figure -> the factors between which it lies of what is shown; None: that is not known."""
+
+
+def doubt_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Doubt:
+    """How far the recommended variant's figures may be off, and what that means for each bound."""
     if isinstance(source, RecordedVariants):
-        yield from _of_a_trace(source)
-        return
+        sentences, spread_of = _of_a_trace(source)
+        bounds = list(_ranges(row, slos, spread_of))
+        return Doubt([*sentences, *(each.sentence for each in bounds if each.sentence is not None)], bounds)
     setup = source.setup(row.settings)
-    deployment = setup.deployment
-    yield f"step times ({deployment.step_time}): {deployment.step_time_error}"
-    if isinstance(setup.latency, CalibratedLatency):
-        known = setup.latency.known_error(load_of(setup.workload))
-        for slo in slos:
-            spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
-            value = None if slo.key is None else row.figures.get(slo.key)
-            if spread is not None and value is not None:
-                yield _range(slo, value, *spread.around(value))
-    yield from (str(each) for each in deployment.assumed if each.name in _ESTIMATES)
+    deployment, latency = setup.deployment, setup.latency
+    bounds = list(_ranges(row, slos, _spread_of(latency, load_of(setup.workload), deployment.step_time)))
+    return Doubt(
+        [
+            f"step times ({deployment.step_time}): {deployment.step_time_error}",
+            *(each.sentence for each in bounds if each.sentence is not None),
+            *(str(each) for each in deployment.assumed if each.name in _ESTIMATES),
+        ],
+        bounds,
+    )
 
 
-def _range(slo: SLO, value: float, low: float, high: float) -> str:
-    if high <= slo.bound_ms:
-        verdict = "the bound holds all over it"
-    else:
-        verdict = "the bound may be missed" if value <= slo.bound_ms else "the bound may hold all the same"
-        verdict = "the bound is missed all over it" if low > slo.bound_ms else verdict
-    return f"{slo.name} {value:,.0f} ms reads as {low:,.0f} to {high:,.0f} ms, in nine cases of ten: {verdict}"
+def _spread_of(latency: LatencyModel, load: SentLoad, name: str | None) -> SpreadOf:
+    known = known_error_of(latency, load)
+    if known is not None:
+        return known.spread_of
+    is_exact = name is not None and name.startswith(_EXACT)
+    return lambda _: (1.0, 1.0) if is_exact else None
 
 
-def _of_a_trace(source: RecordedVariants) -> Iterator[str]:
-    run = source.run
+def _ranges(row: Row, slos: Sequence[SLO], spread_of: SpreadOf) -> Iterator[BoundRange]:
+    for slo in slos:
+        value = None if slo.key is None else row.figures.get(slo.key)
+        if slo.key is None or value is None:
+            continue
+        spread = spread_of(slo.key)
+        if spread is not None and row.drafts is not None:
+            least, most = row.drafts.spread_of(slo.name)
+            spread = spread[0] * least, spread[1] * most
+        low, high = (None, None) if spread is None else (value * spread[0], value * spread[1])
+        sureness = sureness_of(value, low, high, slo.bound_ms)
+        yield BoundRange(bound=str(slo), value_ms=value, low_ms=low, high_ms=high, sureness=sureness)
+
+
+def _of_a_trace(source: RecordedVariants) -> tuple[list[str], SpreadOf]:
+    """What a plan of a trace rests on, and how far off its figures may be: as the run, replayed, is; of a trace that
+    is itself a replay, as its step times may be.
+    """
+    run, sentences = source.run, []
     if run.fit.median_error is not None and run.fit.total_error is not None:
-        yield (
+        sentences.append(
             f"step times are fitted to the trace: of steps that the fit has not seen half are within"
             f" {run.fit.median_error:.1%}, all together {run.fit.total_error:+.1%}"
         )
     try:
         check = replay_as_it_was(run).check
     except TokenyardError as error:
-        yield f"the run as it was could not be replayed: {error}"
-        return
+        return [*sentences, f"the run as it was could not be replayed: {error}"], lambda _: None
+    prediction = run.prediction()
+    if prediction is not None:
+        known = prediction.error or "an error that is not known"
+        sentences.append(f"the trace is itself a prediction, with step times of {known}")
     off = ", ".join(
         f"{name} {share:+.1%}"
         for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90")
         if (share := check.error_of(name)) is not None
     )
     doubt = "" if check.holds else ": a poor fit, and the plan rests on it"
-    yield f"the run as it was, replayed, is off by {off}{doubt}"
+    sentences.append(f"the run as it was, replayed, is off by {off}{doubt}")
+    planned = source.deployment.planned
+    if run.start.host == REPLAY:
+        name = deployment_of(run.start.config).step_time
+        return sentences, _spread_of(run.latency if planned is None else planned.latency, SentLoad(), name)
+
+    def spread_of(figure: str) -> tuple[float, float] | None:
+        error = check.error_of(figure)
+        return None if error is None else (1 - abs(error), 1 + abs(error))
+
+    return sentences, spread_of
 
 
 def unknown_of(source: KnownSource, row: Row, *, has_load: bool) -> Iterator[str]:

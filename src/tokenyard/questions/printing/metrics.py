@@ -33,7 +33,9 @@ def print_metrics(told: ServedHour, console: Console) -> None:
         table.add_row(name, value)
     if told.acceptance_rates:
         table.add_row(
-            "drafts accepted", f"--acceptance-rates {','.join(f'{rate:.3g}' for rate in told.acceptance_rates)}"
+            "drafts accepted",
+            f"--acceptance-rates {','.join(f'{rate:.3g}' for rate in told.acceptance_rates)}, of"
+            f" {told.num_drafts:,} drafts",
         )
     engines = f", {told.engines} engines" if told.engines > 1 else ""
     print_section(console, f"{plain(told.source)}: {told.scrapes:,} scrapes{engines}", table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -10,14 +10,29 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
+from tokenyard.explain.steady import LoadState, rate_in_words
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
-from tokenyard.questions.sweeping.rows import Row, settings_in_words
+from tokenyard.questions.planning.steadiness import is_unsettled
+from tokenyard.questions.planning.sureness import Sureness
+from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
-from tokenyard.units import count, milliseconds, percent
+from tokenyard.units import count, duration, milliseconds, percent
 
+_HOLDS: dict[Sureness | None, str] = {
+    Sureness.PROBABLY_HOLDS: "probably holds every bound",
+    Sureness.UNKNOWN: "holds every bound in the replay, whose error is not known,",
+}
+"""What the first sentence says where it is not sure that every bound holds."""
 _MOST_OF_THE_FRONT = 12
+_FIRST_PROBLEMS = 2
+"""Problems of variants that stand below the verdict."""
 _MOST_PROBLEMS = 5
+_STATES = {
+    LoadState.STEADY: "a steady state",
+    LoadState.OVERLOADED: "overloaded, the queue grows",
+    LoadState.SHORT: "no steady state was shown",
+}
 
 
 def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
@@ -30,7 +45,11 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     if header:
         _print_asked(plan, goal, console)
         console.print()
-    console.print(Text(plain(_verdict(plan, chosen, goal)), "bold"))
+    drafts = () if chosen.drafts is None else (str(chosen.drafts),)
+    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *drafts))), "bold"))
+    problems = _by_problem(plan.rows)
+    for problem, those in list(problems.items())[:_FIRST_PROBLEMS]:
+        console.print(Text(plain(f"Not replayed: {_named(those)}: {problem}"), "yellow"))
     print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
@@ -47,8 +66,8 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         print_section(console, "What limits next", Text(plain(plan.limits)))
     print_section(console, "How far it may be off", *_list(plan.uncertainty))
     print_section(console, "What it cannot know", *_list(plan.unknown))
-    if any(row.problem is not None for row in plan.rows):
-        print_section(console, "What could not be replayed", *_problems(plan.rows))
+    if len(problems) > _FIRST_PROBLEMS:
+        print_section(console, "What else could not be replayed", *_further(problems))
     if not header:
         console.print()
         _print_asked(plan, goal, console)
@@ -60,6 +79,8 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
     bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
     said = f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
     console.print(Text.assemble(("plan", "bold"), said))
+    if plan.traffic is not None:
+        console.print(Text(plain(f"Replayed: {plan.traffic}."), "bright_black"))
     console.print(Text(_tried(plan), "bright_black"))
     if plan.header is not None:  # of step times the section on errors reports
         print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
@@ -67,13 +88,21 @@ def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
 
 def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     """Which variant, whether it holds the bounds, and what it reaches."""
-    name = settings_in_words(chosen.settings)
+    name = row_in_words(chosen)
+    if is_unsettled(chosen):
+        return (
+            f"{name} keeps every bound in {count(chosen.requests)} requests, but no steady state was shown: that it"
+            " holds them is not certain."
+        )
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
-        return f"No variant that was tried holds every bound; {name} comes nearest{far}."
-    reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
+        none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
+        return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
+    reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
-        return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
+        further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""
+        once = "" if plan.state is not None else f" for these {count(chosen.requests)} requests"
+        return f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')}{once}{further}."
     alike = reach_most(plan.rows, goal)
     if len(alike) < 2:
         return f"{name} does best{': ' * bool(reaches)}{reaches}."
@@ -82,17 +111,27 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
 
 
-def _problems(rows: Sequence[Row]) -> Iterator[Text]:
-    """Each problem once, with the first variant that has it."""
+def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Each problem once, with the variants that have it."""
     variants: dict[str, list[Row]] = {}
     for row in rows:
         if row.problem is not None:
             variants.setdefault(row.problem, []).append(row)
-    for problem, those in list(variants.items())[:_MOST_PROBLEMS]:
-        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        yield Text(plain(f"{settings_in_words(those[0].settings)}{more}: {problem}"))
-    if len(variants) > _MOST_PROBLEMS:
-        yield Text(f"and {count(len(variants) - _MOST_PROBLEMS)} other problems: --json has them")
+    return variants
+
+
+def _named(those: Sequence[Row]) -> str:
+    """The first of some variants, and how many more there are."""
+    more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
+    return f"{settings_in_words(those[0].settings)}{more}"
+
+
+def _further(problems: Mapping[str, Sequence[Row]]) -> Iterator[Text]:
+    """The problems that do not stand below the verdict."""
+    for problem, those in list(problems.items())[_FIRST_PROBLEMS:_MOST_PROBLEMS]:
+        yield Text(plain(f"{_named(those)}: {problem}"))
+    if len(problems) > _MOST_PROBLEMS:
+        yield Text(f"and {count(len(problems) - _MOST_PROBLEMS)} other problems: --json has them")
 
 
 def _list(sentences: Sequence[str]) -> Iterator[Text]:
@@ -125,7 +164,7 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
     if plan.value is not None:
-        yield Text(f"reaches {_number(plan.value)} {goal.unit}{_behind(plan, goal)}")
+        yield Text(f"reaches {_reached(plan.value, goal)}{_behind(plan, goal)}")
     if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
         price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
         yield Text(price)
@@ -148,6 +187,12 @@ def _behind(plan: Plan, goal: Goal) -> str:
     change = value / plan.value - 1
     how = "as much" if abs(change) < 0.0005 else f"{100 * change:+.1f} %"
     return f"; the next best, {plain(settings_in_words(other.settings))}, {how}"
+
+
+def _reached(value: float, goal: Goal) -> str:
+    """A value of the goal with its unit."""
+    unit = goal.unit.removesuffix("s") if goal is Goal.GPUS and value == 1 else goal.unit
+    return f"{_number(value)} {unit}"
 
 
 def _number(value: float) -> str:
@@ -174,6 +219,10 @@ def _figures(row: Row) -> Iterator[Table | Text]:
             else:
                 yield Text(plain(f"{name.replace('_ms.', '_')}: {milliseconds(value)}"))
     yield Text(said)
+    offered, served = (figures.get(f"load.{name}_requests_per_s") for name in ("offered", "served"))
+    if offered is not None and row.state is not None:
+        rates = f"{rate_in_words(offered)} requests/s arrive, {rate_in_words(served or 0.0)} are served meanwhile"
+        yield Text(f"{rates}: {_STATES[row.state]}")
     busy = [(side, figures.get(f"split.{side}")) for side in ("prefill", "decode", "link")]
     if any(share is not None for _, share in busy):
         yield Text("busy: " + ", ".join(f"{side} {percent(share)}" for side, share in busy))
@@ -197,7 +246,7 @@ def _front(plan: Plan, goal: Goal) -> Table:
 
 def _load(found: LargestLoad, chosen: Row) -> str:
     if found.load is None or found.row is None:
-        return "not even the smallest load that was tried is within the bounds"
+        return "no load that was tried is within the bounds in a steady state"
     rate = found.row.figures.get("throughput.requests_per_s")
     said = f"{_number(found.load)} times as fast as the workload's own: {_rate(rate)} requests/s"
     cost = found.row.cost_per_million_tokens
@@ -205,6 +254,8 @@ def _load(found: LargestLoad, chosen: Row) -> str:
         said += f", {cost:,.2f} per million output tokens"
     if found.is_all:
         said += "; a greater load changes hardly anything, or was not tried"
+    if found.row.state is LoadState.STEADY:
+        said += f"; steady over {count(found.row.requests)} requests, {duration(found.row.figures.get('duration_s'))}"
     if found.beyond is not None:
         said += f"; at {_number(found.beyond.load)} times {found.beyond.tightest or 'a bound'} is missed"
     return said

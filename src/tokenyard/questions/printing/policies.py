@@ -34,6 +34,8 @@ def print_policies(comparison: Comparison, console: Console, *, header: bool = F
         print_section(console, "Deployment", deployment)
         console.print()
     console.print(Text(_verdict(comparison), "bold"))
+    for each in comparison.not_compared:
+        console.print(Text(f"{plain(each.name)} is not among them: {plain(each.problem)}", "yellow"))
     console.print()
     for load in comparison.loads:
         title: str | None = f"load {load:g}"

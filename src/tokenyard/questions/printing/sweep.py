@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,9 +12,9 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.sweep import SweepResult
-from tokenyard.questions.sweeping.rows import Row, settings_in_words
+from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
 from tokenyard.redaction import plain
-from tokenyard.units import count, milliseconds, percent
+from tokenyard.units import count, count_of, milliseconds, percent
 
 _SHOWN = 20
 """Rows that are printed, and problems; the table has all of them."""
@@ -23,13 +23,14 @@ _SHOWN = 20
 def print_sweep(result: SweepResult, console: Console) -> None:
     """The best variant, the first rows, and where all of them are."""
     console.print(Text(plain(_verdict(result.rows)), "bold"))
+    console.print(*_on_drafts(result.rows), sep="\n", end="")
     names = list(dict.fromkeys(name for row in result.rows for name in row.settings))
     figures = ("TTFT p90", "TPOT p90", "tok/s", "goodput", "bounds")
     table = table_of(
         Column("variant", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in figures)
     )
     for row in result.rows[:_SHOWN]:
-        table.add_row(plain(settings_in_words(row.settings)), *_cells(row))
+        table.add_row(plain(row_in_words(row)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
     _print_classes(result.rows[:_SHOWN], console)
     _print_problems(result.rows, console)
@@ -41,6 +42,15 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         folder = str(Path(result.table).parent)
         said = f"Their traces are below it: `tokenyard view {shlex.quote(plain(folder))}` sets any two side by side"
         console.print(Text(said), soft_wrap=True)
+
+
+def _on_drafts(rows: Sequence[Row]) -> Iterator[Text]:
+    """What TPOT rests on, in the fastest variant whose drafts are right as often as was assumed."""
+    assumed = [row for row in rows if row.drafts is not None and row.drafts.tpot_ms is not None]
+    if assumed:
+        row = min(assumed, key=lambda each: (each.drafts and each.drafts.tpot_ms) or 0.0)
+        more = "" if len(assumed) == 1 else f" So it is of {count_of(len(assumed) - 1, 'other variant')}."
+        yield Text(plain(f"{settings_in_words(row.settings)}: {row.drafts}{more}"))
 
 
 def _print_classes(rows: Sequence[Row], console: Console) -> None:
@@ -82,11 +92,11 @@ def _verdict(rows: Sequence[Row]) -> str:
     if any(row.figures.get(share) is not None for row in replayed):
         best, worst = (of(replayed, key=lambda row: row.figures.get(share) or 0.0) for of in (max, min))
         said = [percent(row.figures.get(share)) for row in (best, worst)]
-        most, least = settings_in_words(best.settings), settings_in_words(worst.settings)
+        most, least = row_in_words(best), row_in_words(worst)
         return f"{most} keeps most requests within the bounds: {said[0]}; {least} {said[1]}."
     best, worst = (of(replayed, key=lambda row: row.figures[ttft] or 0.0) for of in (min, max))
     said = [row.in_words(ttft) for row in (best, worst)]
-    fastest, slowest = (settings_in_words(row.settings) for row in (best, worst))
+    fastest, slowest = map(row_in_words, (best, worst))
     return f"{fastest} has the least TTFT p90: {said[0]}; {slowest} has {said[1]}."
 
 

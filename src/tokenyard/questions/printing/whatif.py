@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -12,15 +12,27 @@ from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.slo import Objective
 from tokenyard.questions.recorded.answer import (
     OF_CLASSES,
+    DecisionCheck,
     FigureAnswer,
+    FitQuality,
     Mover,
     SelfCheck,
+    StalledStep,
+    TracePrediction,
     VariantAnswer,
     WhatIf,
     change_of,
 )
 from tokenyard.redaction import plain
-from tokenyard.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
+from tokenyard.units import (
+    changes_for_clients,
+    count,
+    count_of,
+    duration,
+    milliseconds,
+    percent,
+    signed,
+)
 
 _SHOWN = (
     ("ttft_ms.mean", "TTFT, mean"),
@@ -40,6 +52,9 @@ _OF_CLASSES = dict(zip(OF_CLASSES, ("TTFT p50", "TTFT p95", "TPOT p95", "E2E p95
 _MOST_CLASSES = 8
 _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
+_MODELLED_TIMES = ("as it was", "then", "change", "range")
+"""Columns of one that rests on modelled ones."""
+_MOST_STALLS = 3
 
 _AS_SAID = 0.005
 """How far a scale has to be from 1 to be shown as anything else."""
@@ -56,61 +71,129 @@ def print_whatif(told: WhatIf, console: Console) -> None:
     """The verdicts, then each variant beside the run as it was; last the replay that all of it rests on."""
     for variant in told.variants:
         console.print(Text(_verdict(variant, told), "bold"))
+    for each in told.not_answered:
+        console.print(Text(f"With {plain(each.name)}: no answer. {plain(each.problem)}", "yellow"))
+    if told.prediction is not None and told.variants:
+        console.print(_of_a_prediction(told.prediction))
     for variant in told.variants:
-        _print_variant(variant, console)
+        _print_variant(variant, console, is_measured=told.prediction is None)
     if told.variants:
         console.print()
     print_check(told, console)
+
+
+def _of_a_prediction(trace: TracePrediction) -> str:
+    """How far a trace is known that is itself a prediction."""
+    said = "This trace is itself a prediction"
+    if trace.step_time is not None:
+        said += f" (step times: {plain(trace.step_time)})"
+    if None in (trace.tpot_low, trace.tpot_high, trace.ttft_low, trace.ttft_high):
+        return f"{said}, and so is every figure; error of a step: {plain(trace.error or 'not known')}."
+    tpot, ttft = f"{trace.tpot_low:.2f} to {trace.tpot_high:.2f}", f"{trace.ttft_low:.2f} to {trace.ttft_high:.2f}"
+    return (
+        f"{said}: nine measurements of ten lay within {tpot} times what is said of TPOT, and {ttft} times of TTFT."
+        " range: the least and the most of three replays, in two of which steps are as far off; of change: the same of"
+        " the change, where the run as it was is as far off."
+    )
 
 
 def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     """What changes most for clients, in one sentence."""
     by_name = {each.name: each.change for each in variant.figures}
     known = [share for share in by_name.values() if share is not None]
-    changes = "nothing changes" if known and not any(known) else changes_for_clients(by_name) or "nothing that is known"
+    unsure = [each.name for each in variant.figures if not each.is_sure]
+    said = changes_for_clients(by_name, unsure)
+    changes = "nothing changes" if known and not any(known) else said or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
-    return f"With {plain(variant.name)}: {changes}{doubt}."
+    rests = "" if variant.drafts is None else f" {variant.drafts}"
+    return f"With {plain(variant.name)}: {changes}{doubt}.{rests}"
 
 
 def print_check(told: WhatIf, console: Console) -> None:
     """The run as it was beside its replay."""
     title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count_of(told.requests, 'request')}")
     console.print(title)
-    fit, check = told.fit, told.self_check
-    lines = [f"step times fitted to {count_of(fit.steps, 'step')} of the trace"]
-    if fit.held_out and fit.median_error is not None and fit.total_error is not None:
-        lines[0] += (
-            f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
-            f" all together {signed(fit.total_error)}"
-        )
-    if fit.terms_of is not None:
-        lines.append(f"what is fitted: the terms of the model of {plain(fit.terms_of)}, {_scales(fit.scales)}")
-    if fit.leans_on is not None and fit.leans_on_error is not None:
-        lines.append(
-            f"larger steps than the trace has take what the model of {plain(fit.leans_on)} says, scaled to the trace's:"
-            f" half of these are within {percent(fit.leans_on_error)} of it"
-        )
-    if fit.slowest is not None and fit.fastest is not None:
-        lines.append(
-            f"the machine was uneven: stretches of steps took {fit.fastest:.2f} to {fit.slowest:.2f} of what is fitted,"
-            " which every replay repeats at the same moments"
-        )
-    lines.append(
-        f"{count(check.equal_steps)} of {count(check.recorded_steps)} steps are the same before they part"
-        if check.parting is not None
-        else f"all {count(check.recorded_steps)} steps are the same"
-    )
-    if check.parting is not None:
-        lines.append(f"they part at {plain(check.parting)}")
-    lines += [plain(note) for note in told.notes]
-    if not check.holds:
+    lines = [*_fitted(told.fit), *_stalls(told.stalls), *_repeated(told.self_check), *map(plain, told.notes)]
+    if told.prediction is not None:
+        lines.append("the trace is itself a prediction: the errors say how well it is repeated, not how true it is")
+    if not told.self_check.holds:
         lines.append("This is a poor fit: what follows can be as far off.")
     table = table_of(Column(""), *(Column(name, justify="right") for name in ("trace", "replay", "error")))
-    for each in check.checks:
+    for each in told.self_check.checks:
         label = dict(_SHOWN).get(each.name)
         if label is not None:
             table.add_row(label, _value(each.name, each.recorded), _value(each.name, each.replayed), _share(each.error))
     print_section(console, "The run as it was, replayed", table, Text(""), Text("\n".join(lines)))
+
+
+def _fitted(fit: FitQuality) -> Iterator[str]:
+    """What step times rest on, and how well they are predicted."""
+    said = f"step times fitted to {count_of(fit.steps, 'step')} of the trace"
+    if fit.held_out and fit.median_error is not None and fit.total_error is not None:
+        said += (
+            f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
+            f" all together {signed(fit.total_error)}"
+        )
+    yield said
+    if fit.terms_of is not None:
+        yield f"what is fitted: the terms of the model of {plain(fit.terms_of)}, {_scales(fit.scales)}"
+    if fit.leans_on is not None and fit.leans_on_error is not None:
+        yield (
+            f"larger steps than the trace has take what the model of {plain(fit.leans_on)} says, scaled to the trace's:"
+            f" half of these are within {percent(fit.leans_on_error)} of it"
+        )
+    if fit.slowest is not None and fit.fastest is not None:
+        yield (
+            f"the machine was uneven: stretches of steps took {fit.fastest:.2f} to {fit.slowest:.2f} of what is fitted,"
+            " which every replay repeats at the same moments"
+        )
+
+
+def _stalls(stalls: Sequence[StalledStep]) -> Iterator[str]:
+    """Steps that are in no step time, the longest first."""
+    longest = sorted(stalls, key=lambda each: -each.seconds)
+    for each in longest[:_MOST_STALLS]:
+        why = "cold, the first of its kind or size" if each.is_cold else "it stalled"
+        took, work = milliseconds(1e3 * each.seconds), milliseconds(1e3 * each.expected_s)
+        yield f"step {count(each.step)} took {took}, its work {work}: {why}"
+    if len(stalls) > _MOST_STALLS:
+        yield f"and {count_of(len(stalls) - _MOST_STALLS, 'step')} more stalled: --json has all"
+    if stalls:
+        yield "what stalled is in no step time, and every replay repeats it at its moment"
+
+
+def _repeated(check: SelfCheck) -> Iterator[str]:
+    """How many steps are the same: decided in the recorded steps, and replayed by step times."""
+    yield _decisions(check.decisions)
+    if check.parting is None:
+        yield f"replayed, all {count(check.recorded_steps)} steps are the same"
+    else:
+        same, steps = count(check.equal_steps), count(check.recorded_steps)
+        yield f"replayed, {same} of {steps} steps are the same before they part"
+        yield f"they part at {plain(check.parting)}"
+
+
+_STOPPED_BY = {
+    "most_steps": "of the first {}, later ones are not compared",
+    "host": "of the first {}, until the host paused the scheduler or had a cache forgotten",
+    "request": "of the first {}, until a request is scheduled of which the trace has no whole record",
+    "stuck": "of the first {}, until nothing can be scheduled",
+}
+"""Why a check of decisions ends before the trace does -> what to say."""
+
+
+def _decisions(check: DecisionCheck) -> str:
+    """How many steps are decided as recorded, with arrivals where the trace has them."""
+    if check.stopped_by == "drafts":
+        return "decisions: not compared: with async scheduling a trace does not show which drafts were right"
+    if not check.steps:
+        return "decisions: not compared: requests of its first step arrived before the trace began"
+    said = f"decisions: {count(check.equal)} of {count(check.steps)} steps are as recorded"
+    if check.stopped_by is not None:
+        said += f" ({_STOPPED_BY[check.stopped_by].format(count(check.steps))})"
+    if check.first_difference is None:
+        return said
+    return f"{said}; first difference at step {count(check.first_difference)}: {plain(check.difference or '')}"
 
 
 def _scales(scales: Mapping[str, float]) -> str:
@@ -121,14 +204,16 @@ def _scales(scales: Mapping[str, float]) -> str:
     return "times " + ", ".join(f"{scale:.2f} ({name})" for name, scale in off.items())
 
 
-def _print_variant(variant: VariantAnswer, console: Console) -> None:
+def _print_variant(variant: VariantAnswer, console: Console, *, is_measured: bool) -> None:
     is_modelled = any(each.low is not None for each in variant.figures)
-    columns = ("as it was", "then", "change", "range") if is_modelled else _OWN_TIMES
+    columns = _MODELLED_TIMES if is_modelled else _OWN_TIMES if is_measured else _OWN_TIMES[:-1]
+    if any(each.change_low is not None for each in variant.figures):
+        columns = (*columns, "of change")
     table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
     for each in variant.figures:
         label = dict(_SHOWN).get(each.name)
         if label is not None:
-            table.add_row(label, *_answered(each, is_modelled=is_modelled))
+            table.add_row(label, *_answered(each, is_modelled=is_modelled)[: len(columns)])
     lost = None
     if variant.refused:
         words = f"{count_of(variant.refused, 'request')} cannot be served with this, and in no figure of `then`."
@@ -207,12 +292,14 @@ def _mover(what: str, movers: list[Mover]) -> str:
     return f"{plain(first.request_id)} {what}: {duration(first.baseline_s)}, then {duration(first.variant_s)}"
 
 
-def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, str, str, str]:
+def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, ...]:
+    low, high = each.change_low, each.change_high
     return (
         _value(each.name, each.baseline),
         _value(each.name, each.variant),
         _share(each.change),
         _range(each) if is_modelled else _plus_minus(each.uncertainty),
+        "-" if low is None or high is None else f"{100 * low:+,.0f}..{100 * high:+,.0f} %",
     )
 
 

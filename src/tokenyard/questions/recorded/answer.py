@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
+from tokenyard.questions.sweeping.rows import NotAnswered
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.
@@ -26,6 +28,10 @@ FIGURES = (
 
 OF_CLASSES = ("ttft_ms.p50", "ttft_ms.p95", "tpot_ms.p95", "e2e_ms.p95")
 """Figures of each class, where they are requested."""
+
+
+_MUCH = 0.05
+"""A change of that share may be for the better or the worse: it is said with the word for that."""
 
 
 def change_of(before: float | None, after: float | None) -> float | None:
@@ -66,6 +72,36 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     """Term -> times as long as that model says."""
 
 
+class StalledStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that something else than its work held: no step time follows from it, and every replay repeats it."""
+
+    step: int
+    """Its number in the trace."""
+    at_s: float
+    """Seconds from the first arrival to its beginning."""
+    seconds: float
+    """How long it took."""
+    expected_s: float
+    """How long steps like it take."""
+    is_cold: bool
+    """No step before it was of its kind (with a prompt, or without) or as large: kernels may have been compiled."""
+
+
+class TracePrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace in whose steps no machine computed anything: what follows from it is a prediction of a prediction."""
+
+    step_time: str | None = None
+    """Where its step times come from, as ``--latency`` names it; None: it does not say."""
+    error: str | None = None
+    """Their error in words, as the header of its report has it; None: not known."""
+    ttft_low: float | None = None
+    """Nine measurements of ten lay from so many times what is predicted of such a deployment; None: not known."""
+    ttft_high: float | None = None
+    """To so many times."""
+    tpot_low: float | None = None
+    tpot_high: float | None = None
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One figure, as it was and as the replay of what was has it."""
 
@@ -83,6 +119,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
 
 
+class DecisionCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step decided anew, with arrivals and ends where the trace has them: no step time is in it."""
+
+    equal: int
+    """Steps that schedule the same tokens of the same requests."""
+    steps: int
+    """Steps that were compared: those that schedule anything."""
+    first_difference: int | None = None
+    """Number of the first step that is another; None: there is none."""
+    difference: str | None = None
+    """What is different there."""
+    stopped_by: str | None = None
+    """Why steps behind these were not compared: ``most_steps`` (there are more than are compared), ``host`` (it paused
+    the scheduler or had a cache forgotten), ``request`` (one is scheduled of which the trace has no whole record),
+    ``drafts`` (with async scheduling it does not show which drafts were right), ``stuck`` (nothing can be scheduled);
+    None: all were."""
+
+
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How well a replay of the recorded run repeats it: what every answer rests on."""
 
@@ -93,6 +147,7 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of the trace that scheduled anything."""
     parting: str | None
     """The step in which they part, and how; None if they never do."""
+    decisions: DecisionCheck
     failed: list[str] = []
     """Figures that are further off than a good answer allows."""
 
@@ -117,16 +172,40 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     variant: float | None
     """Its value in the replay with the changed settings."""
     uncertainty: float | None
-    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure."""
+    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure. None
+    where ``low`` and ``high`` say it, and where the trace is itself a prediction: to repeat one proves nothing.
+    """
 
     change: float | None
     """Share of the baseline: below 0 is less; None if there is nothing to compare with."""
 
     low: float | None = None
     """Least of ``variant`` and of what it is if step times are as far off as the model's known error allows; None where
-    step times are the trace's own."""
+    step times are those of a machine, and where their error is not known."""
     high: float | None = None
     """Most of the same."""
+    change_low: float | None = None
+    """Least of ``change`` and of what it is where the steps of both replays are as much shorter, or longer; None where
+    only one of them is modelled, or the error is not known."""
+    change_high: float | None = None
+    """Most of the same."""
+
+    is_sure: bool = False
+    """Whether the change is beyond what is known of its error: whether it has one direction all over its range, or is
+    little; whether the baseline lies outside of the figure's range; else whether it is more than ``uncertainty``."""
+
+    def judged(self) -> FigureAnswer:
+        """The same with ``is_sure`` worked out."""
+        if self.baseline is None or self.change is None:
+            return self
+        if self.change_low is not None and self.change_high is not None:
+            turns = self.change_low < 0 < self.change_high
+            is_sure = not turns or max(-self.change_low, self.change_high) < _MUCH
+        elif self.low is not None and self.high is not None:
+            is_sure = not self.low <= self.baseline <= self.high
+        else:
+            is_sure = self.uncertainty is not None and abs(self.change) > self.uncertainty
+        return msgspec.structs.replace(self, is_sure=is_sure)
 
 
 class Mover(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +267,8 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
     notes: list[str] = []
     """What the answer rests on besides the trace."""
+    drafts: AssumedAcceptance | None = None
+    """What its TPOT rests on, where the acceptance of drafts was neither recorded nor given."""
     by: str | None = None
     """Column that ``classes`` are of."""
     classes: list[ClassAnswer] = []
@@ -208,17 +289,26 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
     """What of the trace is left out or not repeated."""
     fit: FitQuality
+    stalls: list[StalledStep] = []
+    """Steps that are kept out of the fit, in order; every replay is held up by each at its moment."""
     self_check: SelfCheck
+    prediction: TracePrediction | None = None
+    """What is known of the trace's own error; None: a machine has taken its steps."""
     variants: list[VariantAnswer]
+    not_answered: list[NotAnswered] = []
+    """What was asked about and cannot be; the others are answered."""
 
     def summary(self) -> str:
         fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
         names = ", ".join(each.name for each in self.variants) or "as it was"
-        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+        left = f", {len(self.not_answered):,} not answered" if self.not_answered else ""
+        of_what = "" if self.prediction is None else ", which is itself a prediction"
+        return f"{self.requests:,} requests, {names}{left}; the replay of the run{of_what} {fit}"
 
     def as_table(self) -> RowTable:
         """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),
-        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``off_by`` (the check's own error).
+        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``change_low`` and ``change_high``
+        (where those of both are), ``off_by`` (the check's own error).
         """
         return table_from(
             "figures",
@@ -231,12 +321,14 @@ class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
                     "change": each.change,
                     "low": each.low,
                     "high": each.high,
+                    "change_low": each.change_low,
+                    "change_high": each.change_high,
                     "off_by": each.uncertainty,
                 }
                 for variant in self.variants
                 for each in variant.figures
             ],
-            numbers=("as_it_was", "then", "change", "low", "high", "off_by"),
+            numbers=("as_it_was", "then", "change", "low", "high", "change_low", "change_high", "off_by"),
         )
 
     def with_more(self, other: WhatIf) -> WhatIf:

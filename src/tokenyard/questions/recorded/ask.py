@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from operator import attrgetter
 
 import msgspec
 
-from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.request import Request
-from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
-from tokenyard.core.sched.outputs import DraftTokens
-from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError
+from tokenyard.errors import SERVES_NONE, ConfigError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
@@ -40,18 +35,17 @@ from tokenyard.questions.recorded.answer import (
     WhatIf,
     change_of,
 )
+from tokenyard.questions.recorded.decisions import drive, scheduling_steps
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.recorded.variants import Variant, as_it_was
+from tokenyard.questions.recorded.variants import Variant, as_it_was, extremes_of
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.executor import SimulatedModel
 from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.traffic import Progress
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import MappedLatency, StepShape, StepWork
 from tokenyard.trace.reader import TraceReader
-from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,7 +73,7 @@ class StepComparison(StepObserver):
     reads_tokens = False
 
     def __init__(self, reader: TraceReader) -> None:
-        self._steps = _scheduling_steps(reader)
+        self._steps = scheduling_steps(reader)
         self.equal = 0
         """Steps before the first that differs."""
         self.parting: str | None = None
@@ -91,14 +85,8 @@ class StepComparison(StepObserver):
         if recorded is None:
             self.parting = "the replay goes on after the last step of the trace"
             return
-        number, tokens, total = recorded
-        if total != output.total_num_scheduled_tokens or (tokens is not None and tokens != output.num_scheduled_tokens):
-            theirs = output.total_num_scheduled_tokens
-            self.parting = f"step {number} of the trace: {total} tokens there, {theirs} in the replay"
-            if total == theirs:
-                self.parting = f"step {number} of the trace: the same number of tokens, of other requests"
-        else:
-            self.equal += 1
+        self.parting = recorded.difference(output.num_scheduled_tokens)
+        self.equal += self.parting is None
 
     def finish(self) -> int:
         """The replay has ended; how many steps of the trace schedule anything."""
@@ -107,18 +95,6 @@ class StepComparison(StepObserver):
             self.parting = "the trace goes on after the last step of the replay"
             return self.equal + rest
         return self.equal + rest + (self.parting is not None)
-
-
-def _scheduling_steps(reader: TraceReader) -> Iterator[tuple[int, dict[str, int] | None, int]]:
-    """Number, tokens by request (None where some are left out) and tokens in all of the steps with any."""
-    for step in reader.steps():
-        decision = step.decision
-        if decision is None or not decision.num_scheduled_tokens:
-            continue
-        listed = sum(decision.num_scheduled_tokens.values())
-        total = decision.total_scheduled_tokens if decision.total_scheduled_tokens is not None else listed
-        if total:
-            yield step.number, decision.num_scheduled_tokens if total == listed else None, total
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -169,84 +145,6 @@ class StepWatch:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A recorded run, driven step by step: requests join the steps that they joined, and steps end when they ended.
-#
-# Nothing of time is left to a model, so whatever the scheduler decides otherwise is its own doing.
-
-
-class _Executor:
-    """Steps are over when they are taken in."""
-
-    def __init__(self) -> None:
-        self._model = SimulatedModel()
-
-    def execute_model(self, plan: SchedulerOutput) -> None:
-        pass
-
-    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> DoneStep:
-        return DoneStep(self._model.execute(plan))
-
-    def take_draft_token_ids(self) -> DraftTokens | None:
-        return None
-
-    def shutdown(self) -> None:
-        pass
-
-
-class Driven(NamedTuple):
-    """How far the decisions are those of the trace."""
-
-    equal: int
-    """Steps that schedule the same tokens of the same requests, before the first that does not."""
-    steps: int
-    """Steps of the trace that schedule anything."""
-    parting: str | None
-    """The step in which they part, and how; None if they never do."""
-
-
-def drive(run: RecordedRun) -> Driven:
-    """Decide every step of the run anew.
-
-    An answer that ended by itself ends where it did, which the scheduler does not know before. Aborts and drafts are
-    not driven.
-    """
-    alike = StepComparison(TraceReader(run.source, requests=False))
-    moment = 0.0
-    scheduler = Scheduler(
-        run.scheduler,
-        run.cache,
-        clock=lambda: moment,
-        observer=alike,
-        policy=policy_maker(run.scheduler.policy, "scheduling_policy")(),
-    )
-    core = EngineCore(scheduler, _Executor())
-    requests = {request.request_id: request for request in run.workload}
-    in_flight: deque[Step] = deque()
-    for step in TraceReader(run.source, requests=False).steps():
-        moment = step.ts if step.ts is not None else moment
-        while in_flight and _end_of(in_flight[0]) <= moment:
-            in_flight.popleft()
-            core.take_in()
-        for arrived in step.arrived:
-            request = requests.get(arrived.req_id or "")
-            if request is not None:
-                core.add_request(request.arrive(arrived.arrival_time or moment, run.scheduler.max_model_len))
-        before = core.num_in_flight
-        core.fill()
-        if core.num_in_flight > before:
-            in_flight.append(step)
-    core.drain()
-    steps = alike.finish()
-    return Driven(alike.equal, steps, alike.parting)
-
-
-def _end_of(step: Step) -> float:
-    """When its tokens were taken in; never, as far as the trace shows."""
-    completed = step.completed
-    return inf if completed is None or completed.ts is None else completed.ts
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Asking: the recorded run is replayed as it was, and held against its trace; then with other settings.
 
 OnProgress = Callable[[Progress], object]
@@ -283,6 +181,8 @@ class Baseline(NamedTuple):
     classes: Classes | None = None
     """Its requests class by class, if that was requested."""
     asked: WhatIfOptions = NOTHING_MORE
+    extremes: tuple[Report, ...] = ()
+    """The same with steps as short, and as long, as they may be, where the run is itself a prediction."""
 
 
 class _Replayed(NamedTuple):
@@ -308,9 +208,19 @@ def replay_as_it_was(
         equal_steps=alike.equal,
         recorded_steps=recorded_steps,
         parting=alike.parting,
+        decisions=drive(run),
         failed=failed,
     )
     return Baseline(report, ends, check, classes, asked)
+
+
+def with_extremes(run: RecordedRun, baseline: Baseline, on_progress: OnProgress | None = None) -> Baseline:
+    """The same with what it is if all steps are as far off as a prediction's may be; nothing of a machine's run."""
+    variant = as_it_was(run)
+    if run.known is None:
+        return baseline
+    others = [replace(variant, latency=each) for each in extremes_of(run.latency, run.known)]
+    return baseline._replace(extremes=tuple(_replayed(run, each, on_progress).report for each in others))
 
 
 def answer(
@@ -329,7 +239,9 @@ def answer(
         requests=len(run.workload),
         notes=list(run.workload.notes),
         fit=run.fit,
+        stalls=list(run.stalls),
         self_check=baseline.check,
+        prediction=run.prediction(),
         variants=[_answered(run, baseline, variant, on_progress) for variant in variants],
     )
 
@@ -350,7 +262,7 @@ def _replayed(
         variant.scheduler,
         variant.cache,
         MappedLatency(variant.latency, watch.note),
-        pace=run.pace if variant.keeps_time else None,
+        pace=run.speed(keeps_time=variant.keeps_time, rate=variant.rate),
         observer=Observers(TraceRecorder(None, builder) if by is None else kept.observer, ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
         kv_transfer=variant.kv_transfer,
@@ -383,9 +295,15 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
     report, ends, result, doubt, classes = _replayed(run, variant, on_progress, asked=baseline.asked)
     refused = len(result.refused) + result.num_left_out
     if refused == len(variant.workload):
-        raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
+        fix = f"serves none of the requests: {result.refused[0].problem}"
+        raise ConfigError("set", variant.name, fix, code=SERVES_NONE)
     recorded = {check.name: check for check in baseline.check.checks}
-    ranges = _ranges(run, variant, report, on_progress)
+    is_measured = variant.extremes is None and not run.is_prediction
+    both = baseline.extremes if variant.extremes is None else ()
+    if variant.extremes is None and run.known is not None:
+        variant = replace(variant, extremes=extremes_of(variant.latency, run.known))
+    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes or ()]
+    ranges, changes = _ranges(report, others), _changes(baseline.report, report, both, others)
     movers = [
         Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
         for request_id, before in baseline.ends.items()
@@ -402,11 +320,13 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 recorded=recorded[name].recorded if name in recorded else None,
                 baseline=before,
                 variant=after,
-                uncertainty=_uncertainty(recorded.get(name)) if variant.extremes is None else None,
+                uncertainty=_uncertainty(recorded.get(name)) if is_measured else None,
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,
-            )
+                change_low=changes[name][0] if name in changes and not refused else None,
+                change_high=changes[name][1] if name in changes and not refused else None,
+            ).judged()
             for name, before, after in _both(baseline.report, report)
         ],
         faster=len(faster),
@@ -417,10 +337,19 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
+        drafts=_drafts(run, variant, report),
         by=baseline.asked.by,
         classes=_classes(baseline.classes, classes),
         goodput=_goodput(baseline.report, report),
     )
+
+
+def _drafts(run: RecordedRun, variant: Variant, report: Report) -> AssumedAcceptance | None:
+    """What TPOT rests on: of a recorded replay, too, whose drafts were right as often as was assumed there."""
+    assumed = variant.drafts
+    if assumed is None and variant.speculation is not None and variant.speculation is run.speculation:
+        assumed = assumed_acceptance(run.start, len(run.speculation.rates), None)
+    return None if assumed is None else assumed.beside(report.tpot_ms.mean)
 
 
 def _goodput(before: Report, after: Report) -> GoodputAnswer | None:
@@ -463,19 +392,33 @@ def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:
     return [] if doubt is None else [f"{policy} has nothing to decide by: {doubt}"]
 
 
-def _ranges(
-    run: RecordedRun, variant: Variant, report: Report, on_progress: OnProgress | None
-) -> dict[str, tuple[float, float]]:
-    """The least and the most of each figure, with step times as modelled and as far off as they may be."""
-    if variant.extremes is None:
+_Ranges = dict[str, tuple[float, float]]
+"""Figure -> the least and the most of it."""
+
+
+def _ranges(report: Report, others: Sequence[Report]) -> _Ranges:
+    """The range of each figure, with step times as modelled and as far off as they may be; empty without ``others``."""
+    if not others:
         return {}
-    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes]
-    values: dict[str, list[float]] = {}
-    for each in (report, *others):
-        for name, value, _ in _both(each, each):
-            if value is not None:
-                values.setdefault(name, []).append(value)
-    return {name: (min(found), max(found)) for name, found in values.items()}
+    return _least_and_most([(name, value) for each in (report, *others) for name, value, _ in _both(each, each)])
+
+
+def _changes(before: Report, after: Report, befores: Sequence[Report], afters: Sequence[Report]) -> _Ranges:
+    """The range of each change, where steps of both replays are as far off; empty where one is not modelled."""
+    if len(befores) != len(afters) or not befores:
+        return {}
+    pairs = ((before, after), *zip(befores, afters, strict=True))
+    return _least_and_most(
+        [(name, change_of(was, now)) for one, other in pairs for name, was, now in _both(one, other)]
+    )
+
+
+def _least_and_most(values: Sequence[tuple[str, float | None]]) -> _Ranges:
+    found: dict[str, list[float]] = {}
+    for name, value in values:
+        if value is not None:
+            found.setdefault(name, []).append(value)
+    return {name: (min(each), max(each)) for name, each in found.items()}
 
 
 def _uncertainty(check: Check | None) -> float | None:

@@ -107,6 +107,7 @@ def planned(setup: ReplaySpec) -> PlannedDeployment:
         latency=setup.latency,
         speculation=setup.speculation,
         kv_transfer=setup.kv_transfer,
+        drafts=setup.drafts,
     )
 
 
@@ -121,13 +122,14 @@ def _flags(run: RecordedRun, given: GivenDeployment) -> DeploymentSettings:
         flags = read_asked_flags(config) or _as_settled(run, config)
         gpu = _gpu_of(run) if given.gpu is None else named_gpu(given.gpu).name
     latency = deployment_of(run.start.config).step_time or _MODEL
-    flags = replace(flags, hardware=replace(flags.hardware, gpu=gpu, latency=latency))
+    # What scaled step times is in those of the trace already.
+    flags = replace(flags, hardware=replace(flags.hardware, gpu=gpu, latency=latency, step_time_factors=None))
     return of_version(run, flags)
 
 
 def of_version(run: RecordedRun, flags: DeploymentSettings) -> DeploymentSettings:
     """The flags for one engine, as a trace is of one, and the version that was recorded unless they say which."""
-    flags = replace(flags, parallel=replace(flags.parallel, replicas=None))
+    flags = replace(flags, parallel=replace(flags.parallel, replicas=None, autoscale=None))
     version = deployment_of(run.start.config).vllm_version
     if version is None or flags.launch.asked.says(("vllm_version",)):
         return flags

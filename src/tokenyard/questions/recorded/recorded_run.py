@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,16 +14,20 @@ import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.profiles import decision_profile, nearest_version
+from tokenyard.deploy.header import load_of
 from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
-from tokenyard.explain.report.report import Report, SpeculationFigures
+from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.questions.recorded.answer import FitQuality
+from tokenyard.questions.recorded.answer import FitQuality, StalledStep, TracePrediction
 from tokenyard.questions.recorded.front_end import REPLAY
+from tokenyard.questions.recorded.recorded_drafts import DraftRecords
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
+from tokenyard.questions.recorded.stalls import PartedSteps, parted, with_stalls
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import extrapolate
 from tokenyard.steptime.fitted import (
     FEATURES,
@@ -37,6 +40,7 @@ from tokenyard.steptime.fitted import (
     predicted_by_features,
     predicted_by_terms,
 )
+from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
 from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.files import find_trace
@@ -319,6 +323,8 @@ class RecordedRun:
     latency: LatencyModel
     pace: MachineSpeed | None
     """When the machine was faster or slower than ``latency``; None if it ran evenly."""
+    stalls: tuple[StalledStep, ...]
+    """Steps that something else than their work held, in order; they are not in ``measured``."""
     fit: FitQuality
     report: Report
     """How the run went, by its trace."""
@@ -326,16 +332,56 @@ class RecordedRun:
     """What ``latency`` is fitted to."""
     began: float
     """Moment of the first arrival, on the trace's clock."""
+    known: KnownError | None = None
+    """How far the step times of a prediction are known; None of what a machine did, and where nothing is known."""
 
     @property
     def is_virtual(self) -> bool:
         """Whether it is a replay's: its machine has no slow moments."""
         return self.start.host == REPLAY
 
+    @property
+    def is_prediction(self) -> bool:
+        """Whether its step times are a model's: those of a replay, or of an emulation."""
+        return self.is_virtual or deployment_of(self.start.config).step_time is not None
+
+    @property
+    def load(self) -> SentLoad:
+        """What was sent, as far as the trace tells."""
+        load = load_of(self.workload)
+        section = (self.start.config or {}).get("workload")
+        users = section.get("max_concurrency") if isinstance(section, dict) else None
+        return replace(load, users=min(users, len(self.workload))) if isinstance(users, int) else load
+
+    def prediction(self) -> TracePrediction | None:
+        """What is known of its own error, if it is itself a prediction."""
+        if not self.is_prediction:
+            return None
+        deployment, known = deployment_of(self.start.config), self.known
+        if known is None:
+            return TracePrediction(step_time=deployment.step_time, error=deployment.step_time_error)
+        return TracePrediction(
+            step_time=deployment.step_time,
+            error=known.sentence,
+            ttft_low=known.ttft.low,
+            ttft_high=known.ttft.high,
+            tpot_low=known.tpot.low,
+            tpot_high=known.tpot.high,
+        )
+
+    def speed(self, *, keeps_time: bool, rate: float = 1.0) -> MachineSpeed | None:
+        """How fast the machine of a replay is: as the recorded one was at every moment, if the replay ``keeps_time``;
+        with its stalls, wherever requests come ``rate`` times as fast. None: it runs evenly.
+        """
+        return with_stalls(self.pace if keeps_time else None, self.stalls, rate)
+
     def modelled_by(self, model: LatencyModel, name: str) -> RecordedRun:
         """The run with step times that heed what ``model`` says of its deployment, which ``name`` names."""
         fit = fitted_to_model(self.measured, self.source, self.began, model, name, is_virtual=self.is_virtual)
-        return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality)
+        known: KnownError | None = None
+        if self.is_prediction and isinstance(model, CalibratedLatency):
+            known = model.known_error(self.load)
+        return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality, known=known)
 
 
 def read_run(path: Path | str) -> RecordedRun:
@@ -344,15 +390,19 @@ def read_run(path: Path | str) -> RecordedRun:
     reader = TraceReader(files)
     times: StepTimes | None = None
     requests: RecordedRequests | None = None
+    drafts: DraftRecords | None = None
     config: RecordedConfig | None = None
     for step in reader.steps():
         if requests is None or config is None or times is None:
             config = recorded_config(reader.start, str(path))
             requests = _requests(str(files.name), reader.start, config)
-            drafts = 0 if config.speculative is None else config.speculative.num_speculative_tokens
-            times = StepTimes(drafts, config.scheduler.pipeline_parallel_size)
+            most = 0 if config.speculative is None else config.speculative.num_speculative_tokens
+            times = StepTimes(most, config.scheduler.pipeline_parallel_size)
+            drafts = DraftRecords(most) if most else None
         requests.add(step)
         times.add(step)
+        if drafts is not None:
+            drafts.add(step)
     start = reader.start
     if requests is None or config is None or times is None or start is None:
         raise TraceError(f"{path}: holds no step")
@@ -362,20 +412,25 @@ def read_run(path: Path | str) -> RecordedRun:
     if config.cache.enable_prefix_caching and not requests.num_with_blocks:
         raise TraceError(f"{path}: prefix caching was on, and no block is numbered: shared prefixes are not known")
     report = summarize(path)
-    fit = fitted_to_features(times.measured, str(path), requests.began, is_virtual=start.host == REPLAY)
+    is_virtual, began = start.host == REPLAY, requests.began
+    steps = PartedSteps(times.measured, ())
+    if not is_virtual:
+        steps = parted(times.measured, times.untold, began, str(path))
+    fit = fitted_to_features(steps.ran, str(path), began, is_virtual=is_virtual)
     return RecordedRun(
         source=str(path),
         start=start,
         workload=workload,
         scheduler=config.scheduler,
         cache=config.cache,
-        speculation=_speculation(config, report.speculation, str(path)),
+        speculation=_speculation(config, drafts, str(path)),
         latency=fit.latency,
         pace=fit.pace,
         fit=fit.quality,
         report=report,
-        measured=times.measured,
-        began=requests.began,
+        stalls=steps.stalls,
+        measured=steps.ran,
+        began=began,
     )
 
 
@@ -390,14 +445,22 @@ def _check_whole(start: TraceStart, source: str) -> None:
         raise TraceError(f"{source}: holds only one step in {start.every_n}: record every step (SCHED_TRACE_EVERY_N)")
 
 
-def _speculation(
-    config: RecordedConfig, measured: SpeculationFigures | None, source: str
-) -> SimulatedSpeculation | None:
-    """Drafts as the run had them, right as often as they were."""
-    if config.speculative is None:
+def _speculation(config: RecordedConfig, drafts: DraftRecords | None, source: str) -> SimulatedSpeculation | None:
+    """Drafts where the run had them, as right as they were; by the shares of all where it is not known of each.
+
+    With async scheduling every request that decodes has drafts, and a step is decided before it is known where it
+    begins: which are right is drawn.
+    """
+    if config.speculative is None or drafts is None:
         return None
-    if measured is None or not measured.num_drafts:
+    totals = drafts.totals()
+    if totals is None:
         raise TraceError(f"{source}: drafts were to be verified, and it does not say how many were right")
-    reached = [measured.num_drafts, *measured.num_accepted_tokens_per_pos]
-    rates = [right / before if before else 0.0 for before, right in pairwise(reached)]
-    return SimulatedSpeculation(config=config.speculative, acceptance=tuple(rates))
+    if config.scheduler.async_scheduling:
+        return SimulatedSpeculation(config=config.speculative, acceptance=totals.acceptance)
+    return SimulatedSpeculation(
+        config=config.speculative,
+        acceptance=totals.acceptance,
+        presence=totals.presence,
+        recorded=drafts.recorded(),
+    )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import product
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.setting_values import as_value, did_you_mean
 from tokenyard.deploy.vllm_serve.flags import config_field, flag_table, flag_words, setting_name
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.errors import NO_START, ConfigError, NoStartError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.questions.sweeping.rows import read_values, text_of_settings
+from tokenyard.questions.sweeping.rows import read_values
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
@@ -55,12 +55,16 @@ class Variant:
     """Whether vLLM has a flag for each of the changes to the engine."""
     keeps_time: bool
     """Whether requests arrive when they did: only then is it known how fast the machine was."""
+    rate: float = 1.0
+    """How many times as fast requests come."""
     latency: LatencyModel
     extremes: tuple[LatencyModel, LatencyModel] | None = None
     """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None = None
     """KV kept elsewhere too."""
+    drafts: AssumedAcceptance | None = None
+    """What TPOT rests on, where the acceptance of drafts is neither given nor in the trace."""
     notes: tuple[str, ...] = ()
     """Sentences on what the answer rests on besides the trace."""
 
@@ -101,9 +105,10 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         policy_maker(scheduler.policy, "scheduling_policy")
     check_prefixes(run.cache, cache)
     check_longest(run, scheduler, cache)
-    workload = run.workload
+    workload, rate = run.workload, 1.0
     if "rate_scale" in given:
-        workload = workload.with_rate(as_value("rate_scale", given["rate_scale"], float))
+        rate = as_value("rate_scale", given["rate_scale"], float)
+        workload = workload.with_rate(rate)
     if "max_concurrency" in given:
         workload = workload.with_max_concurrency(as_value("max_concurrency", given["max_concurrency"], int))
     engine = {name: value for name, value in given.items() if name not in _LOAD}
@@ -119,18 +124,10 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
+        rate=rate,
         latency=run.latency,
         speculation=run.speculation,
     )
-
-
-def each_of(text: str) -> list[str]:
-    """Texts of single variants, for :func:`split_settings`: each combination of the values that ``text`` names.
-
-    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
-    """
-    named = read_values(text, "set")
-    return [text_of_settings(dict(zip(named, values, strict=True))) for values in product(*named.values())]
 
 
 def split_settings(text: str) -> dict[str, str]:
@@ -195,7 +192,7 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
             f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
             f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
-        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+        raise ConfigError("num_gpu_blocks_override", blocks, fix, code=NO_START)
 
 
 def setting_words(name: str, value: object) -> list[str]:
@@ -234,6 +231,8 @@ class PlannedDeployment:
     latency: LatencyModel
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None
+    drafts: AssumedAcceptance | None
+    """What TPOT rests on, where the acceptance of drafts is not given."""
 
     @property
     def name(self) -> str:
@@ -278,17 +277,25 @@ def redeployed(
     check_longest(run, scheduler, cache)
     drafts = run.speculation if _drafts(before) == _drafts(after) else after.speculation
     if drafts is not None:
-        right = "as often as in the trace" if drafts is run.speculation else "by a guess, for the trace cannot tell"
-        notes.append(f"drafts: which are right is drawn anew, {right}")
+        notes.append(f"drafts: {_of_drafts(drafts, is_recorded=drafts is run.speculation)}")
     variant = replace(
         base,
         scheduler=scheduler,
         cache=cache,
         speculation=drafts,
         kv_transfer=after.kv_transfer,
+        drafts=None if drafts is run.speculation else after.drafts,
         notes=(*base.notes, *notes),
     )
     return _with_said(_with_times(run, variant, before, after), said)
+
+
+def _of_drafts(drafts: SimulatedSpeculation, *, is_recorded: bool) -> str:
+    if not is_recorded:
+        return "which are right is drawn anew, by a guess, for the trace cannot tell"
+    if drafts.recorded is None:
+        return "which are right is drawn anew, as often as in the trace"
+    return "which there are and which are right is as in the trace at each position of a text"
 
 
 def _with_said(variant: Variant, said: str | None) -> Variant:
@@ -306,22 +313,29 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     if graphs is not None:
         said = f"{graphs}: steps take {_least_to_most(found)} as long, by the model"
         return replace(variant, notes=(*variant.notes, said)) if _least_to_most(found) != _UNCHANGED else variant
-    known = _error_of_ratio(before.latency, after.latency)
+    known = _error_of_ratio(run, before.latency, after.latency)
     notes = [_ratio(before, after, found, known)]
     extremes = None
     if known is not None:
-        notes.append(_range(known))
-        extremes = (
-            stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
-            stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
-        )
+        notes.append(range_in_words(known))
+        extremes = extremes_of(latency, known)
     return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
 
 
-def _error_of_ratio(before: LatencyModel, after: LatencyModel) -> KnownError | None:
-    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
+def extremes_of(latency: LatencyModel, known: KnownError) -> tuple[LatencyModel, LatencyModel]:
+    """Step times as short, and as long, as they may be by what is known of their error."""
+    return (
+        stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
+        stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
+    )
+
+
+def _error_of_ratio(run: RecordedRun, before: LatencyModel, after: LatencyModel) -> KnownError | None:
+    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace. Of a
+    trace that is itself a prediction the error is the whole one: it measured nothing.
+    """
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
-        return after.known_error(beside=before)
+        return after.known_error(run.load) if run.is_prediction else after.known_error(beside=before)
     return None
 
 
@@ -350,7 +364,8 @@ _UNCHANGED = _least_to_most(Ratios(1.0, 1.0))
 """The words for step times that do not differ, at the precision that is shown."""
 
 
-def _range(known: KnownError) -> str:
+def range_in_words(known: KnownError) -> str:
+    """What the range of every figure is made of."""
     prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
     return (
         f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"

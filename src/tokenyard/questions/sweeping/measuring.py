@@ -17,13 +17,24 @@ import msgspec
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLO, Goodput, Objective
+from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.rows import FIGURES, Row, Settings, figures_of, key_of, settings_in_words
+from tokenyard.questions.sweeping.halves import Halves, has_pace
+from tokenyard.questions.sweeping.rows import (
+    FIGURES,
+    Row,
+    Setting,
+    Settings,
+    figures_of,
+    key_of,
+    settings_in_words,
+)
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
@@ -34,6 +45,7 @@ from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress, Progress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
+from tokenyard.vocabulary import is_in_flight
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
@@ -212,6 +224,10 @@ class PreparedVariant(NamedTuple):
     """The decode side of a split; None: every engine does both."""
     records: tuple[EngineRecord, ...] = ()
     """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
+    drafts: AssumedAcceptance | None = None
+    """What TPOT rests on, where the acceptance of drafts is not given."""
+    taken: Mapping[str, Setting] = {}
+    """Settings that were not given, and are not vLLM's own, since it would not start with those."""
 
 
 class HeldBy(NamedTuple):
@@ -354,7 +370,9 @@ def _busy(result: ReplayResult) -> Iterator[tuple[str, float]]:
 
 
 def _held(report: Report, side: str | None = None) -> list[HeldBy]:
-    return [HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items()]
+    return [
+        HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items() if not is_in_flight(name)
+    ]
 
 
 def _most(held: Sequence[HeldBy]) -> HeldBy | None:
@@ -387,6 +405,8 @@ class VariantWorker:
     """Column of classes; each bound is then of one."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
+    asks_halves: bool = False
+    """A state is steady only where both halves of a replay agree."""
     traces: Path | None = None
     """A folder in which every variant that is replayed leaves its traces, in one of its own; None: nowhere."""
 
@@ -443,6 +463,7 @@ class VariantWorker:
             gpu=variant.gpu,
             gpus=variant.gpus,
             cost_per_hour=cost,
+            taken=dict(variant.taken),
         )
         measured = Measured(unmeasured, unmeasured)
         if (ruled_out := measured.judged(incumbents)) is not measured.row:
@@ -451,7 +472,8 @@ class VariantWorker:
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
-            outcome = replayed(variant, self.slos, watch, listener, traces=folder, by=self.by)
+            halves = Halves(self.slos, variant.workload, self.by) if self.asks_halves else None
+            outcome = replayed(variant, self.slos, _both(watch, halves), listener, traces=folder, by=self.by)
         except TokenyardError as error:
             row = Row(settings=dict(settings), load=load, problem=str(error))
             return measured._replace(row=row, most={} if watch is None else watch.most)
@@ -463,10 +485,25 @@ class VariantWorker:
             gpus = replicas.max_held * variant.gpus_per_replica
             cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
         row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(variant.workload))
+        row = with_state(row, outcome.report.load, variant.workload, halves)
         if self.traces is not None:
             traces = [each.relative_to(self.traces).as_posix() for each in outcome.traces]
             row = msgspec.structs.replace(row, traces=traces)
         return measured._replace(row=row, most={} if watch is None else watch.most)
+
+
+def _both(watch: SLOWatch | None, halves: Halves | None) -> StepObserver | None:
+    return watch if halves is None else halves if watch is None else Observers(watch, halves)
+
+
+def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves | None) -> Row:
+    """The row with what it says of the load."""
+    if load is None or load.state is None or not has_pace(workload):
+        return row
+    state = load.state
+    if state is LoadState.STEADY and halves is not None and not halves.agree():
+        state = LoadState.SHORT
+    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long)
 
 
 class Measured(NamedTuple):
@@ -569,7 +606,9 @@ def _row(
         held_at=None if held is None else held.side,
         gpu=variant.gpu,
         gpus=variant.gpus,
+        drafts=None if variant.drafts is None else variant.drafts.beside(report.tpot_ms.mean),
         cost_per_hour=cost,
+        taken=dict(variant.taken),
         cost_per_million_tokens=cost * seconds / 3600 / tokens * 1e6
         if cost is not None and tokens and seconds
         else None,

@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.errors import SERVES_NONE, ConfigError, MissingExtraError, TokenyardError
+from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.steady import LoadState
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 from tokenyard.units import milliseconds
@@ -103,6 +105,7 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
     *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
+    *("load.offered_requests_per_s", "load.served_requests_per_s"),
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
@@ -155,8 +158,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Cost of a million tokens of output, over the whole run; None without prices."""
+    drafts: AssumedAcceptance | None = None
+    """What its TPOT rests on, where the acceptance of drafts was assumed."""
+    state: LoadState | None = None
+    """What it says of the load: the queue grows, or not, or arrivals were too few or too short to tell; None where they
+    have no rate, or its replay was ended early."""
+    answers_long: float | None = None
+    """Arrivals went on for so many times the mean answer, or session."""
+    times: int = 1
+    """The traffic was made so many times as long."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
+    taken: dict[str, Setting] = {}
+    """Settings that were not given and are not vLLM's own, since vLLM would not start with those: a shorter
+    ``max_model_len``."""
     traces: list[str] = []
     """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
 
@@ -168,6 +183,30 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def is_measured(self) -> bool:
         """Whether there are figures."""
         return self.problem is None and self.stopped is None
+
+
+class NotAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several that were asked about, which cannot run; the others are answered."""
+
+    name: str
+    """The settings or the policy, as they were given."""
+    code: str
+    """``no_start``: vLLM would not start with them; ``serves_none``: none of the requests could be served; else the
+    error's own."""
+    problem: str
+    """The reason, for people."""
+
+    @classmethod
+    def by(cls, name: str, error: TokenyardError) -> NotAnswered:
+        """For the error that says why."""
+        is_beside = error.code == SERVES_NONE and error.fix is not None
+        return cls(name=name, code=error.code, problem=error.fix or "" if is_beside else str(error))
+
+
+def row_in_words(row: Row) -> str:
+    """The settings of a row for people, with those that were taken for it: ``gpu=l4 (with max_model_len=8192)``."""
+    taken = f" (with {settings_in_words(row.taken)})" if row.taken else ""
+    return f"{settings_in_words(row.settings)}{taken}"
 
 
 def key_of(settings: Settings) -> str:
@@ -346,6 +385,8 @@ def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
     columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
     columns["censored"] = [" ".join(row.censored) or None for row in rows]
+    if any(row.taken for row in rows):
+        columns["taken"] = [settings_in_words(row.taken) if row.taken else None for row in rows]
     names = dict.fromkeys((*FIGURES, *(name for row in rows for name in row.figures)))
     return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in names}
 

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tokenyard.errors import ConfigError, FileError, MissingExtraError
+from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import read_input
 from tokenyard.questions.sweeping.rows import Row, Setting, Settings, key_of, read_values
 
@@ -58,7 +58,15 @@ class Grid:
         return [dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions))]
 
 
-def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> Grid:
+Spread = Callable[[str, str], Iterable[Any]]
+"""A name and a text -> the values that it stands for: several of a range."""
+
+
+def _one_value(_: str, text: str) -> Iterable[Any]:
+    return (text,)
+
+
+def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set", *, spread: Spread = _one_value) -> Grid:
     """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong."""
     texts = tuple(texts)
     found: dict[str, tuple[Setting, ...]] = {}
@@ -71,7 +79,8 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
             continue
         for name, values in named.items():
             try:
-                own, settings = _dimension(name, values, convert, problems)
+                several = [each for value in values for each in spread(name, value)]
+                own, settings = _dimension(name, several, convert, problems)
                 if own in found:
                     raise ConfigError(flag, text, f"{own} is given twice: give it once")
                 found[own] = settings
@@ -85,7 +94,7 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
 
 
 def _dimension(
-    name: str, values: Sequence[str], convert: Converter, problems: list[ConfigError]
+    name: str, values: Sequence[Any], convert: Converter, problems: list[ConfigError]
 ) -> tuple[str, tuple[Setting, ...]]:
     """A setting and its values; those that cannot be used join ``problems``, but for the last of them."""
     pairs: list[tuple[str, Setting]] = []
@@ -183,18 +192,14 @@ def _csv(text: str) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Measuring many variants: one after the other, in processes of this machine, or on a Ray cluster.
+# Measuring many variants: one after the other, or in processes of this machine (on a Ray cluster: ``cluster.py``).
 
 Job = Callable[[Settings], Row]
 """Measures one variant; it can be pickled."""
 
-LOCAL_RAY = "local"
-"""Stands in the place of an address: a cluster of this machine, for this sweep."""
 MOST_PROCESSES = 1024
 _MOST_DEATHS = 3
 """Times that worker processes may die without a variant finished in between."""
-_RETRIES = 3
-"""Times that Ray begins a variant anew whose worker, or whose machine, died."""
 
 
 def measured(job: Job, variants: Sequence[Settings], processes: int | None = 1) -> Iterator[Row]:
@@ -368,56 +373,3 @@ def _begin(packed: bytes) -> None:
 def _measure(task: Any) -> Any:
     assert _job is not None
     return _job(task)
-
-
-def measured_on_ray(job: Job, variants: Sequence[Settings], address: str) -> Iterator[Row]:
-    """A row per variant, as they finish, from the workers of a Ray cluster.
-
-    ``address`` is what ``ray.init`` takes, or :data:`LOCAL_RAY`. A cluster that this process is connected to already is
-    used as it is. Raises MissingExtraError without Ray, ConfigError if there is no such cluster, or if the worker of a
-    variant dies again and again.
-    """
-    ray = _ray()
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        of_this_machine = {"include_dashboard": False} if address == LOCAL_RAY else {"address": address}
-        try:
-            ray.init(log_to_driver=False, **of_this_machine)
-        except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
-            problem = str(error).strip().partition("\n")[0]
-            raise ConfigError("ray", address, f"there is no such cluster: {problem}") from None
-    try:
-        yield from _on_cluster(ray, job, variants)
-    except ray.exceptions.RayError as error:
-        raise ConfigError("ray", address, f"a variant could not be measured: {str(error).strip()}") from None
-    finally:
-        if is_ours:
-            ray.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        import ray  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise MissingExtraError("ray", "ray") from None
-    return ray
-
-
-def _on_cluster(ray: Any, job: Job, variants: Sequence[Settings]) -> Iterator[Row]:
-    def measure(job: Job, settings: Settings) -> Row:
-        return job(settings)
-
-    remote = ray.remote(max_retries=_RETRIES)(measure)
-    shared = ray.put(job)
-    most = 4 * max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    waiting = iter(variants)
-    running: list[Any] = []
-    while True:
-        for settings in waiting:
-            running.append(remote.remote(shared, dict(settings)))
-            if len(running) >= most:
-                break
-        if not running:
-            return
-        done, running = ray.wait(running)
-        yield from ray.get(done)

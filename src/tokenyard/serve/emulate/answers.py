@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput, TokenLogpr
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.serve.emulate.made_up import made_up_json, made_up_match
+from tokenyard.serve.emulate.made_up import Work, WorkError, json_pieces, match_pieces, wholly
+from tokenyard.serve.form_work import check_form, is_long
+from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import GenerationParams
+from tokenyard.serve.grammars import DaemonPool
 from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
 from tokenyard.workload.tokens import seed_of
@@ -59,10 +63,28 @@ class Answer(NamedTuple):
 
 
 class MadeUpText:
-    """A text that is answered word for word, where vLLM would have a grammar; it stands for one there."""
+    """Tokens that are answered one after the other, where vLLM would have a grammar; it stands for one there."""
 
     problem: str | None = None
-    is_ready = True
+
+    def __init__(self, made: Future[Int64s]) -> None:
+        self.compiled = made
+
+    @classmethod
+    def of(cls, text: str, tokenizer: TextTokenizer) -> MadeUpText:
+        """One that is known."""
+        made: Future[Int64s] = Future()
+        made.set_result(np.array(tokenizer.encode(text, add_special_tokens=False), np.int64))
+        return cls(made)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.compiled.done()
+
+    @property
+    def token_ids(self) -> Int64s:
+        """The tokens, once they are made."""
+        return self.compiled.result()
 
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         """It is taken out of its request before there are any."""
@@ -72,42 +94,88 @@ class MadeUpText:
         """The same."""
         raise AssertionError("a text that is made up reaches no scheduler")
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.compiled: Future[None] = Future()
-        self.compiled.set_result(None)
-
     def another(self) -> MadeUpText:
         """The same, for another answer."""
-        return MadeUpText(self.text)
+        return MadeUpText(self.compiled)
+
+
+_AT_ONCE = 2_000
+"""Work that is done in the event loop itself; what takes more is done again in a thread."""
+_ENCODED = 2_000
+"""Characters that become tokens together."""
+_THREADS = 2
 
 
 class MadeUpForms:
-    """What a grammar compiler is to real models: makes a text of the form that is requested."""
+    """What a grammar compiler is to real models: makes texts of the form that is requested."""
 
-    is_busy = False
-
-    def __init__(self, seed: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, seed: int, *, most_tokens: int) -> None:
+        """``most_tokens``: those of an answer."""
         self.chance = random.Random(seed)
         """Shared by whatever is made up."""
+        self._tokenizer, self._most_tokens = tokenizer, most_tokens
+        self._threads = DaemonPool(_THREADS, "made-up")
+
+    def for_answers(self, most_tokens: int) -> MadeUpForms:
+        """The same, which makes no more than so many tokens."""
+        made = copy(self)
+        made._most_tokens = most_tokens  # noqa: SLF001 - its own
+        return made
+
+    @property
+    def is_busy(self) -> bool:
+        return self._threads.is_busy
 
     def compile(self, **asked: Any) -> MadeUpText:
-        """A text. Raises ConfigError, as a compiler does."""
+        """A text. Raises ConfigError, as a compiler does, at once or where it is waited for."""
         (kind, wanted), *more = asked.items()
         if more:
             raise ConfigError("structured_outputs", list(asked), "ask for one form")
-        if kind == "json":
-            return MadeUpText(json.dumps(made_up_json(_schema(wanted), self.chance)))
-        if kind == "json_object":
-            return MadeUpText('{"answer": "made up"}')
-        if kind == "choice":
-            return MadeUpText(str(self.chance.choice(list(wanted))))
-        if kind == "regex":
-            return MadeUpText(made_up_match(wanted, self.chance))
-        raise ConfigError(kind, wanted, "no text of that form is made up here: give a JSON schema, choice or regex")
+        seed, most = self.chance.getrandbits(64), self._most_tokens
+
+        def made(work: Work) -> Int64s:
+            check_form(kind, wanted, MAX_GRAMMAR_BYTES)
+            return wholly(lambda work: self._tokens(_pieces(kind, wanted, random.Random(seed), work), most), work)
+
+        if is_long(wanted):
+            return MadeUpText(self._threads.submit(lambda: made(Work())))
+        try:
+            at_once: Future[Int64s] = Future()
+            at_once.set_result(made(Work(_AT_ONCE)))
+            return MadeUpText(at_once)
+        except WorkError:
+            return MadeUpText(self._threads.submit(lambda: made(Work())))
+
+    def _tokens(self, pieces: Iterator[str], most: int) -> Int64s:
+        """The first tokens of a text; it is made no further than they go."""
+        ids, held, size = list[int](), list[str](), 0
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size >= _ENCODED:
+                ids += self._tokenizer.encode("".join(held), add_special_tokens=False)
+                held, size = [], 0
+                if len(ids) >= most:
+                    break
+        ids += self._tokenizer.encode("".join(held), add_special_tokens=False)
+        return np.array(ids[:most], np.int64)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Nothing more is made."""
+        self._threads.shutdown()
+
+
+def _pieces(kind: str, wanted: Any, chance: random.Random, work: Work) -> Iterator[str]:
+    """Pieces of a text of a form."""
+    if kind == "json":
+        return json_pieces(_schema(wanted), chance, work)
+    if kind == "json_object":
+        return iter(('{"answer": "made up"}',))
+    if kind == "choice":
+        return iter((str(chance.choice(list(wanted))),))
+    if kind == "regex":
+        return match_pieces(wanted, chance, work)
+    raise ConfigError(kind, wanted, "no text of that form is made up here: give a JSON schema, choice or regex")
 
 
 def _schema(wanted: Any) -> Any:
@@ -140,8 +208,8 @@ class AnswerMaker:
     def answer(self, request: Request, params: GenerationParams) -> Answer:
         """The answer to ``request``, of which nothing has been sent yet."""
         form = request.structured_output
-        text = form.text if isinstance(form, MadeUpText) else None
-        if text is not None:
+        made = form.token_ids if isinstance(form, MadeUpText) else None
+        if made is not None:
             request.structured_output, request.status = None, type(request.status).WAITING
         self._number += 1
         given = request.sampling_params.seed
@@ -149,7 +217,7 @@ class AnswerMaker:
         request.output_seed = seed
         if isinstance(request.pooling_params, PoolingParams):
             return Answer(seed, None)
-        script = self._script(request, text)
+        script = self._script(request) if made is None else made
         end = max(len(script) if script is not None else self._length(), params.min_tokens)
         prompt = None
         if params.prompt_logprobs is not None:
@@ -157,9 +225,7 @@ class AnswerMaker:
         end_at = None if params.ignore_eos else end
         return Answer(seed, end_at, script, params.logprobs, params.prompt_logprobs, prompt)
 
-    def _script(self, request: Request, text: str | None) -> Int64s | None:
-        if text is not None:
-            return np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int64)
+    def _script(self, request: Request) -> Int64s | None:
         if self._echo:
             return request.token_slice(0, request.num_prompt_tokens).astype(np.int64)
         return None

@@ -1,6 +1,6 @@
 """From a connection to an endpoint and back: one ASGI application that is no deeper than it has to be.
 
-    request -> key? -> of another site? -> [heads that all answers have] -> faults -> endpoint -> answer, or error
+    request -> of another site? key? -> may browsers send it? -> [heads that all have] -> faults -> endpoint -> answer
 
 Starlette would go through eight layers for each request, and through five for each chunk of a stream.
 """
@@ -23,7 +23,7 @@ from tokenyard.errors import TokenyardError
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.faults import Faults, FaultyNetwork
 from tokenyard.serve.emulate.forms import on_error
-from tokenyard.serve.emulate.live import RECEIVED, WallClock
+from tokenyard.serve.emulate.live import LATE, RECEIVED, WallClock
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.clients import GoneError, on_gone
 from tokenyard.serve.openai.connection import connection_of
@@ -54,16 +54,19 @@ class EmulatedApplication:
         *,
         faults: Faults,
         clock: WallClock,
+        late_seconds: Callable[[], float],
         heads: Sequence[tuple[bytes, bytes]],
         sites: Mapping[str, Any],
         guard: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
-        """``heads`` are those of every answer; ``sites`` say from which ones browsers may send requests, as Starlette
-        takes it; ``guard`` asks for keys.
+        """``late_seconds``: by how much what comes next is late; ``heads`` are those of every answer.
+
+        ``sites`` say from which ones browsers may send requests, as Starlette takes it; ``guard`` refuses those of
+        others, and asks for keys.
         """
         self.context = context
         self._paths = {each.path: each for each in paths}
-        self._heads, self._clock = [*heads], clock
+        self._heads, self._clock, self._late_seconds = [*heads], clock, late_seconds
         self._faulty = FaultyNetwork(self._answer, faults)
         self._for_sites = CORSMiddleware(self._faulty, **sites)
         self._guarded: ASGIApp = self._open if guard is None else guard(self._open)
@@ -77,6 +80,11 @@ class EmulatedApplication:
         self._others = Starlette(lifespan=life)
         """Whatever is no HTTP: the beginning and the end."""
 
+    @property
+    def paths(self) -> Sequence[Path]:
+        """All that are answered."""
+        return list(self._paths.values())
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
         await (self._guarded if scope["type"] == "http" else self._others)(scope, receive, send)
@@ -86,8 +94,9 @@ class EmulatedApplication:
         is_of_site = any(name == b"origin" for name, _ in scope["headers"])
         heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
         connection = connection_of(scope)
+        LATE.set(None)  # tasks of one connection may share what is set
         RECEIVED.set(self._clock.now() if connection is None else self._clock.emulated(connection.received_at))
-        told = scope["tokenyard.told"] = _Told(send, heads, self._clock)
+        told = scope["tokenyard.told"] = _Told(send, heads, self._clock, self._late_seconds)
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,10 +136,12 @@ class EmulatedApplication:
 class _Told:
     """Sends, with what every answer's head says."""
 
-    __slots__ = ("_clock", "_heads", "_send", "has_begun")
+    __slots__ = ("_clock", "_heads", "_late_seconds", "_send", "has_begun")
 
-    def __init__(self, send: Send, heads: Sequence[tuple[bytes, bytes]], clock: WallClock) -> None:
-        self._send, self._heads, self._clock = send, heads, clock
+    def __init__(
+        self, send: Send, heads: Sequence[tuple[bytes, bytes]], clock: WallClock, late_seconds: Callable[[], float]
+    ) -> None:
+        self._send, self._heads, self._clock, self._late_seconds = send, heads, clock, late_seconds
         self.has_begun = False
         """The answer is being sent: no other answer can be given."""
 
@@ -138,6 +149,10 @@ class _Told:
         """Send."""
         if not self.has_begun and message["type"] == "http.response.start":
             self.has_begun = True
-            now = (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())
-            message = {**message, "headers": [*message.get("headers", ()), *self._heads, now]}
+            late = LATE.get()
+            now = (
+                (b"x-emulated-time", f"{self._clock.unix():.6f}".encode()),
+                (b"x-emulated-late", f"{self._late_seconds() if late is None else late:.6f}".encode()),
+            )
+            message = {**message, "headers": [*message.get("headers", ()), *self._heads, *now]}
         return self._send(message)

@@ -8,6 +8,8 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,12 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer
+from tokenyard.serve.emulate.capacity import Capacity
 from tokenyard.serve.emulate.faults import Faults, FaultyTransfers
-from tokenyard.serve.emulate.live import GroupStepper, LiveEngines, NewsOfSteps, WallClock
+from tokenyard.serve.emulate.live import LATE, GroupStepper, LateRequests, LiveEngines, NewsOfSteps, WallClock
 from tokenyard.serve.kv_publisher import KVEventPublisher
 from tokenyard.serve.metrics import MetricsObserver
+from tokenyard.serve.openai.fields import ApiError
 from tokenyard.serve.output_processor import Generation
 from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.choices import router_of
@@ -67,6 +71,10 @@ class EmulateSettings:
     """Speed of the wire between them, of one GPU."""
     surface: str | None = None
     """Version of vLLM whose metrics and fields of answers apply; None: that of the decisions."""
+    max_late_s: float = 0.0
+    """Seconds of the wall by which steps may be late before new requests are refused (503); 0: none ever is."""
+    holds: float | None = None
+    """Tokens a second that the machine can stream; None: that is measured before a server listens."""
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.speed <= 10_000:
@@ -77,6 +85,10 @@ class EmulateSettings:
             raise ConfigError("servers", self.servers, f"give a number from 1 to {_MOST_SERVERS}")
         if not 0 < self.kv_link_gb_per_s < float("inf"):
             raise ConfigError("kv_link_gb_per_s", self.kv_link_gb_per_s, "give a number above 0")
+        if not 0 <= self.max_late_s < float("inf"):
+            raise ConfigError("max_late_s", self.max_late_s, "give seconds, or 0 to refuse no request")
+        if self.holds is not None and not 0 < self.holds < float("inf"):
+            raise ConfigError("holds", self.holds, "give tokens a second, above 0")
 
 
 @dataclass(slots=True)
@@ -100,11 +112,36 @@ class EmulatedLLM(AsyncLLM):
     """``AsyncLLM`` on live engines, which get the tokens of the answers."""
 
     def __init__(
-        self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, sources: frozenset[str], **options: Any
+        self,
+        *args: Any,
+        answers: dict[str, Answer],
+        maker: AnswerMaker,
+        sources: frozenset[str],
+        engines: LiveEngines,
+        max_late_s: float = 0.0,
+        **options: Any,
     ) -> None:
-        """``sources``: the engines that may hold the KV of a prompt."""
+        """``sources``: the engines that may hold the KV of a prompt; ``max_late_s``: beyond, requests are refused."""
         super().__init__(*args, **options)
         self._answers, self._answer_maker, self._sources = answers, maker, sources
+        self._engines, self._max_late_s = engines, max_late_s
+        self._late = dict[Generation, float]()
+        """By how much the tokens of those that are under way were late, at most."""
+        self.late_requests = LateRequests()
+
+    def check_room(self, num_requests: int) -> None:
+        super().check_room(num_requests)
+        late = self._engines.late_seconds if self._max_late_s else 0.0
+        if late > self._max_late_s:
+            text = f"answers are {late:.1f} s late: this machine does not keep up, and takes no more (--max-late-s)"
+            raise ApiError(503, text, code="late", headers={"Retry-After": str(ceil(late))})
+
+    def _tell(self, generations: Sequence[Generation]) -> None:
+        late = self._engines.delivered_late
+        for each in generations:
+            if late > self._late.get(each, -1.0):
+                self._late[each] = late
+        super()._tell(generations)
 
     def _add(self, generation: Generation, told: Callable[[], None]) -> None:
         params = generation.samples[0].request.kv_transfer_params or {}
@@ -117,6 +154,10 @@ class EmulatedLLM(AsyncLLM):
             self._answers[sample.request.request_id] = self._answer_maker.answer(sample.request, generation.params)
 
     def leave(self, generation: Generation) -> None:
+        late = self._late.pop(generation, None)
+        if late is not None and generation.is_finished:
+            self.late_requests.add(late)
+            LATE.set(max(late, LATE.get() or 0.0))
         super().leave(generation)
         for sample in generation.samples:
             self._answers.pop(sample.request.request_id, None)
@@ -152,6 +193,8 @@ class Emulation:
     """What vLLM reports of each of them, in the same order."""
     is_approximate: bool
     """Tokens are not those of the model's own tokenizer."""
+    capacity: Capacity | None = None
+    """What it can hold, where that is known."""
 
     def start_log(self) -> list[str]:
         """What vLLM would say of its memory as it starts, and what is made up."""
@@ -171,6 +214,9 @@ class Emulation:
                 f"WARNING {stamp} [tokenizer] there is no tokenizer.json of {model} on this machine: "
                 "tokens are counted approximately (X-Approximate-Tokens: true)"
             )
+        if self.capacity is not None:
+            kind = "INFO" if self.capacity.streams >= self.capacity.most_streams else "WARNING"
+            lines.append(f"{kind} {stamp} [emulate] {self.capacity.sentence}")
         lines += [f"WARNING {stamp} [emulate] without effect: {each}" for each in self.resolved.ignored]
         return lines
 
@@ -186,10 +232,12 @@ def emulate(
     *,
     observers: Sequence[StepObserver] = (),
     wall: WallClock | None = None,
+    publishes: bool = True,
 ) -> Emulation:
     """What behaves as the deployment would. Raises TokenyardError.
 
-    ``observers`` watch every engine, one each. ``wall`` counts from now if it is not given.
+    ``observers`` watch every engine, one each. ``wall`` counts from now if it is not given. ``publishes``: KV events
+    are, where the line asks for them.
     """
     resolved = deployment.resolve()
     clock, wall, faults = VirtualClock(), wall or WallClock(settings.speed), Faults(settings.seed)
@@ -200,11 +248,11 @@ def emulate(
     faults.bind(engines, load_kv=any(group.has_connector for group in groups))
     lengths = [] if settings.lengths is None else [each.max_tokens for each in read_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
-    publishers = _publishers(deployment, groups)
+    publishers = _publishers(deployment, groups) if publishes else []
     sources = [_source(deployment, each) for each in publishers]
     engines.on_event.append(lambda: _publish(groups, publishers, wall))
-    for group in groups:
-        group.metrics[0].more = lambda: lateness_metrics(engines, names=fronts[0].names)
+    for group, front in zip(groups, fronts, strict=True):
+        group.metrics[0].more = partial(lateness_metrics, engines, front.llm.late_requests, fronts[0].names)
     is_approximate = isinstance(tokenizer, ApproximateTokenizer)
     return Emulation(resolved, settings, engines, faults, fronts, publishers, sources, is_approximate)
 
@@ -212,7 +260,8 @@ def emulate(
 def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
     """What stands before the engines of a group."""
     deployment, settings, tokenizer = making.deployment, making.settings, making.tokenizer
-    model, forms = _model(deployment, making.resolved), MadeUpForms(settings.seed)
+    model = _model(deployment, making.resolved)
+    forms = MadeUpForms(tokenizer, settings.seed, most_tokens=model.max_model_len)
     maker = AnswerMaker(
         tokenizer, model.eos_token_ids[0], lengths=lengths, echo=settings.answers == "echo", seed=settings.seed
     )
@@ -221,6 +270,8 @@ def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: in
         answers=group.answers,
         maker=maker,
         sources=group.sources,
+        engines=engines,
+        max_late_s=settings.max_late_s,
         tokenizer=tokenizer,
         max_queued_requests=_MOST_QUEUED,
         max_logprobs=_number(deployment, "max-logprobs", 20),
@@ -231,9 +282,13 @@ def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: in
     return Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics, number, group.role)
 
 
-def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any]:
+def lateness_metrics(engines: LiveEngines, requests: LateRequests, names: Sequence[str]) -> Iterator[Any]:
     """Whether the machine keeps up, for Prometheus."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+    from prometheus_client.core import (  # noqa: PLC0415 - an extra
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
 
     late, labels = engines.lateness, ["model_name"]
     for name, text, value in (
@@ -244,6 +299,10 @@ def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any
         family = CounterMetricFamily(name, text, labels=labels)
         family.add_metric([names[0]], value)
         yield family
+    text = "Seconds by which the latest token of a request was delivered late, at its end."
+    late_requests = HistogramMetricFamily("tokenyard:emulated_request_late_seconds", text, labels=labels)
+    late_requests.add_metric([names[0]], requests.buckets, requests.seconds)
+    yield late_requests
     speed = GaugeMetricFamily("tokenyard:emulated_speed", "Emulated seconds in a second.", labels=labels)
     speed.add_metric([names[0]], engines.wall.speed)
     yield speed

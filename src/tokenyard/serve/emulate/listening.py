@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.capacity import Capacity, Unhurried, capacity, tokens_per_second
 from tokenyard.serve.emulate.faults import Fault, read_fault
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.surface import make_app
-from tokenyard.web.serve import bound, now_listens, url_of
+from tokenyard.web.connections import BoundedConnection, Bounds, EdgeServer
+from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, run_in_loop, url_of
 
-_BACKLOG = 4096
+_SECONDS_TO_END = 5
 _OBJECTS_BETWEEN = 50_000
 """New objects after which the collector looks at them."""
 
@@ -51,33 +52,42 @@ def serve_emulated(
     given = deployment.settings.launch.asked.value("port") if port is None else port
     first = 8000 if given is None else int(str(given))
     count = 2 if settings.split else settings.servers
-    wall = WallClock(settings.speed)
     with ExitStack() as stack:
         listeners = [stack.enter_context(closing(bound(host, first and first + i))) for i in range(count)]
+        known = known_capacity(deployment, settings)
+        wall = WallClock(settings.speed)
         observers = stack.enter_context(recorder_of(deployment, trace, wall))
         emulation = stack.enter_context(closing(emulate(deployment, settings, observers=observers, wall=wall)))
+        emulation.capacity = known
         on_start(emulation.start_log())
         Listening(emulation, deployment, begun).serve(listeners, host, on_ready)
         return emulation.engines.lateness.sentence
 
 
+def known_capacity(deployment: Deployment, settings: EmulateSettings) -> Capacity | None:
+    """What an emulation can hold, as given, or as a small one of the same kind shows; None: it streams no tokens."""
+    alike = replace(settings, servers=1, split=None, lengths=None, max_late_s=0.0)
+    with closing(emulate(deployment, alike, wall=Unhurried(), publishes=False)) as small:
+        front, resolved = small.fronts[0], small.resolved
+        if front.model.is_pooling:
+            return None
+        rate = settings.holds
+        if rate is None:
+            app = make_app(small, front, deployment, small.faults)
+            rate = tokens_per_second(front.llm, server_config(app))
+    most = resolved.scheduler.max_num_seqs
+    return capacity(rate, resolved.latency, most, settings.speed, is_measured=settings.holds is None)
+
+
 def server_config(app: ASGIApp) -> uvicorn.Config:
     """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
-    return uvicorn.Config(
-        app,
-        http=_http_protocol(),
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=5,
-    )
+    return edge_config(app, _http_protocol(), server_header=True, **client_bounds(_SECONDS_TO_END))
 
 
-def _http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
+def _http_protocol() -> type[Bounds]:
     """The protocol class with which uvicorn serves HTTP."""
     if find_spec("httptools") is None:
-        return "auto"
+        return BoundedConnection
     from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
 
     return ToldConnection
@@ -91,8 +101,7 @@ class Listening:
 
     def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
         """Answer until a signal ends it, at a socket for each front; ``on_ready`` is given the addresses."""
-        emulation, servers = self._emulation, list[uvicorn.Server]()
-        raise_limit()
+        emulation, servers = self._emulation, list[EdgeServer]()
         spare_collector()
         for fault in self._faults:
             if fault.kind == "slow_start":
@@ -106,7 +115,7 @@ class Listening:
             for front, listener in zip(emulation.fronts, listeners, strict=True)
         ]
 
-        class Server(uvicorn.Server):
+        class Server(EdgeServer):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
                 if all(each.started for each in servers):
@@ -118,7 +127,7 @@ class Listening:
                     each.should_exit = True
 
         for front in emulation.fronts:
-            app = make_app(emulation, front, self._deployment, emulation.faults)
+            app = make_app(emulation, front, self._deployment, emulation.faults, host=host)
             servers.append(Server(server_config(app)))
 
         async def together() -> None:
@@ -126,7 +135,7 @@ class Listening:
             await asyncio.gather(*(server.serve([listener]) for server, listener in pairs))
 
         with suppress(KeyboardInterrupt):
-            asyncio.run(together())
+            run_in_loop(servers[0].config, together())
 
 
 def spare_collector() -> None:
@@ -134,10 +143,3 @@ def spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN, 20, 50)
-
-
-def raise_limit() -> None:
-    """Raise the number of open files to what this process may have: a stream is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

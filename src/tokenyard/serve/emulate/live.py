@@ -27,9 +27,10 @@ import ctypes
 import os
 import sys
 import time
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from itertools import accumulate
 from math import inf, nextafter
 
 from tokenyard.core.request import Request
@@ -44,6 +45,8 @@ from tokenyard.steptime.pace import VirtualClock
 
 RECEIVED: ContextVar[float | None] = ContextVar("RECEIVED", default=None)
 """When the request that is being answered came, in emulated seconds."""
+LATE: ContextVar[float | None] = ContextVar("LATE", default=None)
+"""Seconds of the wall by which its latest token was late, once it has been answered."""
 _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05
@@ -106,6 +109,27 @@ class Lateness:
             f"{self.steps:,} steps, delivered {mean * 1e3:.2f} ms late on average"
             f" and {self.worst * 1e3:.1f} ms at worst; {share:.1%} of them later than {_LATE:.0%} of their own time"
         )
+
+
+class LateRequests:
+    """By how much the tokens of each request were late, the latest of them: numbers for a histogram."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_OF_LATE) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """A request was answered, and a token of it came so many seconds of the wall late."""
+        self.counts[bisect_left(BOUNDS_OF_LATE, seconds)] += 1
+        self.seconds += seconds
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Bounds, and how many are within each."""
+        return [*zip((*map(str, BOUNDS_OF_LATE), "+Inf"), accumulate(self.counts), strict=True)]
+
+
+BOUNDS_OF_LATE = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class NewsOfSteps(StepObserver):
@@ -243,6 +267,19 @@ class LiveEngines:
     def wake(self) -> None:
         if self._timer is not None:
             self._timer.soon()
+
+    @property
+    def late_seconds(self) -> float:
+        """Seconds of the wall by which what comes next is late; 0 where nothing is under way, or a hang was wanted."""
+        event = self._worked_out or self._next_event()
+        if event is None or self.hold_until > time.monotonic():
+            return 0.0
+        return max(0.0, self.wall.now() - event.moment) / self.wall.speed
+
+    @property
+    def delivered_late(self) -> float:
+        """The same of what has been brought just now."""
+        return max(0.0, self.wall.now() - self.clock.now()) / self.wall.speed
 
     # ---- in the event loop
 

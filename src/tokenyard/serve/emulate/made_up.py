@@ -1,12 +1,14 @@
-"""Values that keep to a form: of a JSON schema, of a regular expression, of a list of choices."""
+"""Texts that keep to a form: of a JSON schema, of a regular expression. They are made piece by piece, so that no more
+is made than is wanted, and within a bound of work: a form may ask for a text without end, or for much work and no text.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tokenyard.errors import ConfigError
 
@@ -33,35 +35,80 @@ _FORMATS = {
 }
 
 
-def made_up_json(schema: Mapping[str, Any] | bool, chance: random.Random) -> Any:
+MOST_WORK = 200_000
+"""Pieces that are made for one text, and what is looked at without one."""
+
+
+class Work:
+    """What may still be done. Raises ConfigError when it is used up."""
+
+    def __init__(self, most: int = MOST_WORK) -> None:
+        self.most, self._left = most, most
+
+    def __call__(self, times: int = 1) -> None:
+        """Do it."""
+        self._left -= times
+        if self._left < 0:
+            raise WorkError("structured_outputs", "a form", f"takes more than {self.most:,} pieces to make a text of")
+
+
+class WorkError(ConfigError):
+    """A form that takes more work than is done for it."""
+
+
+def made_up_json(schema: Mapping[str, Any] | bool, chance: random.Random, work: Work | None = None) -> Any:
     """A value that the schema takes. Raises ConfigError for one that says what cannot be made up."""
-    return _Maker(schema, chance).of(schema, 0)
+    return json.loads(wholly(lambda work: "".join(json_pieces(schema, chance, work)), work or Work()))
+
+
+def json_pieces(schema: Mapping[str, Any] | bool, chance: random.Random, work: Work) -> Iterator[str]:
+    """Pieces of the text of such a value. Raises ConfigError."""
+    try:
+        yield from _Maker(schema, chance, work).pieces(schema, 0)
+    except RecursionError:
+        raise ConfigError("json", "$ref", "the schema requires itself: no value keeps to it") from None
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise ConfigError("json", "a schema", f"no value can be made up for it: {error}") from None
 
 
 class _Maker:
-    def __init__(self, root: Any, chance: random.Random) -> None:
-        self._root, self._chance = root, chance
+    def __init__(self, root: Any, chance: random.Random, work: Work) -> None:
+        self._root, self._chance, self._work = root, chance, work
+        self._sizes: dict[int, int] = {}
 
-    def of(self, schema: Any, depth: int) -> Any:
+    def pieces(self, schema: Any, depth: int) -> Iterator[str]:
+        self._work()
         if not isinstance(schema, Mapping):
-            return self._chance.choice(_WORDS)
+            yield json.dumps(self._chance.choice(_WORDS))
+            return
         schema = self._resolved(schema)
         if "const" in schema:
-            return schema["const"]
+            yield json.dumps(schema["const"])
+            return
         if schema.get("enum"):
-            return self._chance.choice(list(schema["enum"]))
+            yield json.dumps(self._chance.choice(list(schema["enum"])))
+            return
         for name in ("anyOf", "oneOf"):
             if schema.get(name):
                 rest = {key: value for key, value in schema.items() if key != name}
-                options = sorted(schema[name], key=_size) if depth > _DEEPEST // 2 else list(schema[name])
+                options = sorted(schema[name], key=self._size) if depth > _DEEPEST // 2 else list(schema[name])
+                self._work(len(options))
                 chosen = options[0] if depth > _DEEPEST // 2 else self._chance.choice(options)
-                return self.of(_merged(rest, self._resolved(chosen)), depth + 1)
-        return self._typed(schema, depth)
+                yield from self.pieces(_merged(rest, self._resolved(chosen)), depth + 1)
+                return
+        yield from self._typed(schema, depth)
+
+    def _size(self, schema: Any) -> int:
+        known = self._sizes.get(id(schema))
+        if known is None:
+            known = self._sizes[id(schema)] = len(json.dumps(schema, default=str))
+        return known
 
     def _resolved(self, schema: Any) -> Mapping[str, Any]:
         seen = 0
         while isinstance(schema, Mapping) and ("$ref" in schema or "allOf" in schema):
             seen += 1
+            self._work()
             if seen > 100:
                 raise ConfigError("json", "$ref", "leads in a circle: no value keeps to it")
             if "$ref" in schema:
@@ -70,6 +117,7 @@ class _Maker:
             else:
                 rest = {key: value for key, value in schema.items() if key != "allOf"}
                 for each in schema["allOf"]:
+                    self._work(len(rest))
                     rest = dict(_merged(rest, self._resolved(each)))
                 schema = rest
         return schema if isinstance(schema, Mapping) else {}
@@ -84,7 +132,7 @@ class _Maker:
                 found = found[name]
         return found
 
-    def _typed(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def _typed(self, schema: Mapping[str, Any], depth: int) -> Iterator[str]:
         kind = schema.get("type")
         if isinstance(kind, list):
             kind = next((each for each in kind if each != "null"), "null") if depth < _DEEPEST else kind[-1]
@@ -95,44 +143,68 @@ class _Maker:
         if kind == "array":
             return self._array(schema, depth)
         if kind in ("integer", "number"):
-            return self._number(schema, whole=kind == "integer")
+            return iter((json.dumps(self._number(schema, whole=kind == "integer"), allow_nan=False),))
         if kind == "boolean":
-            return self._chance.random() < 0.5
-        return None if kind == "null" else self._made_up_text(schema)
+            return iter((json.dumps(self._chance.random() < 0.5),))
+        return iter(("null",)) if kind == "null" else self._string(schema)
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _object(self, schema: Mapping[str, Any], depth: int) -> Iterator[str]:
         properties = schema.get("properties") or {}
         required = set(schema.get("required") or ())
         if depth > 3 * _DEEPEST:
             raise ConfigError("json", "required", "the schema requires itself: no value keeps to it")
-        wanted = [name for name in properties if name in required or depth < _DEEPEST // 2]
-        made = {name: self.of(properties[name], depth + 1) for name in wanted}
+        self._work(len(properties) + len(required))
         more = schema.get("additionalProperties")
-        for name in sorted(required - set(made)):
-            made[name] = self.of(more, depth + 1)
-        least = int(schema.get("minProperties") or 0)
-        while len(made) < least:
-            made[f"key{len(made)}"] = self.of(more, depth + 1)
-        return made
+        wanted = {name: properties[name] for name in properties if name in required or depth < _DEEPEST // 2}
+        wanted |= dict.fromkeys(sorted(required - wanted.keys()), more)
+        before = "{"
+        for name, value in wanted.items():
+            yield f"{before}{json.dumps(name)}: "
+            yield from self.pieces(value, depth + 1)
+            before = ", "
+        for number in range(len(wanted), int(schema.get("minProperties") or 0)):
+            yield f"{before}{json.dumps(f'key{number}')}: "
+            yield from self.pieces(more, depth + 1)
+            before = ", "
+        yield "{}" if before == "{" else "}"
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> Iterator[str]:
         least = int(schema.get("minItems") or 0)
         most = int(schema.get("maxItems", max(least, _MOST_ITEMS)))
         first = list(schema.get("prefixItems") or ())
         wanted = least if depth >= _DEEPEST // 2 else max(least, min(most, self._chance.randint(1, _MOST_ITEMS)))
         items = schema.get("items", True)
-        made = [self.of(each, depth + 1) for each in first[: max(wanted, len(first) if items is False else 0)]]
-        tries = 0
-        while len(made) < wanted and items is not False:
-            each = self.of(items, depth + 1)
+        before = "["
+        for each in first[: max(wanted, len(first) if items is False else 0)]:
+            yield before
+            yield from self.pieces(each, depth + 1)
+            before = ", "
+        made = len(first[:wanted])
+        values = self._different(items, depth) if schema.get("uniqueItems") else None
+        while made < wanted and items is not False:
+            if values is None:
+                yield before
+                yield from self.pieces(items, depth + 1)
+            else:
+                value = next(values, None)
+                if value is None:
+                    if made < least:
+                        raise ConfigError("json", "uniqueItems", "there are not as many different values as it needs")
+                    break
+                yield before + value
+            before, made = ", ", made + 1
+        yield "[]" if before == "[" else "]"
+
+    def _different(self, schema: Any, depth: int) -> Iterator[str]:
+        """Texts of values that differ, as long as some are found."""
+        seen, tries = set[str](), 0
+        while tries <= 200:
+            value = "".join(self.pieces(schema, depth + 1))
             tries += 1
-            if not (schema.get("uniqueItems") and each in made):
-                made.append(each)
-            elif tries > 200:
-                if len(made) < least:
-                    raise ConfigError("json", "uniqueItems", "there are not as many different values as it requires")
-                break
-        return made
+            if value not in seen:
+                seen.add(value)
+                tries = 0
+                yield value
 
     def _number(self, schema: Mapping[str, Any], *, whole: bool) -> float:
         step = schema.get("multipleOf") or (1 if whole else None)
@@ -152,16 +224,24 @@ class _Maker:
             return int(made) if whole else made
         return round(self._chance.uniform(low, high), 2) if high - low > 1 else self._chance.uniform(low, high)
 
-    def _made_up_text(self, schema: Mapping[str, Any]) -> str:
+    def _string(self, schema: Mapping[str, Any]) -> Iterator[str]:
+        yield '"'
         if "pattern" in schema:
-            return made_up_match(str(schema["pattern"]), self._chance, anchored=False)
-        if schema.get("format") in _FORMATS:
-            return _FORMATS[schema["format"]]
-        least, most = int(schema.get("minLength") or 0), schema.get("maxLength")
-        made = self._chance.choice(_WORDS)
-        while len(made) < least:
-            made += " " + self._chance.choice(_WORDS)
-        return made if most is None else made[: int(most)]
+            for piece in match_pieces(str(schema["pattern"]), self._chance, self._work):
+                yield json.dumps(piece)[1:-1]
+        elif schema.get("format") in _FORMATS:
+            yield _FORMATS[schema["format"]]
+        else:
+            least, most = int(schema.get("minLength") or 0), schema.get("maxLength")
+            length, piece = 0, self._chance.choice(_WORDS)
+            while True:
+                self._work()
+                yield piece if most is None else piece[: max(0, int(most) - length)]
+                length += len(piece)
+                if length >= least:
+                    break
+                piece = " " + self._chance.choice(_WORDS)
+        yield '"'
 
 
 _TELL = {
@@ -170,10 +250,6 @@ _TELL = {
     "number": ("minimum", "maximum", "multipleOf"),
 }
 """Words of a schema without a type that tell which it is."""
-
-
-def _size(schema: Any) -> int:
-    return len(json.dumps(schema, default=str))
 
 
 def _merged(first: Any, second: Any) -> Mapping[str, Any]:
@@ -191,51 +267,131 @@ def _merged(first: Any, second: Any) -> Mapping[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A text that a regular expression takes, from what Python's own parser makes of it.
+# A text that a regular expression takes, from what Python's own parser makes of it. It keeps to the expression as it
+# is made: to look at it afterwards could take for ever.
 
 
-def made_up_match(pattern: str, chance: random.Random, *, anchored: bool = True) -> str:
-    """A text that ``pattern`` takes, all of it or (not ``anchored``) some of it. Raises ConfigError."""
+def made_up_match(pattern: str, chance: random.Random, work: Work | None = None) -> str:
+    """A text that ``pattern`` takes, all of it. Raises ConfigError."""
+    return wholly(lambda work: "".join(match_pieces(pattern, chance, work)), work or Work())
+
+
+_Made = TypeVar("_Made")
+
+
+def wholly(make: Callable[[Work], _Made], work: Work) -> _Made:
+    """What ``make`` gives back, which may find at the end of a text that a choice before was wrong."""
     for _ in range(20):
         try:
-            made = _parsed_match(pattern, chance)
-        except (re.error, RecursionError, ValueError, OverflowError) as error:
-            raise ConfigError("regex", pattern, f"no text can be made up for it: {error}") from None
-        if (re.fullmatch if anchored else re.search)(pattern, made) is not None:
-            return made
-    raise ConfigError("regex", pattern, "no text was found that it takes")
+            return make(work)
+        except _NoMatchError:
+            continue
+    raise ConfigError("regex", "a pattern", "no text was found that it takes")
 
 
-def _parsed_match(pattern: str, chance: random.Random) -> str:
-    groups: dict[int, str] = {}
-    return "".join(_of(token, chance, groups) for token in _parser.parse(pattern))
+def match_pieces(pattern: str, chance: random.Random, work: Work) -> Iterator[str]:
+    """Pieces of such a text. Raises ConfigError; what calls it goes through :func:`wholly`."""
+    try:
+        yield from _Match(pattern, chance, work).pieces()
+    except (re.error, RecursionError, ValueError, OverflowError, LookupError) as error:
+        raise ConfigError("regex", pattern, f"no text can be made up for it: {error}") from None
 
 
-def _of(token: Any, chance: random.Random, groups: dict[int, str]) -> str:
-    kind, value = token
+class _NoMatchError(Exception):
+    """What was made is not what the expression takes: ``$`` with something behind it."""
+
+
+class _Match:
+    """One text."""
+
+    def __init__(self, pattern: str, chance: random.Random, work: Work) -> None:
+        self._chance, self._work = chance, work
+        self._parsed = _parser.parse(pattern)
+        self._keeps_groups = _BACK.search(pattern) is not None
+        self._groups: dict[int, str] = {}
+        self._last = ""
+        """The character made last."""
+        self._is_over = False
+        """Nothing may follow."""
+        self._edges: list[bool] = []
+        """For what comes next: whether a word must begin or end here, or must not."""
+
+    def pieces(self) -> Iterator[str]:
+        yield from self._all(self._parsed)
+        self._meet("")
+
+    def _meet(self, letter: str) -> str:
+        """A character is next, or the end: does it suit what was asked for before?"""
+        if letter and self._is_over:
+            raise _NoMatchError
+        is_edge = _is_of_word(self._last) != _is_of_word(letter)
+        if any(each != is_edge for each in self._edges):
+            raise _NoMatchError
+        self._edges.clear()
+        self._last = letter
+        return letter
+
+    def _of(self, token: Any) -> Iterator[str]:
+        self._work()
+        kind, value = token
+        letter = _letter(kind, value, self._chance)
+        if letter is not None:
+            yield self._meet(letter)
+        elif kind in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+            least, most, inner = value
+            for _ in range(self._chance.randint(least, min(most, least + 3))):
+                yield from self._all(inner)
+        elif kind is ops.BRANCH:
+            yield from self._all(self._chance.choice(value[1]))
+        elif kind is ops.SUBPATTERN:
+            yield from self._group(value[0], value[3])
+        elif kind is ops.GROUPREF:
+            yield from map(self._meet, self._groups[value])
+        elif kind is ops.AT:
+            self._place(value)
+        else:
+            raise ValueError(f"{kind} is not made up here")
+
+    def _all(self, inner: Any) -> Iterator[str]:
+        self._work()
+        for each in inner:
+            yield from self._of(each)
+
+    def _group(self, number: int | None, inner: Any) -> Iterator[str]:
+        made = self._all(inner)
+        if number is None or not self._keeps_groups:
+            yield from made
+            return
+        self._groups[number] = "".join(made)
+        yield self._groups[number]
+
+    def _place(self, place: Any) -> None:
+        if place in (ops.AT_BEGINNING, ops.AT_BEGINNING_STRING):
+            if self._last:
+                raise _NoMatchError
+        elif place in (ops.AT_END, ops.AT_END_STRING):
+            self._is_over = True
+        else:
+            self._edges.append(place is ops.AT_BOUNDARY)
+
+
+def _letter(kind: Any, value: Any, chance: random.Random) -> str | None:
+    """The character that a token stands for; None: it is none."""
     if kind is ops.LITERAL:
         return chr(value)
-    if kind in (ops.ANY, ops.NOT_LITERAL):
-        return "x" if kind is ops.ANY or value != ord("x") else "y"
-    if kind is ops.IN:
-        return _one_of(value, chance)
-    if kind in (ops.MAX_REPEAT, ops.MIN_REPEAT, getattr(ops, "POSSESSIVE_REPEAT", None)):
-        least, most, inner = value
-        times = chance.randint(least, min(most, least + 3))
-        return "".join(_of(each, chance, groups) for _ in range(times) for each in inner)
-    if kind is ops.BRANCH:
-        return "".join(_of(each, chance, groups) for each in chance.choice(value[1]))
-    if kind is ops.SUBPATTERN:
-        number, _, _, inner = value
-        made = "".join(_of(each, chance, groups) for each in inner)
-        if number is not None:
-            groups[number] = made
-        return made
-    if kind is ops.GROUPREF:
-        return groups.get(value, "")
-    if kind in (ops.AT, ops.ASSERT, ops.ASSERT_NOT):
-        return ""
-    raise ValueError(f"{kind} is not made up here")
+    if kind is ops.ANY:
+        return "x"
+    if kind is ops.NOT_LITERAL:
+        return "y" if value in (ord("x"), ord("X")) else "x"
+    return _one_of(value, chance) if kind is ops.IN else None
+
+
+_BACK = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
+"""What an earlier group is referred to by."""
+
+
+def _is_of_word(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"
 
 
 _CATEGORIES = {"CATEGORY_DIGIT": "0123456789", "CATEGORY_WORD": "abcdefghij", "CATEGORY_SPACE": " "}
@@ -247,14 +403,17 @@ def _one_of(choices: Sequence[Any], chance: random.Random) -> str:
         return any(_takes(each, letter) for each in choices if each[0] is not ops.NEGATE)
 
     if choices[0][0] is ops.NEGATE:
-        return next(each for each in _OTHERS if not takes(each))
+        free = [each for each in _OTHERS if not takes(each.lower()) and not takes(each.upper())]
+        if not free:
+            raise ValueError("a set that leaves out this much is not made up here")
+        return free[0]
     kind, value = chance.choice(choices)
     if kind is ops.LITERAL:
         return chr(value)
     if kind is ops.RANGE:
         return chr(chance.randint(value[0], min(value[1], value[0] + 25)))
     known = _CATEGORIES.get(str(value))
-    return chance.choice(known) if known else next(each for each in _OTHERS if _takes((kind, value), each))
+    return chance.choice(known) if known else next((each for each in _OTHERS if _takes((kind, value), each)), "~")
 
 
 def _takes(choice: Any, letter: str) -> bool:

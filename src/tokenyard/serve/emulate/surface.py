@@ -9,10 +9,9 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenyard.core.engine import PauseMode
 from tokenyard.deploy.deployment import Deployment
@@ -21,32 +20,42 @@ from tokenyard.serve.emulate.answers import MadeUpText
 from tokenyard.serve.emulate.application import EmulatedApplication, Endpoint, Path
 from tokenyard.serve.emulate.batches import BatchChatCompletions
 from tokenyard.serve.emulate.faults import Faults, fault_of
-from tokenyard.serve.emulate.forms import Forms
+from tokenyard.serve.emulate.forms import Forms, vllm_error
 from tokenyard.serve.emulate.host import Emulation, Front
-from tokenyard.serve.emulate.made_up import made_up_json
+from tokenyard.serve.emulate.made_up import Work, made_up_json
 from tokenyard.serve.emulate.messages import Messages
 from tokenyard.serve.emulate.operators import operators_paths
 from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.emulate.scoring import Scoring, scoring_paths
 from tokenyard.serve.generation import GenerationDefaults
-from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
+from tokenyard.serve.openai.app import Utilities, scraped, together
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
-from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
+from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, as_api_error, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
-from tokenyard.web.connections import json_body, json_response
+from tokenyard.web.connections import RefusedError, json_body, json_response
+from tokenyard.web.guard import ApiKeys, Guard, is_loopback
 
-_MOST_BYTES = 64 * 2**20
+_LEAST_BYTES, _BYTES_PER_TOKEN = 8 * 2**20, 8
+"""The largest body: so much, or what the ids of the longest prompt take."""
+_MOST_OF_A_CALL = 5_000
+"""Work on the arguments of a call of a tool."""
 _POST = ("POST",)
-_GUARDED = ("/v1", "/v2", "/inference", "/cohere")
-"""Beginnings of paths that ask for a key, as in vLLM 0.33."""
+_OF_HEALTH = frozenset(("/health", "/ping"))
+"""Paths that ask for no key."""
 
 
-def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults: Faults) -> EmulatedApplication:
-    """An ASGI application that starts the engines when it starts."""
+def make_app(
+    emulation: Emulation, front: Front, deployment: Deployment, faults: Faults, *, host: str = "127.0.0.1"
+) -> EmulatedApplication:
+    """An ASGI application that starts the engines when it starts.
+
+    ``host`` is the address it will listen on: on a loopback address pages of other sites are refused, but those that
+    the command line allows.
+    """
     asked = deployment.settings.launch.asked
     forms = Forms(
         surface_of(emulation.settings.surface or emulation.resolved.settled.version),
@@ -81,16 +90,17 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         Path("/is_paused", admin.is_paused),
         Path("/reset_prefix_cache", admin.reset_prefix_cache, _POST),
         Path("/emulate/fault", admin.fault, ("POST", "GET", "DELETE")),
-        *operators_paths(emulation, front, forms, invoked, _MOST_BYTES),
+        *operators_paths(emulation, front, forms, invoked, context.limits.max_body_bytes),
     ]
     return EmulatedApplication(
         context,
         paths,
         faults=faults,
         clock=emulation.engines.wall,
+        late_seconds=lambda: emulation.engines.late_seconds,
         heads=[(b"x-approximate-tokens", b"true")] if emulation.is_approximate else [],
         sites=_sites(asked),
-        guard=_AnyKey.guard if asked.value("api-key") else None,
+        guard=guarding(asked, host),
     )
 
 
@@ -117,23 +127,35 @@ def _answers(context: ServerContext, forms: Forms) -> tuple[list[Path], dict[str
     return paths, {"messages": chat.serve, "prompt": completions.serve}
 
 
-class _AnyKey(ApiKeys):
-    """Asks for a key where vLLM does, and takes any: the true one is replaced as the line is read."""
+def guarding(asked: Any, host: str) -> Callable[[ASGIApp], ASGIApp]:
+    """Puts before an application what every server has: keys on all paths but health, and no page of another site.
 
-    @classmethod
-    def guard(cls, app: ASGIApp) -> ASGIApp:
-        """``app`` behind it."""
-        return cls(app, ["any"])
+    A key is asked for where the line has one, and any is right: the true one is replaced as the line is read.
+    """
 
-    def _is_open(self, scope: Scope) -> bool:
-        return scope["method"] == "OPTIONS" or not scope["path"].startswith(_GUARDED)
+    def guard(app: ASGIApp) -> ASGIApp:
+        if asked.value("api-key"):
+            app = ApiKeys(app, None, refuse=lambda: json_response({"error": "Unauthorized"}, 401), is_open=_is_open)
+        if not is_loopback(host):
+            return app
+        sites = Guard(app, host, _refused, origins=_origins(asked))
 
-    def _refusal(self) -> Response:
-        return json_response({"error": "Unauthorized"}, 401)
+        async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+            # What a browser asks before (OPTIONS) is refused by what answers it, in vLLM's form.
+            refusal = None if scope["method"] == "OPTIONS" else sites.refusal(scope)
+            await (refusal or app)(scope, receive, send)
 
-    def _is_known(self, headers: Headers) -> bool:
-        kind, _, key = headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and bool(key.strip())
+        return admitted  # answers keep the heads that vLLM's have
+
+    return guard
+
+
+def _refused(problem: RefusedError) -> Response:
+    return json_response(vllm_error(as_api_error(problem)), problem.status)
+
+
+def _is_open(scope: Scope) -> bool:
+    return scope["method"] == "OPTIONS" or scope["path"] in _OF_HEALTH
 
 
 def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: Forms) -> ServerContext:
@@ -151,7 +173,7 @@ def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: 
     return ServerContext(
         llm=front.llm,
         names=front.names,
-        limits=ClientLimits(max_body_bytes=_MOST_BYTES),
+        limits=ClientLimits(max_body_bytes=max(_LEAST_BYTES, _BYTES_PER_TOKEN * front.model.max_model_len)),
         grammars=front.forms,  # type: ignore[arg-type]  # makes texts where a compiler makes grammars
         defaults=GenerationDefaults({}),
         tool_parser=tools.parser,
@@ -195,7 +217,7 @@ class _Tools:
         if request.tools and request.tool_choice in (None, "auto") and last.get("role") != "tool":
             return self._call(request.tools)
         if self._echo and isinstance(last.get("content"), str) and last["content"]:
-            return MadeUpText(str(last["content"]))
+            return MadeUpText.of(str(last["content"]), self._front.tokenizer)
         return None
 
     def _call(self, tools: Sequence[Mapping[str, Any]]) -> MadeUpText | None:
@@ -206,10 +228,11 @@ class _Tools:
             raise bad_field("tools", list(tools), 'give {"type": "function", "function": {"name": ...}}')
         schema = function.get("parameters") or {"type": "object"}
         try:
-            arguments = made_up_json(schema, chance)
+            arguments = made_up_json(schema, chance, Work(_MOST_OF_A_CALL))
         except ConfigError as error:
             raise bad_field("tools", schema, error.fix) from None
-        return MadeUpText(_CALLS[self._form](function["name"], arguments if isinstance(arguments, dict) else {}))
+        text = _CALLS[self._form](function["name"], arguments if isinstance(arguments, dict) else {})
+        return MadeUpText.of(text, self._front.tokenizer)
 
 
 _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
@@ -223,19 +246,23 @@ _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
 
 def _sites(asked: Any) -> dict[str, Any]:
     """Sites from which browsers may send requests: none, unless the command line names them."""
-
-    def listed(flag: str, default: Sequence[str]) -> Sequence[str]:
-        given = asked.value(flag)
-        if isinstance(given, str):
-            given = json.loads(given) if given.startswith("[") else [given]
-        return default if given is None else [str(each) for each in given]
-
     return {
-        "allow_origins": listed("allowed-origins", ()),
-        "allow_methods": listed("allowed-methods", ("*",)),
-        "allow_headers": listed("allowed-headers", ("*",)),
+        "allow_origins": _origins(asked),
+        "allow_methods": _listed(asked, "allowed-methods", ("*",)),
+        "allow_headers": _listed(asked, "allowed-headers", ("*",)),
         "allow_credentials": bool(asked.value("allow-credentials")),
     }
+
+
+def _origins(asked: Any) -> Sequence[str]:
+    return _listed(asked, "allowed-origins", ())
+
+
+def _listed(asked: Any, flag: str, default: Sequence[str]) -> Sequence[str]:
+    given = asked.value(flag)
+    if isinstance(given, str):
+        given = json.loads(given) if given.startswith("[") else [given]
+    return default if given is None else [str(each) for each in given]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -285,7 +312,7 @@ class _Admin:
 
     async def load_lora(self, http: Request) -> Response:
         """An adapter by name; its weights are not looked at."""
-        fields = await _fields(http)
+        fields = await self._fields(http)
         name, path, adapters = fields.get("lora_name"), fields.get("lora_path"), self._front.model.adapters
         if not name or not path:
             missing = "lora_path" if name else "lora_name"
@@ -301,7 +328,7 @@ class _Admin:
 
     async def unload_lora(self, http: Request) -> Response:
         """No more requests for it."""
-        name, adapters = (await _fields(http)).get("lora_name"), self._front.model.adapters
+        name, adapters = (await self._fields(http)).get("lora_name"), self._front.model.adapters
         if not name:
             raise ApiError(400, "'lora_name' needs to be provided to unload a LoRA adapter.")
         if name not in adapters:
@@ -380,18 +407,17 @@ class _Admin:
             self._faults.end(http.query_params.get("kind"))
         elif http.method == "POST":
             try:
-                self._faults.begin(fault_of(await _fields(http)))
+                self._faults.begin(fault_of(await self._fields(http)))
             except ConfigError as error:
                 raise bad_field("fault", error.value, error.fix) from None
         return json_response({"faults": [each.record() for each in self._faults.in_force()]})
 
-
-async def _fields(http: Request) -> dict[str, Any]:
-    body = await json_body(http, _MOST_BYTES)
-    try:
-        fields = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise ApiError(400, f"the body is no JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ApiError(400, "the body has to be an object")
-    return fields
+    async def _fields(self, http: Request) -> dict[str, Any]:
+        body = await json_body(http, self._context.limits.max_body_bytes)
+        try:
+            fields = msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise ApiError(400, f"the body is no JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise ApiError(400, "the body has to be an object")
+        return fields

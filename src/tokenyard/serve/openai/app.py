@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.errors import TokenyardError
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions, chat_prompt
 from tokenyard.serve.openai.clients import Ending, GoneError, on_gone
@@ -33,55 +29,20 @@ from tokenyard.serve.openai.fields import (
 )
 from tokenyard.serve.openai.generating import in_thread_if_long
 from tokenyard.web.connections import RefusedError, json_response
-from tokenyard.web.guard import Guard, is_loopback
+from tokenyard.web.guard import ApiKeys, Guard, is_loopback
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# API keys: a client without one gets nothing but the server's health.
-
-_OPEN = frozenset(("/health",))
-
-
-class ApiKeys:
-    """ASGI middleware. Keys are compared in constant time, and all of them every time."""
-
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
-        for key in keys:
-            if not key.strip() or not key.isascii():
-                raise ConfigError("api_key", "an empty key" if not key.strip() else "a key", "give ASCII characters")
-        self._app = app
-        self._digests = [_digest(key.encode()) for key in keys]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on."""
-        if scope["type"] != "http" or self._is_open(scope) or self._is_known(Headers(scope=scope)):
-            await self._app(scope, receive, send)
-            return
-        await self._refusal()(scope, receive, send)
-
-    def _refusal(self) -> Response:
-        return ApiError(
-            401,
-            "the request has no valid API key: send  Authorization: Bearer KEY",
-            code="invalid_api_key",
-            headers={"WWW-Authenticate": "Bearer"},
-        ).response()
-
-    def _is_open(self, scope: Scope) -> bool:
-        return scope["path"] in _OPEN
-
-    def _is_known(self, headers: Headers) -> bool:
-        kind, _, key = headers.get("authorization", "").partition(" ")
-        digest = _digest(key.strip().encode(errors="replace"))
-        found = [hmac.compare_digest(digest, each) for each in self._digests]
-        return kind.lower() == "bearer" and any(found)
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+def no_key() -> Response:
+    """The answer to a request without a valid API key."""
+    return ApiError(
+        401,
+        "the request has no valid API key: send  Authorization: Bearer KEY",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    ).response()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -214,7 +175,7 @@ def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Seque
         Route("/health", utilities.health),
         Route("/metrics", utilities.metrics),
     ]
-    middleware = [Middleware(ApiKeys, keys=api_keys)] if api_keys else []
+    middleware = [Middleware(ApiKeys, keys=api_keys, refuse=no_key)] if api_keys else []
     middleware.insert(0, Middleware(Ending))
     if is_loopback(host):
         middleware.insert(0, Middleware(Guard, bound=host, refuse=_refusal))

@@ -127,6 +127,9 @@ class ServerContext:
         answers = 1 if n is None else n
         check_num_samples("", answers)
         self.llm.check_room(num_prompts * answers)
+        if num_prompts * answers > _MOST_ANSWERS:
+            fix = f"{num_prompts} prompts with as many answers each are more than {_MOST_ANSWERS}: ask several times"
+            raise bad_field("n", answers, fix)
 
     def check_open(self) -> None:
         """ApiError while the server goes down, or after its engine has."""
@@ -143,6 +146,10 @@ _AS_THEY_ARE = (
     *("n", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("seed", "min_tokens", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"),
 )
+_MOST_ANSWERS = 4096
+"""To one request."""
+_MOST_TOKENS_NAMED = 10_000
+"""Tokens that a request may name: biases, ends of answers."""
 _MOST_NAMED = 8
 """Models that an error names."""
 _OF_A_TURN = ("job_id", "is_last_step", "this_func_call")
@@ -163,6 +170,9 @@ def generation_params(
     """
     given: dict[str, Any] = dict(defaults.params)
     given |= {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
+    for name in ("logit_bias", "stop_token_ids"):
+        if (number := len(getattr(request, name) or ())) > _MOST_TOKENS_NAMED:
+            raise bad_field(name, f"{number} tokens", f"give at most {_MOST_TOKENS_NAMED}")
     if request.logit_bias is not None:
         given["logit_bias"] = _bias(request.logit_bias)
     if request.stop is not None:
@@ -234,10 +244,13 @@ async def compiled(
     request: GenerationRequest,
     num_prompts: int,
     schema: Mapping[str, Any] | None = None,
+    *,
+    most_tokens: int,
 ) -> list[list[Grammar]]:
     """For each prompt a grammar per answer, none if the request asks for none. Raises ApiError.
 
-    ``schema`` is what the answer's JSON must look like because a tool has to be called. It is compiled once and waited
+    ``schema`` is what the answer's JSON must look like because a tool has to be called; ``most_tokens`` are those of
+    the longest answer. It is compiled once and waited
     for, so that what cannot be compiled is refused; a client that leaves meanwhile gives its turn to others.
     """
     asked = _asked(request)
@@ -253,7 +266,7 @@ async def compiled(
         fix = "there are no grammars (llguidance, a tokenizer or an end-of-sequence token is missing): leave it out"
         raise bad_field(asked.field or "structured_outputs", asked.wanted, fix, code="unsupported_field")
     try:
-        grammar = context.grammars.compile(**asked.wanted)
+        grammar = context.grammars.for_answers(most_tokens).compile(**asked.wanted)
         async with ForClient(http.receive, connection=connection_of(http.scope)):
             await asyncio.wrap_future(grammar.compiled)
     except ConfigError as error:

@@ -160,7 +160,9 @@ class ChatCompletions:
         if script is not None:
             grammars = [[script.another() for _ in range(request.n or 1)]]
         else:
-            grammars = await compiled(http, context, request, 1, None if forced is None else forced.schema)
+            grammars = await compiled(
+                http, context, request, 1, None if forced is None else forced.schema, most_tokens=room
+            )
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:

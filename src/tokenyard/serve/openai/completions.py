@@ -44,7 +44,7 @@ class Completions:
         prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl", http)
-        grammars = await compiled(http, context, request, len(prompts))
+        grammars = await compiled(http, context, request, len(prompts), most_tokens=max(room))
         asked = asked_of(
             context,
             request,

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tokenyard.serve.openai.connection import CycleConnection, tell_connection
+from tokenyard.web.connections import Bounds
 
 
-class ToldConnection(HttpToolsProtocol):
+class ToldConnection(Bounds, HttpToolsProtocol):
     """Notes when the head of each request came, for the application."""
 
     _open: Sequence[CycleConnection] = ()

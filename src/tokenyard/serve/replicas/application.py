@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tokenyard.core.engine import EngineCore
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
-from tokenyard.serve.openai.app import ApiKeys, make_api, scraped, together, unknown_path
+from tokenyard.serve.openai.app import make_api, no_key, scraped, together, unknown_path
 from tokenyard.serve.openai.assembly import build_server, unix_clock, watch
 from tokenyard.serve.openai.clients import GoneError, cancel_on_disconnect
 from tokenyard.serve.openai.fields import ApiError, on_api_error
@@ -31,6 +31,7 @@ from tokenyard.serve.replicas.routing import RoutedPrompt, prompt_of
 from tokenyard.serve.served_model import DEMO, load_core, make_demo_model
 from tokenyard.trace.config import TraceConfig
 from tokenyard.web.connections import RefusedError, json_body
+from tokenyard.web.guard import ApiKeys
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One engine and its application, as Ray Serve runs them.
@@ -105,7 +106,7 @@ class IngressDeployment:
                 *(Route(path, self._read) for path in _READ),
                 Route("/metrics", self._metrics),
             ],
-            middleware=[Middleware(ApiKeys, keys=api_keys)] if api_keys else [],
+            middleware=[Middleware(ApiKeys, keys=api_keys, refuse=no_key)] if api_keys else [],
             exception_handlers={
                 ApiError: on_api_error,
                 RefusedError: on_api_error,

@@ -195,7 +195,7 @@ class ReplayRows:
 
     @cached_property
     def _sampled_at(self) -> list[npt.NDArray[np.float64]]:
-        """Of each engine, when steps ended that sampled tokens."""
+        """Return, for each engine, when steps ended that sampled tokens."""
         return [steps["end_s"][steps["sampled_tokens"] > 0] for steps in self._steps]
 
     # ---- one request

@@ -65,6 +65,23 @@ class ChildProcess:
             process.stdin.flush()
         return process.stdout
 
+    def ask(self, function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
+        """``function(*arguments)``, called there within so many seconds; what it raises is raised.
+
+        What it gives back is pickled there: it must not come from foreign code. Raises OutOfTimeError and
+        OutOfMemoryError, the latter also where the process ended without a word: then there is none any more.
+        """
+        try:
+            raised, value = pickle.load(self.call(_outcome, function, arguments, seconds=seconds))
+        except (EOFError, pickle.UnpicklingError):
+            try:
+                self.raise_end()
+            except EndedError:
+                raise OutOfMemoryError from None
+        if raised:
+            raise value
+        return value
+
     def raise_end(self) -> NoReturn:
         """Raise what ended the process: OutOfTimeError, OutOfMemoryError or EndedError."""
         self._process.kill()
@@ -89,22 +106,9 @@ class ChildProcess:
 
 
 def in_child_process(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
-    """``function(*arguments)``, called in another process; what it raises is raised.
-
-    What it gives back is pickled there: it must not come from foreign code. Raises OutOfTimeError and OutOfMemoryError,
-    the latter also where the process ended without a word.
-    """
+    """``function(*arguments)``, called in another process that ends then, as :meth:`ChildProcess.ask` does."""
     with ChildProcess() as child:
-        try:
-            raised, value = pickle.load(child.call(_outcome, function, arguments, seconds=seconds))
-        except (EOFError, pickle.UnpicklingError):
-            try:
-                child.raise_end()
-            except EndedError:
-                raise OutOfMemoryError from None
-    if raised:
-        raise value
-    return value
+        return child.ask(function, *arguments, seconds=seconds)
 
 
 def _outcome(function: Callable[..., Any], arguments: tuple[object, ...]) -> Iterator[bytes]:

@@ -70,7 +70,7 @@ def _with_emulated(sections: dict[str, Any], emulated: dict[str, Any]) -> dict[s
     sections["engine"] |= {"kv_cache_memory_bytes": None} | _those_given(emulated, _MEMORY)
     sections[SECTION] |= _those_given(
         emulated, ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel")
-    )
+    ) | {"step_time": emulated.get("latency", "calibrated")}
     return sections
 
 

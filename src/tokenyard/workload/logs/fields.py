@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,10 +29,15 @@ _EITHER = lazy_pattern(r"\d{1,3}\.\d{3}")
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
+_BROKEN_OFF = frozenset({"408", "499", "504"})
+"""Codes of requests whose client, or a gateway, did not wait for the end: the service may have worked on them."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
 _NO_GENERATION_PATH = lazy_pattern(
     r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
 )
+_GENERATION_PATH = lazy_pattern(r"/(?:completions|messages|responses|generate\w*|invoke|converse)(?=[\s?/\"-]|$)")
+_ROUNDED_BY = 2e-3
+"""Seconds by which two times of one moment differ where one of them is in milliseconds."""
 _CHOICES = (path_of("n"), path_of("request.n"), path_of("body.n"), path_of("model_parameters.n"), path_of("params.n"))
 _MOST_CHOICES = 16
 """Answers to one prompt, above which ``n`` is hardly their number."""
@@ -128,6 +134,11 @@ def request_from(
     if why:
         reading.left_out[why] += 1
         return None
+    status = _error_of(view)
+    is_broken_off = status is not None and not _is_refusal(status) and not _is_zero(output.value)
+    if status is not None and not is_broken_off and _is_asked(view, prompt.value, output.value):
+        reading.not_served[status] += 1
+        return None
     columns = reading.options.columns
     if prompt.value is None and output.value is None and not {"prompt_len", "max_tokens"} & set(columns):
         reading.ignored += 1
@@ -162,7 +173,11 @@ def request_from(
         span=None if span is None else str(span),
         tier=fields.identity("tier"),
         reasoning_tokens=_reasoning(view, reading, output),
+        ttft=_ttft(view, fields, reading, times, default),
+        is_broken_off=is_broken_off,
     )
+    if status is not None:
+        reading.broken_off[status] += 1
     fields.took()
     return logged
 
@@ -212,8 +227,8 @@ def _reasoning(view: RecordView, reading: LogReading, output: FoundValue) -> int
     return tokens
 
 
-def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: FoundValue) -> tuple[int, int]:
-    """Tokens of the prompt, and of them those that the cache held.
+def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: FoundValue) -> tuple[int, int | None]:
+    """Tokens of the prompt, and of them those that the cache held; None: it does not say.
 
     Anthropic's usage, and vLLM's in that format, counts what the cache held and what it took beside ``input_tokens``.
     """
@@ -226,7 +241,7 @@ def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: Foun
         created = view.find("cache_creation").value
         tokens += cached + (0 if created is None else tokens_of(created, "cache_creation_input_tokens", 0))
         reading.note("cached_beside", f"prompts are {prompt.name} with {found.name}, which is counted beside it")
-    return tokens_of(tokens, "prompt_len", 1), min(cached, tokens)
+    return tokens_of(tokens, "prompt_len", 1), None if found.value is None else min(cached, tokens)
 
 
 # ---- times, which services call alike and mean different things by
@@ -323,20 +338,42 @@ def _moment(reading: LogReading, found: FoundValue) -> float | None:
         return None
 
 
-def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> float | None:
+def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None, field: str = "duration") -> float | None:
     """Seconds of a duration in the unit that its name says; of a column that the user named also in the unit of the
     log's times.
     """
-    found = fields.find("duration")
+    found = fields.find(field)
     if found.value is None:
         return None
-    said = reading.options.time_unit if "duration" in reading.options.columns else None
+    said = reading.options.time_unit if field in reading.options.columns else None
     try:
         return duration_seconds(found.value, unit_in_name(found.name) or said or default or TimeUnit.SECONDS)
     except ValueError:
-        if "duration" in reading.options.columns:
+        if field in reading.options.columns:
             raise
         return None
+
+
+def _ttft(
+    view: RecordView, fields: _Fields, reading: LogReading, times: _Times, default: TimeUnit | None
+) -> float | None:
+    """Seconds to the first token: as the record says it, or by the moment at which the token came.
+
+    A moment that is the end is none of a first token: a gateway writes it where an answer was not streamed.
+    """
+    seconds = _duration(fields, reading, default, "ttft")
+    if seconds is not None or times.moment is None:
+        return seconds
+    first = view.find("first_token_time")
+    try:
+        since = None if first.value is None else reading.clock.moment(first.value, first.name) - times.moment
+    except ValueError:
+        return None
+    end = math.inf if times.duration is None else times.duration - _ROUNDED_BY
+    if since is None or not 0 <= since < end:
+        return None
+    reading.take("ttft", first.name)
+    return since
 
 
 def _priority(fields: _Fields, reading: LogReading) -> int:
@@ -393,4 +430,29 @@ def _has_failed(view: RecordView) -> bool:
 
 def _is_failure(value: object) -> bool:
     text = str(value).strip().casefold()
-    return text in _FAILED or (text.isdecimal() and len(text) == 3 and int(text) >= _LEAST_ERROR)
+    return text in _FAILED or _is_error_code(text)
+
+
+def _is_error_code(text: str) -> bool:
+    return text.isdecimal() and len(text) == 3 and int(text) >= _LEAST_ERROR
+
+
+def _error_of(view: RecordView) -> str | None:
+    """The status of an error, as a record says it; None: it says none."""
+    status = str(view.find("status").value).strip().casefold()
+    if _is_failure(status):
+        return status
+    return "failed" if str(view.find("success").value).casefold() == "false" else None
+
+
+def _is_refusal(status: str) -> bool:
+    """Whether the service has not worked on it: it refused the request, or failed."""
+    return _is_error_code(status) and status not in _BROKEN_OFF
+
+
+def _is_asked(view: RecordView, prompt: object, output: object) -> bool:
+    """Whether a record is about a request for an answer."""
+    if not (is_absent(prompt) and is_absent(output)):
+        return True
+    path = view.find("path").value
+    return isinstance(path, str) and _GENERATION_PATH.search(path.casefold()) is not None

@@ -23,6 +23,7 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_unit
+from tokenyard.workload.measured import Measured
 from tokenyard.workload.record import Remark
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,8 +109,8 @@ class LoggedRequest(NamedTuple):
     """Tokens, at least 1."""
     output_tokens: int
     """Tokens; 0 counts as 1."""
-    cached_tokens: int = 0
-    """Prompt tokens that the service's prefix cache held, by its own count."""
+    cached_tokens: int | None = None
+    """Prompt tokens that the service's prefix cache held, by its own count; None: it counts none."""
     duration: float | None = None
     """Seconds from arrival to completion; None: not in the log."""
     request_id: str | None = None
@@ -133,6 +134,17 @@ class LoggedRequest(NamedTuple):
     """Which kind of traffic it is: interactive, batch; None: not in the log."""
     reasoning_tokens: int = 0
     """Tokens of reasoning, most often counted as output too."""
+    ttft: float | None = None
+    """Seconds from arrival to the first token; None: not in the log."""
+    is_broken_off: bool = False
+    """It ended with an error, though the service had worked on it: how long it took is not the service's time."""
+
+    @property
+    def measured(self) -> Measured | None:
+        """What the log has measured of it; None: nothing."""
+        of_times = (None, None) if self.is_broken_off else (self.ttft, self.duration)
+        found = Measured(*of_times, self.cached_tokens)
+        return None if found == Measured() else found
 
 
 _FIELDS = (
@@ -141,6 +153,7 @@ _FIELDS = (
     "max_tokens",
     "cached_tokens",
     "duration",
+    "ttft",
     "request_id",
     "group",
     "lora_name",
@@ -186,6 +199,16 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
+class SentAs(NamedTuple):
+    """How a benchmark says that it sent its requests, and how fast they were served."""
+
+    request_rate: float | None = None
+    """Requests a second, where it says no moments; infinity: all at once."""
+    burstiness: float = 1.0
+    max_concurrency: int | None = None
+    served_per_s: float | None = None
+
+
 class LogReading:
     """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
@@ -197,6 +220,11 @@ class LogReading:
         """Our field -> what the log calls it, and in how many requests."""
         self.left_out: Counter[str] = Counter()
         """Why requests were left out, and how many."""
+        self.not_served: Counter[str] = Counter()
+        """Status of an error -> requests that count tokens and were answered with it; they are left out."""
+        self.broken_off: Counter[str] = Counter()
+        """Status of an error -> requests that were answered with it after work on them; they are replayed."""
+        self.load = SentAs()
         self.with_choices = 0
         """Requests that asked for several answers."""
         self.of_reasoning = ("", "")

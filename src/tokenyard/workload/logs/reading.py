@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
-from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, SentAs, Stamp
+from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
@@ -233,6 +234,9 @@ _IDS_PER_GROUP = 1 << 30
 _YEAR = 365.25 * 86_400.0
 _SLOWEST_TOKEN = 3.0
 """Seconds per output token from which durations are hardly seconds."""
+_SMALLER = (TimeUnit.MILLISECONDS, TimeUnit.MICROSECONDS, TimeUnit.NANOSECONDS)
+_PACES = 2e-3, 1.0
+"""Seconds per output token that services take."""
 
 
 def arrivals_of(
@@ -262,13 +266,16 @@ def arrivals_of(
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
     if arrivals[-1][0] > MAX_SECONDS:
         raise WorkloadError(path, 0, _too_far_apart(arrivals))
-    slow = _slow_tokens(timed) if from_ends or options.stamped is Stamp.COMPLETION else None
-    if slow is not None:
+    slow = _slow_tokens(timed)
+    if slow is not None and (from_ends or options.stamped is Stamp.COMPLETION or options.turns_follow):
         text = (
             f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
             "in the column's name (latency_ms), or --columns duration=NAME --time-unit ms"
         )
         notes.append(Remark("slow_tokens", text, warning=True))
+    elif slow is not None:
+        arrivals, said = _in_smaller_unit(arrivals, slow)
+        notes.append(Remark("duration_unit", said))
     return arrivals, notes
 
 
@@ -313,6 +320,24 @@ def _slow_tokens(timed: Sequence[LoggedRequest]) -> float | None:
     return pace if pace >= _SLOWEST_TOKEN else None
 
 
+def _in_smaller_unit(
+    arrivals: Sequence[tuple[float, LoggedRequest]], slow: float
+) -> tuple[list[tuple[float, LoggedRequest]], str]:
+    """Requests whose durations, as seconds, would be ``slow`` seconds a token, in the one unit, if any, in which they
+    are what a service takes; and what was assumed.
+    """
+    fits = [unit for unit in _SMALLER if _PACES[0] <= slow * duration_seconds(1, unit) <= _PACES[1]]
+    scale = duration_seconds(1, fits[0]) if fits else None
+    others = [(moment, _with_duration(each, scale)) for moment, each in arrivals]
+    read_as = f"read as {fits[0]}" if fits else "not compared"
+    return others, f"durations are {read_as}: as seconds they would be {slow:,.0f} s per output token"
+
+
+def _with_duration(logged: LoggedRequest, scale: float | None) -> LoggedRequest:
+    is_told = scale is not None and logged.duration is not None
+    return logged._replace(duration=(logged.duration or 0.0) * (scale or 0.0) if is_told else None)
+
+
 def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
     assert logged.moment is not None
     if options.stamped is Stamp.COMPLETION and logged.duration is not None:
@@ -350,7 +375,7 @@ def requests_of(
             prompt = StreamTokens.unique(said, logged.prompt_tokens)
             own = said if turns[i].is_kept else seed_of(name, seed, i, "answer")
         else:
-            hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+            hits = [(first, blocks)] if (blocks := (logged.cached_tokens or 0) // HIT_BLOCK) else []
             prompt = HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own)
         yield WorkloadRequest(
             request_id=request_id,
@@ -364,6 +389,7 @@ def requests_of(
             priority=logged.priority,
             lora_name=logged.lora_name,
             output_seed=own,
+            measured=logged.measured,
             meta={each: value for each in _CLASSES if (value := getattr(logged, each)) is not None},
         )
 
@@ -405,6 +431,7 @@ _SHOWN: tuple[str, ...] = (
     "arrival_time",
     "end_time",
     "duration",
+    "ttft",
     "prompt_len",
     "max_tokens",
     "cached_tokens",
@@ -426,6 +453,10 @@ class LogRead(NamedTuple):
     """Why its times cannot be used; None if they can."""
     counts_hits: bool = False
     """Whether it says how many tokens of prompts were cached."""
+    not_served: Mapping[str, int] = MappingProxyType({})
+    """Status of an error -> requests that were answered with it."""
+    load: SentAs = SentAs()
+    """How a benchmark says that it sent them."""
 
 
 def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[Source, str]:  # noqa: A002
@@ -446,7 +477,8 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         reading = LogReading(source.path, options, day_first=True)
         logged = list(LOGS[kind].read(source, reading))
     if not logged:
-        why = [reading.bad_note, *_left_out(reading), _ignored(reading)]
+        errors = (each.text for each in _error_remarks(reading))
+        why = [reading.bad_note, *_left_out(reading), *errors, _ignored(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.why_sums is not None:
         raise WorkloadError(source.path, 0, reading.why_sums)
@@ -459,13 +491,18 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         )
         reading.note("choices", text, warning=True)
     logged = without_outer(without_copies(with_reasoning(logged, reading), reading), reading)
+    counts_hits = any(each.cached_tokens is not None for each in logged)
+    if counts_hits:  # a service that counts them leaves them out where there are none
+        logged = [each if each.cached_tokens is not None else each._replace(cached_tokens=0) for each in logged]
     return LogRead(
         source.path,
         kind,
         logged,
         list(_remarks(reading, kind)),
         reading.rounded or reading.clock.no_seconds,
-        counts_hits="cached_tokens" in reading.taken or any(each.cached_tokens for each in logged),
+        counts_hits=counts_hits,
+        not_served=dict(sorted(reading.not_served.items())),
+        load=reading.load,
     )
 
 
@@ -510,11 +547,27 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     if clock.doubt is not None:
         yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
+    yield from _error_remarks(reading)
     ignored = _ignored(reading)
     if ignored:
         yield Remark("ignored", ignored)
     if reading.bad_note:
         yield Remark("bad_lines", reading.bad_note, warning=True)
+
+
+def _error_remarks(reading: LogReading) -> Iterator[Remark]:
+    """Requests that were answered with an error: those that count as not served, and those that were worked on."""
+    for code, counted, what in (
+        ("not_served", reading.not_served, "were answered with an error and are left out, as not served"),
+        (
+            "broken_off",
+            reading.broken_off,
+            "ended with an error after work on them: replayed, their times not compared",
+        ),
+    ):
+        if counted:
+            each = ", ".join(f"{status}: {count:,}" for status, count in sorted(counted.items()))
+            yield Remark(code, f"{counted.total():,} requests {what} ({each})", warning=True)
 
 
 def _left_out(reading: LogReading) -> list[str]:

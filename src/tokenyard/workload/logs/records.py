@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, SentAs, normal, payload_of
 from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.logs.source import Source, lists_in
+from tokenyard.workload.record import is_seconds
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Logs with a record per request: JSON objects, one a line or in a list, or the rows of a CSV file.
@@ -241,9 +243,10 @@ def _turn_text(turn: object) -> str:
 
 
 def read_vllm_bench(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
-    """Results with ``--save-detailed``: a length per request and, since vLLM 0.11, when it was sent.
+    """Results with ``--save-detailed``: lengths and times per request and, since vLLM 0.11, when it was sent.
 
-    ``--append-result`` puts several into one file, one after the other: they are runs of their own.
+    ``--append-result`` puts several into one file, one after the other: they are runs of their own. Where it does not
+    say when requests were sent, it says how: at a rate, or so many at once.
     """
     results = list(source.records(reading.bad))
     if len(results) > 1:
@@ -253,13 +256,51 @@ def read_vllm_bench(source: Source, reading: LogReading) -> Iterator[LoggedReque
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
             fix = "make it with vllm bench serve --save-result --save-detailed"
             raise WorkloadError(source.path, 0, f"says no lengths of single requests: {fix}")
-        starts = result.get("start_times")
-        starts = starts if isinstance(starts, list) and len(starts) == len(inputs) else [None] * len(inputs)
+        starts, ttfts, itls = (_beside(result, name, inputs) for name in ("start_times", "ttfts", "itls"))
+        reading.load = _sent_as(result)
         for i, (prompt, output, start) in enumerate(zip(inputs, outputs, starts, strict=True)):
             if not output:
                 reading.left_out["failed"] += 1
                 continue
-            yield from _request(start, prompt, output, number, f"request {i}", reading)
+            for logged in _request(start, prompt, output, number, f"request {i}", reading):
+                yield _with_times(logged, ttfts[i], _whole(ttfts[i], itls[i]))
+
+
+def _beside(result: Mapping[str, Any], name: str, inputs: Sequence[object]) -> Sequence[object]:
+    """A list of a result that has a value per request; else nothing for each."""
+    found = result.get(name)
+    return found if isinstance(found, list) and len(found) == len(inputs) else [None] * len(inputs)
+
+
+def _whole(ttft: object, gaps: object) -> float | None:
+    """Seconds of a whole answer: to its first token, and the gaps behind it; None if not all of that is told."""
+    times = [ttft, *gaps] if isinstance(gaps, list) else [None]
+    return sum(times) if all(map(is_seconds, times)) else None  # type: ignore[arg-type]  # they are numbers
+
+
+def _with_times(logged: LoggedRequest, ttft: object, duration: object) -> LoggedRequest:
+    """A request of a benchmark with what was measured of it, where that is a time: 0 stands for none."""
+    first, whole = (float(str(each)) if each and is_seconds(each) else None for each in (ttft, duration))
+    return logged._replace(ttft=first, duration=whole)
+
+
+def _sent_as(result: Mapping[str, Any]) -> SentAs:
+    """How a result says that its requests were sent, and how many were served a second."""
+
+    def number(name: str) -> float | None:
+        try:
+            value = float(str(result.get(name)))
+        except ValueError:
+            return None
+        return value if value > 0 else None
+
+    most = number("max_concurrency")
+    return SentAs(
+        request_rate=number("request_rate"),
+        burstiness=number("burstiness") or 1.0,
+        max_concurrency=int(most) if most is not None and most < MAX_COUNT else None,
+        served_per_s=number("request_throughput"),
+    )
 
 
 def read_guidellm(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
@@ -277,7 +318,10 @@ def read_guidellm(source: Source, reading: LogReading) -> Iterator[LoggedRequest
         start = _any(request, ("request_start_time", "start_time", "scheduler_info.started_at"))
         prompt = _any(request, ("prompt_tokens", "input_metrics.text_tokens", "input_metrics.total_tokens"))
         output = _any(request, ("output_tokens", "output_metrics.text_tokens", "output_metrics.total_tokens"))
-        yield from _request(start, prompt, output, number, f"request {number}", reading)
+        ttft = _any(request, ("time_to_first_token_ms",))
+        measured = ttft / 1e3 if isinstance(ttft, int | float) else None, _any(request, ("request_latency",))
+        for logged in _request(start, prompt, output, number, f"request {number}", reading):
+            yield _with_times(logged, *measured)
 
 
 def _request(

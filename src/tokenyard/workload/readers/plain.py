@@ -28,10 +28,12 @@
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
     predicted_output_tokens  output tokens that are predicted, for policies (default: no prediction)
+    measured          an object of what was measured, to stand beside a replay: ttft, e2e (seconds), cached_tokens
     meta              an object of your own fields, for policies, observers and the rows of a replay
 
 The first line may say what is about all of them: ``{"workload": {...}}`` with time_unit ("s"), max_concurrency, clients
-(timeout, retries, wait) and notes. Any other field, or a field of another type, is an error that names the line.
+(timeout, retries, wait), service (requests_per_s, not_served) and notes. Any other field, or a field of another type,
+is an error that names the line.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.files import written_whole
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
@@ -68,6 +71,12 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     is_embed: list[bool] | None = None
     cross: bool = False
     modality: Literal["image", "video", "audio"] = "image"
+
+
+class _Measured(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    ttft: Seconds | None = None
+    e2e: Seconds | None = None
+    cached_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
 
 
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -96,6 +105,7 @@ class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     images: list[Length | _Image] = []
     output_seed: _Int64 | None = None
     predicted_output_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    measured: _Measured | None = None
     meta: dict[str, Any] = {}
 
 
@@ -107,6 +117,7 @@ class About(NamedTuple):
     remarks: tuple[Remark, ...] = ()
     says_unit: bool = False
     """Whether it says that times are in seconds."""
+    service: ServiceCounts = ServiceCounts()
 
 
 class _Clients(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -119,6 +130,7 @@ class _About(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_concurrency: Length | None = None
     clients: _Clients | None = None
     notes: list[Remark] = []
+    service: ServiceCounts = ServiceCounts()
     time_unit: Literal["s"] | None = None
 
 
@@ -138,7 +150,7 @@ def read_about(path: Path) -> About:
                 clients = None if said.clients is None else Clients(**msgspec.structs.asdict(said.clients))
             except ConfigError as error:
                 raise WorkloadError(path, number, f"workload.clients: {error}") from None
-            return About(said.max_concurrency, clients, tuple(said.notes), said.time_unit is not None)
+            return About(said.max_concurrency, clients, tuple(said.notes), said.time_unit is not None, said.service)
     return About()
 
 
@@ -180,8 +192,16 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             images=_images(row),
             output_seed=own if row.output_seed is None else row.output_seed,
             predicted_output_tokens=row.predicted_output_tokens,
+            measured=_measured(row.measured, unit),
             meta=row.meta,
         )
+
+
+def _measured(row: _Measured | None, unit: float) -> Measured | None:
+    if row is None:
+        return None
+    ttft, e2e = (None if each is None else each * unit for each in (row.ttft, row.e2e))
+    return Measured(ttft, e2e, row.cached_tokens)
 
 
 def _row_problem(row: _PlainRow, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
@@ -300,7 +320,9 @@ def workload_lines(workload: Workload) -> Iterator[bytes]:
     Raises WorkloadError naming a request that the format has no room for.
     """
     clients = None if workload.clients is None else asdict(workload.clients)
-    about = {"max_concurrency": workload.max_concurrency, "clients": clients, "notes": list(workload.remarks)}
+    about: dict[str, object] = {"max_concurrency": workload.max_concurrency, "clients": clients}
+    about["service"] = None if workload.service == ServiceCounts() else workload.service
+    about["notes"] = list(workload.remarks)
     said = {name: value for name, value in about.items() if value}
     yield msgspec.json.encode({"workload": {"time_unit": "s", **said}}) + b"\n"
     decoder, seen = msgspec.json.Decoder(_PlainRow), set[str]()
@@ -352,9 +374,14 @@ def _written(request: WorkloadRequest) -> dict[str, object]:
         "images": [_written_image(each) for each in request.images] or None,
         "output_seed": request.output_seed,
         "predicted_output_tokens": request.predicted_output_tokens,
+        "measured": None if request.measured is None else _Measured(**_written_measured(request.measured)),
         "meta": request.meta or None,
     }
     return row | {name: value for name, value in said.items() if value is not None}
+
+
+def _written_measured(measured: Measured) -> dict[str, Any]:
+    return {"ttft": measured.ttft_s, "e2e": measured.e2e_s, "cached_tokens": measured.cached_tokens}
 
 
 def _written_prompt(prompt: TokenSource) -> dict[str, object]:

@@ -95,16 +95,17 @@ def emulated(
     answers: str = "words",
     surface: str | None = None,
     wall: WallClock | None = None,
+    max_late_s: float = 0.0,
     **given: Any,
 ) -> Iterator[Emulated]:
     """A server of that line, on an H100 that is fast forwarded, or keeps to ``wall``."""
     deployment = Deployment(line, gpu="h100", **given)
-    settings = EmulateSettings(speed=speed, answers=answers, surface=surface)
+    settings = EmulateSettings(speed=speed, answers=answers, surface=surface, max_late_s=max_late_s)
     with closing(emulate(deployment, settings, wall=wall)) as emulation:
         app: ASGIApp = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         if isinstance(wall, InTime):
             app = wall.seen_by(app)
-        with TestClient(app, raise_server_exceptions=False) as client:
+        with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
             yield Emulated(client, emulation)
 
 

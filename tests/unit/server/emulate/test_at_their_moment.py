@@ -186,7 +186,7 @@ async def _asked(
         "method": "POST",
         "path": "/v1/completions",
         "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
         "state": {},
     }
 

@@ -52,9 +52,8 @@ def _request(path: str = "/v1/completions", **fields: object) -> bytes:
         **fields,
     }
     content = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
+    of_body = f"Content-Type: application/json\r\nContent-Length: {len(content)}"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{of_body}\r\n\r\n"
     return head.encode() + content
 
 

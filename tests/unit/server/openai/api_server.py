@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,7 +23,7 @@ from tokenyard.serve.openai.app import make_api, scraped
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.web.connections import BoundedConnection
-from tokenyard.web.serve import bound
+from tokenyard.web.serve import bound, edge_config
 
 __all__ = ["ApiServer", "serving_api", "until"]
 
@@ -87,9 +87,10 @@ def serving_api(
     core = toy_core(observer=Observers(metrics, watcher), **settings)
     llm = AsyncLLM(core, tokenizer=toy_tokenizer(), max_queued_requests=max_queued_requests, gather_ms=gather_ms)
     told = scraped(metrics.registry)
-    with TemporaryDirectory() as folder:
-        byte_tokenizer().save(f"{folder}/tokenizer.json")
-        grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
+    stack = ExitStack()
+    folder = stack.enter_context(TemporaryDirectory())
+    byte_tokenizer().save(f"{folder}/tokenizer.json")
+    grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
     context = ServerContext(
         llm=llm,
         names=("toy", "also"),
@@ -100,9 +101,8 @@ def serving_api(
         metrics=told,
     )
     app = make_api(context, api_keys=api_keys)
-    kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
-    with closing(bound("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, http=kind, log_level="critical", timeout_graceful_shutdown=1, loop="asyncio")
+    with stack, closing(bound("127.0.0.1", 0)) as listener:
+        config = edge_config(app, idle_per_client=BoundedConnection.most)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()

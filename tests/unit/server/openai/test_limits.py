@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.gathering import gather_until
 from tests.support.toy_model import text_to, toy_tokenizer
 from tests.unit.server.openai.api_server import serving_api
 
@@ -95,8 +96,9 @@ def test_a_full_queue_asks_to_come_again() -> None:
         assert httpx.post(f"{server.url}/v1/completions", json=body()).status_code == 200
 
 
-def test_sixteen_clients_share_a_step_if_they_are_gathered() -> None:
+def test_sixteen_clients_share_a_step_if_they_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Document 001: 16 prompts that fit the budget together."""
+    gather_until(16, monkeypatch)
     with serving_api(gather_ms=500) as server:
 
         async def crowd() -> None:

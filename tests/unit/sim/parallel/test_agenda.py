@@ -14,7 +14,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one": {},
     "many": {"data_parallel_size": 5, "max_num_seqs": 3},
     "stages": {"data_parallel_size": 2, "pipeline_parallel_size": 2, "async_scheduling": False},
-    "replicas": {"replicas": "1..4", "max_num_seqs": 2, "scale_target": 2, "startup": "2s"},
+    "replicas": {"autoscale": "1..4", "max_num_seqs": 2, "scale_target": 2, "startup": "2s"},
     "a router of KV": {"data_parallel_size": 4, "router": "dynamo"},
     "offloading": {"data_parallel_size": 2, "kv_offloading_size": 4.0, "num_gpu_blocks_override": 1200},
 }

@@ -85,7 +85,7 @@ def test_never_beyond_its_ends() -> None:
     ("field", "changes"),
     [
         ("replicas", {"least": 0}),
-        ("replicas", {"least": 5}),
+        ("autoscale", {"least": 5}),
         ("startup", {"startup": -1.0}),
         ("scale_target", {"target": 0.0}),
     ],

@@ -34,6 +34,7 @@ from tokenyard.questions.planning.answer import (
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, incumbent_of, is_feasible
 from tokenyard.questions.planning.picture import page_of
 from tokenyard.questions.planning.search import Trying, search
+from tokenyard.questions.planning.steadiness import Lengths
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid
@@ -324,7 +325,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
     """With real replays, every one ended early as in a plan: a step takes 100 ms, and none has a token after 50."""
     slos = read_slos([["ttft_p50=50ms", *(f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds)]])
     job = VariantWorker(source=Steady(workload(24, every=every)), slos=slos)
-    trying = Trying(job, Goal.GOODPUT, has_incumbents=False)
+    trying = Trying(Lengths(job=job, most=1), Goal.GOODPUT, has_incumbents=False)
     rows = [row for number in seats for row in trying.evaluate([{"max_num_seqs": number}])]
     assert all(each.stopped is not None and each.tightness is None for each in rows)
     found = nearest_row(rows, trying.run_on)
@@ -391,10 +392,10 @@ def test_rows_of_variants_side_by_side_are_those_of_one_after_the_other(
     slos = read_slos([bounds.split()])
     job = VariantWorker(source=Steady(workload(24, every=every)), slos=slos, prices={"h100": 2.0})
     variants = [{"max_num_seqs": number} for number in seats]
-    one, single = (Trying(job, goal, has_incumbents=True) for _ in range(2))
+    one, single = (Trying(Lengths(job=job, most=1), goal, has_incumbents=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokenyard.questions.planning.search.Workers", lambda job, _: _OutOfOrder(job, Random(seed)))
-        several = Trying(job, goal, has_incumbents=True)
+        several = Trying(Lengths(job=job, most=1), goal, has_incumbents=True)
     rows = [row for each in variants for row in single.evaluate([each])]
     assert several.evaluate(variants) == one.evaluate(variants) == rows
     assert several.best == one.best
@@ -422,7 +423,12 @@ def test_a_plan_goes_on_where_it_was_ended(tmp_path: Path) -> None:
 
     def planned(folder: Path, source: Interrupted) -> tuple[list[Row], int]:
         with Journal(folder, {}) as journal:
-            trying = Trying(VariantWorker(source=source, slos=slos), Goal.GOODPUT, has_incumbents=True, journal=journal)
+            trying = Trying(
+                Lengths(job=VariantWorker(source=source, slos=slos), most=1),
+                Goal.GOODPUT,
+                has_incumbents=True,
+                journal=journal,
+            )
             rows = search(space, trying.evaluate, Goal.GOODPUT, replays=9).rows
             return rows, trying.replays
 

@@ -372,6 +372,26 @@ def test_a_directory_has_one_sweep_at_a_time_and_the_second_is_told_whose_it_is(
         assert [row.settings["n"] for row in second.rows.values()] == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of this system share no open files")
+def test_a_child_that_lives_on_does_not_keep_the_lock_of_a_folder(tmp_path: Path) -> None:
+    """A worker that is forked while the folder is locked has the same open file; it ends when it is told to."""
+    read, write = os.pipe()
+    with Journal(tmp_path, {"a": 1}):
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+    os.close(read)
+    try:
+        with Journal(tmp_path, {"a": 1}) as again:
+            assert not again.rows
+    finally:
+        os.close(write)
+        os.waitpid(child, 0)
+
+
 def test_who_is_killed_leaves_no_lock_behind_and_a_torn_line_costs_that_line_alone(tmp_path: Path) -> None:
     """A process with the folder is killed in the middle of a line; while it lives no other touches what it wrote."""
     pytest.importorskip("fcntl", reason="locks of this system are not used")

@@ -33,7 +33,9 @@ class SearchFlags(ReplayFlags):
     processes: Annotated[
         int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core, where that pays")
     ] = None
-    """Number of processes that replay in parallel."""
+    """Number of processes that replay in parallel; with --ray, variants that the search of a plan begins at a time."""
+    ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
+    """Replay on a Ray cluster; every machine needs the same Tokenyard, and the workload's file under the same path."""
     json: Switch = False
     """Print one JSON object and nothing else."""
 
@@ -49,8 +51,6 @@ class SweepCommand(SearchFlags):
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, Arg(metavar="DIR")] = Path("sweep")
     """Directory of the results; after a crash the same command continues from it."""
-    ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
-    """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file under the same path."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None
     """Write the variants as a page: parallel coordinates, the front, and a table; `tokenyard view` shows it, too."""
     traces: Switch = False
@@ -79,6 +79,8 @@ class PlanCommand(SearchFlags):
     """Print the question and the deployment, with what was assumed, first and not last."""
     replays: int = 40
     """Largest number of variants to try; if there are no more than that, all are tried."""
+    calibrate: Switch = False
+    """Scale step times to what the workload's file measured on the deployment as it is named, before settings vary."""
     largest_load: bool = True
     """Find the largest load at which the recommended settings keep the bounds."""
     output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None

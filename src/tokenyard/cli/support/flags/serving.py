@@ -130,8 +130,10 @@ class EmulateCommand:
     """What answers hold: words, or what the client said last."""
     lengths: Annotated[str | None, optional("WORKLOAD", "a spread around 180 tokens")] = None
     """Workload, by name or file, whose answers' lengths are drawn from; max_tokens and min_tokens hold in any case."""
-    replicas: Annotated[str | None, optional("N|MIN..MAX", "one")] = None
-    """Replicas of the deployment behind a router."""
+    replicas: Annotated[int | None, optional("N", "one")] = None
+    """Number of replicas of the deployment behind a router."""
+    autoscale: Annotated[str | None, optional("MIN..MAX", "a fixed number")] = None
+    """Replicas that come and go with the load instead: the fewest and the most, for example 1..8."""
     router: Annotated[str | None, optional("NAME", "vllm")] = None
     """Router of several engines, as for `tokenyard run`."""
     vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
@@ -144,6 +146,10 @@ class EmulateCommand:
     """Speed of the network between them in GB/s, of one GPU."""
     surface: Annotated[str | None, optional("VERSION", "that of the decisions")] = None
     """Version of vLLM whose metrics and fields of answers apply, where it is another."""
+    max_late_s: float = 5.0
+    """Seconds by which tokens may be late before new requests get 503 with Retry-After; 0: none is refused."""
+    holds: Annotated[float | None, optional("TOKENS_PER_S", "measured at the start")] = None
+    """Tokens a second that this machine can stream; the start log says how many streams that is."""
     fault: tuple[str, ...] = ()
     """Faults from the start: KIND or KIND:NAME=VALUE,..., such as slow_start:seconds=20; docs/emulate.md lists them."""
     trace: Annotated[Path | None, optional("DIR", "no trace")] = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tokenyard.core.config import GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
@@ -136,6 +136,9 @@ class Sessions:
         self._waiting_queues = queues
         self._inputs: dict[str, deque[SessionInput | None]] = {}
         """Session id -> inputs that came before its current answer was complete; None ends it."""
+        self._between: set[str] = set()
+        """Ids of sessions whose answer is complete, while a load still writes into their blocks: they go on when it is
+        over."""
         self.num_waiting = 0
         """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
         has_states = any(group.kind is GroupKind.MAMBA for group in kv.config.groups)
@@ -163,27 +166,51 @@ class Sessions:
 
     def close(self, request: Request) -> None:
         """A request has ended."""
+        self._between.discard(request.request_id)
         if self._inputs.pop(request.request_id, None) is not None:
             self.num_waiting -= request.status is RequestStatus.WAITING_FOR_STREAMING_REQ
 
     def feed(self, session: Request, update: SessionInput | None) -> bool:
         """``update`` continues ``session``; False if it ends a session that has nothing left to do."""
-        if session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ:
-            self._inputs[session.request_id].append(update)
+        queue = self._inputs[session.request_id]
+        if self._is_answering(session):
+            queue.append(update)
             return True
         if update is None:
             return False
+        if session.request_id in self._between:
+            queue.append(update)
+            return True
         self.num_waiting -= 1
         self._continue(session, update)
         self._waiting_queues.arrived_anew(session)
         return True
 
-    def goes_on(self, session: Request) -> bool:
-        """A session's answer is complete and it has left the running list: True if it is waiting again."""
+    def _is_answering(self, session: Request) -> bool:
+        """Whether its current answer is not complete."""
+        waits = session.status is RequestStatus.WAITING_FOR_STREAMING_REQ
+        return not waits and session.request_id not in self._between
+
+    def take_loaded(self, loaded: Iterable[str]) -> list[str]:
+        """Return the ids whose sessions wanted nothing but the end of this load to go on; asked once."""
+        if not self._between:
+            return []
+        ready = sorted(self._between.intersection(loaded))
+        self._between.difference_update(ready)
+        return ready
+
+    def goes_on(self, session: Request, *, is_loading: bool) -> bool:
+        """A session's answer is complete and it is in no queue: True if it is waiting again.
+
+        ``is_loading``: a load still writes into its blocks (it lost its own while its last token was in flight, and was
+        admitted anew). It keeps them and goes on waiting for the load, with which :meth:`take_loaded` names it.
+        """
         queue = self._inputs.get(session.request_id)
         if queue is None:
             return False
-        if queue:
+        if is_loading and (not queue or queue[0] is not None):
+            self._between.add(session.request_id)
+        elif queue:
             update = queue.popleft()
             if update is None:
                 return False
@@ -194,6 +221,13 @@ class Sessions:
         self._waiting_queues.add(session)
         return True
 
+    def check_invariants(self, requests: Collection[Request]) -> None:
+        """Raise AssertionError if sessions that wait, for input or for a load, are counted wrongly."""
+        wait = RequestStatus.WAITING_FOR_STREAMING_REQ, RequestStatus.WAITING_FOR_REMOTE_KVS
+        for_input, for_loads = ({each.request_id for each in requests if each.status is status} for status in wait)
+        assert self.num_waiting == len(for_input), f"{self.num_waiting} sessions wait, and these are: {for_input}"
+        assert self._between <= for_loads, f"no load: {self._between - for_loads}"
+
     def check_input(self, session: Request, update: SessionInput | None) -> None:
         """RequestError for an input behind the session's end, or one with which the session could become too long."""
         if update is None:
@@ -203,8 +237,7 @@ class Sessions:
             fix = "an earlier request has ended this session, whose answers are not complete: open one with another id"
             raise RequestError(rid, "request_id", rid, fix)
         pieces = [each for each in queued if each is not None] + [update]
-        answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
-        length = session.num_tokens + session.max_tokens * answering
+        length = session.num_tokens + session.max_tokens * self._is_answering(session)
         length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
         value, limit = f"{len(update.tokens)} tokens", self._config.max_model_len
         with_it = f"with it the session can reach {length} tokens"

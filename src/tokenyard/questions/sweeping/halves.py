@@ -1,0 +1,99 @@
+"""Whether both halves of what follows the first third of a replay agree, as those of a steady state do."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.explain.figures import percentile
+from tokenyard.explain.slo import SLO
+from tokenyard.explain.steady import FEWEST_ARRIVALS
+from tokenyard.questions.by_class import classes_in
+from tokenyard.workload.record import Workload
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRIFT = 0.01
+"""Share of the time by which requests may take longer while they arrive: as much more arrives than is served."""
+_APART = 0.1
+"""Share of a bound by which its figure may differ between halves that agree."""
+
+
+def has_pace(workload: Workload) -> bool:
+    """Return whether there is a rate at which a workload could go on; a closed loop has that of its answers."""
+    moments = [each.arrival_time for each in workload if not each.after]
+    return workload.max_concurrency is None and len(moments) >= FEWEST_ARRIVALS and max(moments) > min(moments)
+
+
+class Halves(StepObserver):
+    """Notes how long requests take, by when they came."""
+
+    reads_tokens = False
+
+    def __init__(self, slos: Sequence[SLO], workload: Workload, by: str | None = None) -> None:
+        """``by``: the column that bounds of a class go by."""
+        self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure != "itl"]
+        self._class_of = {} if by is None else classes_in(workload, by)
+        self._last = max(each.arrival_time for each in workload if not each.after)
+        self._columns = {name: array("d") for name in ("arrival", "queue", "ttft", "tpot", "e2e", "tokens")}
+        self._classes: list[str] = []
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        """Note one that has its whole answer."""
+        times, came = request.times, request.arrival_time
+        if FinishReason.of(request.status) in (FinishReason.ABORT, FinishReason.ERROR):
+            return
+        end = ts if times.finished is None else times.finished
+        first = end if times.first_token is None else times.first_token
+        started = first if times.first_scheduled is None else times.first_scheduled
+        tokens = request.num_output_tokens
+        pace = (end - first) / (tokens - 1) if tokens > 1 else nan
+        told = (came, started - came, first - came, pace, end - came, tokens)
+        for column, value in zip(self._columns.values(), told, strict=True):
+            column.append(value)
+        self._classes.append(self._class_of.get(request.request_id, ""))
+
+    def agree(self) -> bool:
+        """Return whether requests do not take longer and longer, and bounded figures are alike in both halves."""
+        columns = {name: np.array(column) for name, column in self._columns.items()}
+        arrival, classes = columns["arrival"], np.array(self._classes)
+        if not len(arrival):
+            return False
+        # Those that come last have an engine that empties to themselves: they are not of the same state.
+        first, last = float(arrival.min()), self._last - float(columns["e2e"].mean())
+        start, middle = first + (last - first) / 3, first + (last - first) * 2 / 3
+        halves = [(arrival > start) & (arrival <= middle), (arrival > middle) & (arrival <= last)]
+        if not all(half.any() for half in halves):
+            return False
+        before, after = (_takes(columns, half) for half in halves)
+        if after - before > _DRIFT * (middle - start):
+            return False
+        for slo in self._slos:
+            own = np.full(len(arrival), True) if not slo.of else classes == slo.of
+            values = [_statistic(columns[slo.figure][half & own], slo.statistic or "mean") for half in halves]
+            if all(isfinite(each) for each in values) and abs(values[1] - values[0]) > _APART * slo.bound_ms / 1e3:
+                return False
+        return True
+
+
+def _takes(columns: Mapping[str, FloatArray], chosen: npt.NDArray[np.bool_]) -> float:
+    """Seconds that a request of the mean length takes, which other lengths do not blur."""
+    pace = columns["tpot"][chosen]
+    pace = pace[~np.isnan(pace)]
+    further = float(columns["tokens"].mean()) - 1
+    return float(columns["ttft"][chosen].mean()) + (float(pace.mean()) * further if len(pace) else 0.0)
+
+
+def _statistic(values: FloatArray, statistic: str) -> float:
+    known = np.sort(values[~np.isnan(values)])
+    if not len(known):
+        return nan
+    if statistic == "mean":
+        return float(known.mean())
+    return percentile(known, 100.0 if statistic == "max" else float(statistic[1:]))

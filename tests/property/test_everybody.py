@@ -1,0 +1,189 @@
+"""Figures of drawn runs beside a second, plain account of everybody who arrived: what each client saw."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.examples import examples
+
+import tokenyard as ty
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+
+_DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-0.6B", gpu="l4", max_model_len=400, max_num_batched_tokens=256)
+_PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
+
+
+class Newest(ty.KeyedPolicy):
+    """The last to come goes first, and the others starve."""
+
+    reads_tokens = False
+
+    def key(self, request: Request) -> tuple[float, ...]:
+        return (-request.arrival_time,)
+
+
+class Clients(ty.StepObserver):
+    """What clients see: when they came, when a step began with them, when tokens came, when they were gone."""
+
+    reads_tokens = False
+
+    def __init__(self) -> None:
+        self.came: dict[str, tuple[float, int]] = {}
+        self.seen: dict[str, float] = {}
+        self.tokens: dict[str, list[float]] = {}
+        self.counts: dict[str, int] = {}
+        self.gone: dict[str, tuple[float, str]] = {}
+        self.sampled: list[float] = []
+        """When steps ended that brought tokens."""
+        self.last = 0.0
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self.came[request.request_id] = request.arrival_time, request.max_tokens
+
+    def request_refused(self, ts: float, request: Request) -> None:
+        self.came[request.request_id] = request.arrival_time, request.max_tokens
+        self.gone[request.request_id] = request.arrival_time, "refused"
+        self.last = max(self.last, ts)
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: Any, state: Any) -> None:
+        self.last = max(self.last, ts)
+        for request_id in output.req_ids:
+            self.seen.setdefault(request_id, ts)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self.last = max(self.last, ts)
+        self.sampled += [ts] if any(each.new_token_ids for each in outputs) else []
+        for each in outputs:
+            if each.new_token_ids:
+                self.tokens.setdefault(each.request_id, []).append(ts)
+                self.counts[each.request_id] = self.counts.get(each.request_id, 0) + len(each.new_token_ids)
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self.last = max(self.last, ts)
+        self.gone[request.request_id] = ts, "abort" if request.status.name.endswith("ABORTED") else "served"
+
+
+def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
+    """Return what each latency is at least and at most, of everybody who has one, in milliseconds."""
+    found: dict[str, list[tuple[float, float]]] = {"queue": [], "ttft": [], "tpot": [], "e2e": [], "itl": []}
+    for name, (came, most) in told.came.items():
+        end, fate = told.gone.get(name, (told.last, "unfinished"))
+        tokens = told.tokens.get(name, [])
+        so_far = (inf, inf) if fate == "refused" else (end - came, inf)
+        for latency, moment in (("queue", told.seen.get(name)), ("ttft", tokens[0] if tokens else None)):
+            found[latency].append(so_far if moment is None else (moment - came, moment - came))
+        found["e2e"].append((end - came, end - came) if fate == "served" else so_far)
+        if fate == "served" and told.counts[name] > 1:
+            found["tpot"].append(((end - tokens[0]) / (told.counts[name] - 1),) * 2)
+        elif fate != "served" and most > 1:
+            least = (end - tokens[0]) / (most - 1) if tokens else 0.0
+            found["tpot"].append((inf if fate == "refused" else least, inf))
+        found["itl"] += [(after - before,) * 2 for before, after in pairwise(tokens)]
+        pauses = [moment for moment in told.sampled if tokens and tokens[-1] < moment <= end]
+        if fate != "served" and pauses:
+            found["itl"].append((end - tokens[-1], inf))
+    return {name: [(1e3 * low, 1e3 * high) for low, high in values] for name, values in found.items()}
+
+
+def statistic(values: Sequence[tuple[float, float]], name: str) -> tuple[float | None, bool]:
+    """What a statistic is at least, by what is known of everybody, and whether it is known exactly."""
+    lows, highs = (np.array(each) for each in zip(*values, strict=True))
+    finite = lows[lows < inf]
+    if name == "mean":
+        return (float(finite.mean()) if len(finite) else None), not np.isinf(highs).any()
+    low, high = (_ranked(np.sort(each), _PERCENTS[name]) for each in (lows, highs))
+    if low == inf:
+        return (float(finite.max()) if len(finite) else None), False
+    return low, low == high
+
+
+def _ranked(ascending: Any, percent: float) -> float:
+    position = (len(ascending) - 1) * percent / 100
+    below, above = ascending[int(np.floor(position))], ascending[int(np.ceil(position))]
+    return float(inf if above == inf else below + (above - below) * (position - np.floor(position)))
+
+
+def same(report: ty.Report, told: Clients) -> None:
+    """The report's figures are those of what clients saw."""
+    fates = [told.gone.get(name, (nan, "unfinished"))[1] for name in told.came]
+    people = report.outcomes
+    assert people is not None
+    assert (people.arrived, people.served, people.refused, people.cancelled, people.unfinished) == (
+        *(len(fates), fates.count("served"), fates.count("refused"), fates.count("abort")),
+        fates.count("unfinished"),
+    )
+    for latency, values in latencies(told).items():
+        figures = getattr(report, f"{latency}_ms")
+        for name in ("mean", *_PERCENTS):
+            value, is_exact = statistic(values, name) if values else (None, True)
+            assert getattr(figures, name) == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-6)), name
+            assert (name not in figures.censored) == is_exact, (latency, name)
+
+
+RUNS = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 999),
+        "requests": st.integers(1, 40),
+        "rate": st.sampled_from([2.0, 20.0, 200.0]),
+        "blocks": st.sampled_from([30, 60, 400]),
+        "seats": st.sampled_from([2, 8, 64]),
+        "until": st.sampled_from([None, 0.5, 2.0]),
+        "patience": st.sampled_from([None, 0.2, 2.0]),
+        "policy": st.sampled_from(["fcfs", "vllm-v0", Newest]),
+        "asynchronous": st.booleans(),
+        "drafts": st.booleans(),
+    }
+)
+
+
+def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]:
+    rng = np.random.default_rng(drawn["seed"])
+    made = ty.WorkloadBuilder("drawn", seed=drawn["seed"])
+    moment = 0.0
+    for _ in range(drawn["requests"]):
+        moment += float(rng.exponential(1 / drawn["rate"]))
+        patience = drawn["patience"] if rng.random() < 0.4 else None
+        length, answer = (int(rng.integers(1, most)) for most in (450, 60))
+        made.request(at=moment, prompt=length, output=answer, patience=patience)
+    changed = {"num_gpu_blocks_override": drawn["blocks"], "max_num_seqs": drawn["seats"]}
+    changed |= {"async_scheduling": drawn["asynchronous"] and not drawn["drafts"]}
+    if drawn["drafts"]:
+        changed |= {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}
+    told = Clients()
+    return (
+        ty.run(
+            made.build(),
+            _DEPLOYMENT.with_(**changed),
+            policy=drawn["policy"],
+            observer=told,
+            until=drawn["until"],
+            trace=trace,
+            skip_refused=True,
+        ),
+        told,
+    )
+
+
+@pytest.mark.slow
+@given(drawn=RUNS)
+@settings(deadline=None, max_examples=examples(40))
+def test_every_figure_is_of_everybody(drawn: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run, told = replayed(drawn, Path(folder) / "trace")
+        same(run.report, told)
+        same(run.rows.report, told)
+        if run.report.steps:
+            same(ty.report(Path(folder) / "trace"), told)
+        gaps = [1e3 * float(gap) for tokens in told.tokens.values() for gap in np.diff(tokens)]
+        assert sorted(run.token_gaps().tolist()) == pytest.approx(sorted(gaps))
