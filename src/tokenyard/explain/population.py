@@ -161,11 +161,13 @@ _COLUMNS = {"arrival": "d", "scheduled": "d", "token": "d", "until": "d", "outpu
 class _Open:
     """A request that has arrived and not ended."""
 
-    __slots__ = ("arrival", "max_tokens", "scheduled", "token")
+    __slots__ = ("arrival", "is_known", "max_tokens", "scheduled", "token")
 
     def __init__(self, arrival: float, max_tokens: int) -> None:
         self.arrival, self.max_tokens = arrival, max_tokens
         self.scheduled = self.token = nan
+        self.is_known = False
+        """Its moments are all that there are."""
 
 
 class LatencyCounter:
@@ -175,10 +177,12 @@ class LatencyCounter:
         self.finished = 0
         self.finish_reasons: Counter[str] = Counter()
         self.output_tokens = 0
-        self._has_sampled = self._has_told = False
-        """Tokens were sampled; a first one was told when it came, and not only when its request ended."""
+        self._has_completed = self._has_sampled = self._has_told = False
+        """Ends of steps were told; tokens were sampled; a first one was told as it came, not as its request ended."""
         self._columns: dict[str, array[float]] = {name: array(code) for name, code in _COLUMNS.items()}
         self._outcomes = array("q")
+        self._early: dict[str, float] = {}
+        """Request of which a trace tells when it was scheduled before it tells that it came -> that moment."""
         self._open: dict[tuple[int, str], _Open] = {}
         """Engine, as a number, and id -> a request that has not ended."""
         self._ended_before: dict[str, int] = {}
@@ -192,17 +196,33 @@ class LatencyCounter:
         if record.req_id is not None and record.req_id in self._ended_before:
             self._columns["max_tokens"][self._ended_before.pop(record.req_id)] = record.max_tokens or 0
         elif record.req_id is not None:
-            self._open[0, record.req_id] = _Open(nan if moment is None else moment, record.max_tokens or 0)
+            found = _Open(nan if moment is None else moment, record.max_tokens or 0)
+            found.scheduled = self._early.pop(record.req_id, nan)
+            self._open[0, record.req_id] = found
 
     def looked_up(self, record: PrefixCacheLookup) -> None:
         """A request was scheduled for the first time."""
         found = self._open.get((0, record.req_id or ""))
-        if found is not None and record.ts is not None and found.scheduled != found.scheduled:
+        if record.ts is None or record.req_id is None:
+            return
+        if found is None and record.req_id not in self._ended_before:
+            self._early[record.req_id] = record.ts
+        elif found is not None and found.scheduled != found.scheduled:
             found.scheduled = record.ts
+
+    def still_here(self, record: RequestFinished) -> None:
+        """A request whose end the trace does not show; its moments are all that there are."""
+        found = self._open.get((0, record.req_id or ""))
+        if found is not None:
+            found.arrival = _or_nan(record.arrival_time)
+            found.scheduled = _or_nan(record.first_scheduled_time)
+            found.token = _or_nan(record.first_token_time)
+            found.is_known = True
 
     def step_completed(self, ts: float | None, sampled: int | None, streams: Streams | None) -> None:
         """A step ended, with so many tokens; ``streams``: who began, paused or went on."""
         self._gaps.step_completed(ts, sampled, streams)
+        self._has_completed = True
         self._has_sampled |= bool(sampled)
         if streams is not None and ts is not None:
             self._has_told |= bool(streams.began)
@@ -246,8 +266,10 @@ class LatencyCounter:
         self.finished += other.finished
         self.finish_reasons += other.finish_reasons
         self.output_tokens += other.output_tokens
-        self._has_told = (self._has_told or not self._has_sampled) and (other._has_told or not other._has_sampled)
+        tells = self._tells and other._tells
+        self._has_completed |= other._has_completed
         self._has_sampled |= other._has_sampled
+        self._has_told = tells
         self._outcomes.extend(other._outcomes)
         for name, column in self._columns.items():
             column.extend(other._columns[name])
@@ -274,9 +296,14 @@ class LatencyCounter:
 
     def _until(self, request: _Open, now: float) -> float:
         """How far it is known that an open request has no first token."""
-        if self._has_told or not self._has_sampled or request.scheduled != request.scheduled:
+        if self._tells or request.is_known or request.scheduled != request.scheduled:
             return now
         return request.scheduled
+
+    @property
+    def _tells(self) -> bool:
+        """Whether an open request without a first token is known to have none."""
+        return self._has_told or not (self._has_sampled or (self.finished and not self._has_completed))
 
     def itl_ms(self, now: float | None) -> tuple[LatencyFigures, int]:
         """Time between two tokens of an answer, and the number of requests of which it is known."""

@@ -3,7 +3,7 @@
 import { endOfRow } from "./lives";
 import { MISSING, type RequestIndex } from "./model/columns";
 import type { Outcomes } from "./model/statistics";
-import { endRowOf, type RequestTimes, timesOf } from "./requestTimes";
+import { endRowOf, type RequestTimes, tellsTimes, timesOf } from "./requestTimes";
 import { endOf } from "./status";
 import type { StoreInside } from "./store";
 
@@ -26,16 +26,18 @@ export function isOpen(store: StoreInside, request: RequestIndex): boolean {
 
 export function personOf(store: StoreInside, request: RequestIndex): Person {
   const { requests, livesRecorded } = store;
-  const arrival = requests.arrivalTime[request];
-  let token = requests.firstTokenTime[request];
+  const outcome = endRowOf(store, request) < 0 ? "unfinished" : endOf(store, request);
+  // Where steps are missing between recorded ones, nothing is known of whom the trace leaves in a queue.
+  const isUnknown = outcome === "unfinished" && !tellsTimes(store);
+  const arrival = isUnknown ? Number.NaN : requests.arrivalTime[request];
+  const token = requests.firstTokenTime[request];
   let until = requests.finishedTime[request];
   let times = timesOf(store, request);
-  const outcome = endRowOf(store, request) < 0 ? "unfinished" : endOf(store, request);
   if (outcome === "unfinished") {
-    const scheduled = requests.lookupTs[request];
-    if (!livesRecorded) token = Number.NaN;
+    const scheduled = (livesRecorded ? requests.lookupTs : requests.firstScheduledTime)[request];
     // Where first tokens are told only with the end, it may have had one since it was scheduled.
-    until = store.tellsTokens || Number.isNaN(scheduled) ? endOfRow(store, store.rows - 1) : scheduled;
+    const isWhole = store.tellsTokens || !livesRecorded || Number.isNaN(scheduled);
+    until = isWhole ? endOfRow(store, store.rows - 1) : scheduled;
     times = { queue: scheduled - arrival, ttft: token - arrival, tpot: Number.NaN, e2e: Number.NaN };
   }
   const never = outcome === "refused";

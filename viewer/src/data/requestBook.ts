@@ -17,6 +17,7 @@ export class RequestBook {
   connector: string | null = null;
   /** The trace has arrival or end records. */
   livesRecorded = false;
+  hasEnded = false;
   private readonly job = new IndexColumn();
   private readonly arrivalTime = new TimeColumn();
   private readonly takenInTime = new TimeColumn();
@@ -102,6 +103,7 @@ export class RequestBook {
   finished(record: Parsed, row: number): void {
     const read = this.ends;
     this.livesRecorded = true;
+    this.hasEnded = true;
     const id = read.text(record, "req_id");
     if (id === null) return;
     const request = this.request(id);

@@ -77,6 +77,7 @@ export class StepBook {
   /** Whose tokens begin and pause is told of every step. */
   everyStep = true;
   /** Tokens were sampled; a first one was told when it came. */
+  private hasCompleted = false;
   private hasSampled = false;
   private hasTold = false;
   readonly lineStarts = new WholeColumn();
@@ -226,7 +227,7 @@ export class StepBook {
 
   /** An open request without a first token is known to have none. */
   get tellsTokens(): boolean {
-    return this.hasTold || !this.hasSampled;
+    return this.hasTold || !(this.hasSampled || (this.requests.hasEnded && !this.hasCompleted));
   }
 
   private completion(completed: Parsed): void {
@@ -242,6 +243,7 @@ export class StepBook {
       }
     });
     this.listColumns.streams.push(ids, kinds);
+    this.hasCompleted ||= ts !== null;
     this.hasSampled ||= (read.whole(completed, "num_sampled_tokens") ?? 0) > 0;
     this.hasTold ||= kinds.includes(2);
     this.stepSeconds.push(read.time(completed, "step_seconds"));

@@ -350,6 +350,10 @@ class ReportBuilder:
         self._speculation.add(drafts)
         self._symptoms.drafts_verified(drafts)
 
+    def request_unfinished(self, record: RequestFinished) -> None:
+        """Take what a trace without arrivals and ends shows of a request that is there when it ends."""
+        self._later(self._latencies.still_here, record)
+
     def _add_finished(self, record: RequestFinished) -> None:
         self._latencies.ended(record)
         self._arrivals.finish(record)

@@ -173,6 +173,8 @@ def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tup
         if reader.reconstructed:
             holders.step(step, facts)
     builder.holder = holders.result()
+    for each in reader.unfinished():
+        builder.request_unfinished(each)
     builder.jobs |= reader.jobs
     report = builder.report(source=source, notes=reader.reader.notes, reconstructed=reader.reconstructed)
     return builder, report

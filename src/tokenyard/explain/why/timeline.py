@@ -78,6 +78,11 @@ class Reconstruction:
         if before is not None:
             yield before
 
+    def unfinished(self) -> list[RequestFinished]:
+        """Return what is known of those who are in a queue in the end; no moments where steps are missing."""
+        ends = [seen.end for seen in self._seen.values()]
+        return [RequestFinished(req_id=end.req_id, job_id=end.job_id) for end in ends] if self._gaps else ends
+
     def _look_at_queues(self, step: Step) -> list[RequestFinished]:
         """Note who has arrived; returns who has ended."""
         present = self._present(step)
@@ -173,6 +178,7 @@ class StepReader:
         """The trace does not record arrivals and ends."""
         self.jobs: set[str] = set()
         """Jobs that a trace names which does not record arrivals."""
+        self._reconstruction: Reconstruction | None = None
 
     @property
     def start(self) -> TraceStart | None:
@@ -187,12 +193,16 @@ class StepReader:
             return
         self.reconstructed = self.reader.start is None and not first.arrived and not first.finished
         if self.reconstructed:
-            reconstruction = Reconstruction()
-            self.jobs = reconstruction.jobs
-            yield from reconstruction.of(chain([first], steps))
+            self._reconstruction = Reconstruction()
+            self.jobs = self._reconstruction.jobs
+            yield from self._reconstruction.of(chain([first], steps))
         else:
             yield first
             yield from steps
+
+    def unfinished(self) -> list[RequestFinished]:
+        """Return what a trace without arrivals shows of the requests that it leaves in a queue, once all is read."""
+        return [] if self._reconstruction is None else self._reconstruction.unfinished()
 
 
 class TimelineReader(StepReader):
