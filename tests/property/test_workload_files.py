@@ -24,6 +24,7 @@ from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.builder import Text, WorkloadBuilder
 from tokenyard.workload.load import GENERATORS, read_workload
+from tokenyard.workload.measured import Measured
 from tokenyard.workload.readers.plain import workload_lines
 from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens
@@ -96,6 +97,12 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=5,
 )
+_MEASURED = st.builds(
+    Measured,
+    ttft_s=st.none() | st.floats(0, 1e4),
+    e2e_s=st.none() | st.floats(0, 1e4),
+    cached_tokens=st.none() | st.integers(0, 999),
+).filter(lambda each: any(value is not None for value in each))
 _METAS = st.dictionaries(st.text(max_size=4), _JSON, max_size=3)
 
 
@@ -128,6 +135,7 @@ def _workloads(draw: st.DrawFn) -> Workload:
                 output_seed=draw(_SEEDS),
                 predicted_output_tokens=draw(st.none() | st.integers(0, 2**31 - 1)),
                 meta=draw(_METAS),
+                measured=draw(st.none() | _MEASURED),
             )
         )
     clients = st.builds(Clients, timeout=st.floats(0.1, 1e6), retries=st.integers(0, 5), wait=_SECONDS)
@@ -152,7 +160,7 @@ def test_every_field_of_a_request_is_drawn() -> None:
     assert drawn == {
         *("request_id", "prompt", "max_tokens", "limit", "arrival_time", "after", "gap", "spacing", "job_id"),
         *("is_last_step", "this_func_call", "priority", "lora_name", "cache_salt", "images", "delay", "patience"),
-        *("output_seed", "predicted_output_tokens", "meta"),
+        *("output_seed", "predicted_output_tokens", "meta", "measured"),
     }
 
 

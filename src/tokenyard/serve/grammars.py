@@ -306,7 +306,7 @@ _SECONDS_TO_LOAD = 120.0
 
 
 class _Trial:
-    """As many of these processes as there are threads that ask."""
+    """Processes that try grammars, one for each thread that asks."""
 
     def __init__(self, *model: Any) -> None:
         """``model``: what a compiler is made of: tokenizer, vocabulary, end-of-sequence tokens."""
@@ -349,7 +349,7 @@ def _close_all(idle: queue.SimpleQueue[ChildProcess]) -> None:
 
 
 _COMPILERS: dict[tuple[Any, ...], GrammarCompiler] = {}
-"""Of the process that tries, by what they are made of."""
+"""Compilers, by what they are made of."""
 
 
 def _load_compiler(model: tuple[Any, ...]) -> None:

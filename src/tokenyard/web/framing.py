@@ -16,7 +16,7 @@ MOST_HEADERS = 256
 MOST_CHUNK_BYTES = 2**31
 """What a chunk may say that it has; what a whole body may have is bounded by its server."""
 _MOST_DIGITS = 18
-"""Of a length: parsers count in 64 bits."""
+"""Digits of a length: parsers count in 64 bits."""
 _LONGEST_CHUNK_LINE = 1024
 _MOST_TRAILER_BYTES = 8 * 2**10
 

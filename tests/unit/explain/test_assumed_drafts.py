@@ -101,11 +101,15 @@ def test_plan_and_sweep_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     plan = json.loads(capsys.readouterr().out)
     assert plan["recommended"]["settings"] == {"num_speculative_tokens": 3}
     assert plan["recommended"]["drafts"]["tpot_ms"] == plan["recommended"]["figures"]["tpot_ms.mean"]
-    assert any("acceptance of drafts is assumed" in each for each in plan["uncertainty"])
-    assert any("tpot_p90 reads as " in each and "the bound may be missed" in each for each in plan["uncertainty"])
+    (bound,) = plan["bounds"]
+    drafts = plan["recommended"]["drafts"]
+    assert bound["low_ms"] < bound["value_ms"] * drafts["tpot_high_share"] * 1.001
+    assert bound["high_ms"] > bound["value_ms"] * drafts["tpot_low_share"] * 0.999
+    assert plan["sureness"] == bound["sureness"] == "probably_holds"
     assert main(["plan", "chat", *FLAGS, *varied, "--slo", "tpot_p90=20ms"]) == 0
     first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
-    assert "Over that range tpot_p90 (bound 20.0 ms) may hold or not." in first
+    assert "probably holds every bound" in first
+    assert "The acceptance of drafts is assumed (0.7)" in first
     assert main(["sweep", "chat", *FLAGS, *varied, "--output", str(tmp_path / "s")]) == 0
     first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
     assert "num_speculative_tokens=3: The acceptance of drafts is assumed (0.7): TPOT " in first

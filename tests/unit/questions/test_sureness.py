@@ -90,7 +90,7 @@ def test_step_times_that_are_given_are_sure_and_those_of_a_model_without_a_known
     rough = planned(SMALL.with_(latency="roofline"), ttft_p90=1e4)
     assert rough.sureness is Sureness.UNKNOWN
     assert " ".join(str(rough).split()).startswith(
-        "max_num_seqs=4 holds every bound in the replay, whose error is not known, and reaches"
+        "max_num_seqs=4 holds every bound in the replay, whose error is not known, for these"
     )
     assert ty.plan("random", SMALL, space="max_num_seqs=4", largest_load=False, **FEW).sureness is None
 

@@ -94,14 +94,14 @@ def test_answers_are_drawn_and_become_pages(tmp_path: Path) -> None:
         study.draw("ttft")
 
 
-def test_of_a_prediction_a_change_that_its_error_may_turn_is_said_with_probably(tmp_path: Path) -> None:
+def test_of_a_prediction_a_change_that_its_error_may_turn_is_said_with_may(tmp_path: Path) -> None:
     """Fewer seats are worse however long steps are; smaller steps may be better or worse, and that can be felt."""
     ty.run("random", FEW_SEATS, trace=tmp_path, **MANY)
     changes = {"fewer": {"max_num_seqs": 2}, "small": {"max_num_batched_tokens": 256}}
     told = ty.whatif(tmp_path, changes)
     first, second = str(told).split("\nThis trace is itself a prediction")[0].split("\nWith small: ")
     assert first.startswith("With fewer: TPOT p90 ")
-    assert second.startswith("probably TPOT p90 ")
+    assert second.startswith("TPOT p90 may be ")
     for variant, may_turn in zip(told.variants, (False, True), strict=True):
         figures = {each.name: each for each in variant.figures}
         for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90"):

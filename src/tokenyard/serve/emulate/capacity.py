@@ -1,7 +1,7 @@
 """What an emulation can hold: the tokens a second that this machine carries, and how many streams that is.
 
 A server that emulates a GPU has to send each token at its moment. How many it can is measured before it listens: a
-server of the same kind answers streams over sockets whose other ends nobody reads, on a clock that comes to each step
+server of the same kind answers streams over sockets whose other ends are not read, on a clock that comes to each step
 when the one before has been sent. What counts is the processor's time, so that a busy machine gives the same number.
 """
 
@@ -31,7 +31,7 @@ _CONTEXT = 512
 """Tokens before those whose rate is asked for."""
 _SECONDS_BETWEEN = 0.002
 _SHARE = 0.8
-"""Of what the machine carries, what a server should be given: requests have to be read, too."""
+"""Share of what the machine carries that a server should be given: requests have to be read, too."""
 
 
 class Capacity(NamedTuple):
@@ -42,7 +42,7 @@ class Capacity(NamedTuple):
     streams: int
     """Streams whose tokens come at their moments, of those that the emulated server runs at a time."""
     most_streams: int
-    """Those that it runs at a time."""
+    """Streams that it runs at a time."""
     is_measured: bool
 
     @property
