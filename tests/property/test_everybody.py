@@ -44,8 +44,6 @@ class Clients(ty.StepObserver):
         self.tokens: dict[str, list[float]] = {}
         self.counts: dict[str, int] = {}
         self.gone: dict[str, tuple[float, str]] = {}
-        self.sampled: list[float] = []
-        """When steps ended that brought tokens."""
         self.last = 0.0
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -63,7 +61,6 @@ class Clients(ty.StepObserver):
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         self.last = max(self.last, ts)
-        self.sampled += [ts] if any(each.new_token_ids for each in outputs) else []
         for each in outputs:
             if each.new_token_ids:
                 self.tokens.setdefault(each.request_id, []).append(ts)
@@ -90,8 +87,7 @@ def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
             least = (end - tokens[0]) / (most - 1) if tokens else 0.0
             found["tpot"].append((inf if fate == "refused" else least, inf))
         found["itl"] += [(after - before,) * 2 for before, after in pairwise(tokens)]
-        pauses = [moment for moment in told.sampled if tokens and tokens[-1] < moment <= end]
-        if fate != "served" and pauses:
+        if fate != "served" and tokens and end > tokens[-1]:
             found["itl"].append((end - tokens[-1], inf))
     return {name: [(1e3 * low, 1e3 * high) for low, high in values] for name, values in found.items()}
 

@@ -190,8 +190,9 @@ class _Ranked:
 #
 # An answer gets a delivery in every such step from its first token to its end, but for its pauses (preempted, held
 # back by a policy, in another stage of a pipeline), which are told as they begin and end. So it is a few runs of steps:
-# every gap counts, also those of answers that were cancelled, and of those that have not ended. A pause that goes on in
-# the end is at least so long. Several tokens at once (accepted drafts) are one delivery, as in vLLM's own metric.
+# every gap counts, also those of answers that were cancelled, and of those that have not ended. What has passed since
+# the last token of these is a gap that is at least so long. Several tokens at once (accepted drafts) are one delivery,
+# as in vLLM's own metric.
 #
 # Older traces do not tell of pauses. There an answer is known whole if it has as many tokens as there were steps
 # between its first and its last; the others are left out, and counted.
@@ -286,9 +287,11 @@ class TokenGaps:
         for request_id, end, is_served in self._ending:
             since = self._paused.pop(request_id, None)
             self._num_told += since is not None or request_id in self._flowing
-            if since is not None:
-                self._cut_pauses.append(end - since)
             after = bisect_right(self._moments, end)
+            if since is None and request_id in self._flowing and not is_served and after:
+                since = self._moments[after - 1]
+            if since is not None and end > since:
+                self._cut_pauses.append(end - since)
             is_next = (
                 is_served
                 and after < len(self._moments)
@@ -311,7 +314,8 @@ class TokenGaps:
         np.add.at(ends, lasts + 1, -1)
         pauses = np.array(self._pauses)
         until = float(moments[-1]) if now is None else now
-        going_on = [until - since for since in self._paused.values()]
+        since = [*self._paused.values(), *([float(moments[-1])] * len(self._flowing))]
+        going_on = [until - each for each in since if until > each]
         return (
             np.concatenate([np.diff(moments), pauses]),
             np.concatenate([np.cumsum(ends)[1:-1], np.ones(len(pauses), np.int64)]),

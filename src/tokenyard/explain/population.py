@@ -132,6 +132,11 @@ class Population:
         values, floors = self.values[name], self.floors[name]
         return latency_figures(values[~np.isnan(values)], floors=floors[~np.isnan(floors)])
 
+    @property
+    def refused_share(self) -> float:
+        """Share of them that were refused."""
+        return float((self.outcome == NOT_SERVED).mean()) if len(self) else 0.0
+
     def num_with(self, name: str) -> int:
         """How many have the latency."""
         return int(np.count_nonzero(~np.isnan(self.values[name])))
@@ -263,10 +268,10 @@ class LatencyCounter:
 
     def join(self, other: LatencyCounter) -> None:
         """The requests of another engine, too."""
+        tells = self._tells and other._tells
         self.finished += other.finished
         self.finish_reasons += other.finish_reasons
         self.output_tokens += other.output_tokens
-        tells = self._tells and other._tells
         self._has_completed |= other._has_completed
         self._has_sampled |= other._has_sampled
         self._has_told = tells

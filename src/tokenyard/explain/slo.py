@@ -27,6 +27,8 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 """Unit that times are given in -> its milliseconds."""
+_UNSEEN = {"mean": 0.0, "p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "max": 0.0}
+"""Statistic of ITL -> share of requests that may be refused where a bound on it still can hold."""
 _FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*([=:])\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
 _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
@@ -209,6 +211,9 @@ def _objective(slo: SLO, people: Population, figures: LatencyFigures) -> Objecti
     if slo.statistic is None:
         return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=None, met=None, share=share)
     value: float | None = getattr(figures, slo.statistic)
+    if slo.figure == "itl" and people.refused_share > _UNSEEN[slo.statistic]:
+        # Those who were refused got no token at all: of them no gap shows.
+        return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=value, met=False, censored=True, share=share)
     is_missed = slo.statistic in figures.never or (value is not None and value > slo.bound_ms)
     is_sure = value is not None and figures.is_exact(slo.statistic)
     # A statistic of a part is no lower bound, but for the largest of all.

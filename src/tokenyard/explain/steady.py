@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.explain.population import SERVED, outcomes_of
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.units import duration
 
@@ -36,6 +37,10 @@ _BINS = 16
 """Stretches in which arrivals and ends are counted, to know how much chance there is in them."""
 _LEAST_DISPERSION = 0.1
 """Variance of a count over its mean that is taken for granted, however regular it looks."""
+
+
+_FALLEN_BEHIND = 0.25
+"""Part of the arrivals that waits at the last one, from which on a short run is said to fall behind."""
 
 
 class LoadState(StrEnum):
@@ -83,6 +88,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_overloaded(self) -> bool:
         return self.state is LoadState.OVERLOADED
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether a quarter of all arrivals wait at the last one, in a run too short to tell whether that goes on."""
+        waits = 0 if self.waiting is None else self.waiting[1]
+        return self.state is LoadState.SHORT and waits >= _FALLEN_BEHIND * self.arrivals and (self.excess or 0.0) > 1
 
     @property
     def excess(self) -> float | None:
@@ -213,7 +224,7 @@ class LoadCounter:
         """Arrived and not ended -> when."""
         self._early: set[str] = set()
         """Told to have ended, and not yet to have arrived: a trace names both at the step that follows."""
-        self._ended = {name: array("d") for name in ("arrival", "scheduled", "end", "tokens")}
+        self._ended = {name: array("d") for name in ("arrival", "scheduled", "end", "tokens", "is_served")}
         self._jobs: dict[str, _Session] = {}
         self._with_turns: set[str] = set()
         """Jobs of which one request follows another's end."""
@@ -247,7 +258,8 @@ class LoadCounter:
         if arrival is None or end is None:
             return
         scheduled = end if record.first_scheduled_time is None else record.first_scheduled_time
-        told = (arrival, scheduled, end, record.num_output_tokens or 0)
+        is_served = outcomes_of([record.finish_reason or "unknown"])[0] == SERVED
+        told = (arrival, scheduled, end, record.num_output_tokens or 0, is_served)
         for column, value in zip(self._ended.values(), told, strict=True):
             column.append(value)
         job = None if record.job_id is None else self._jobs.get(record.job_id)
@@ -268,14 +280,14 @@ class LoadCounter:
 
     def result(self) -> Load:
         """Return what has arrived beside what was served."""
-        arrival, scheduled, end, tokens = (np.array(column) for column in self._ended.values())
+        arrival, scheduled, end, tokens, served = (np.array(column) for column in self._ended.values())
         unfinished = np.array(list(self._open.values()))
         moments = Moments(
             arrivals=np.sort(np.concatenate([arrival, unfinished])),
             scheduled=None if len(unfinished) else np.sort(scheduled),
             ends=np.sort(end),
         )
-        answer = _mean(end - scheduled)
+        answer = _mean((end - scheduled)[served > 0])
         session = _mean(np.array([self._jobs[name].lasted for name in self._with_turns if name in self._jobs]))
         known = Load(arrivals=len(moments.arrivals), answer_s=answer, session_s=session)
         if not self._firsts:
@@ -290,7 +302,7 @@ class LoadCounter:
             known,
             offered_requests_per_s=rate(moments.arrivals),
             offered_output_tokens_per_s=None if (unfinished <= last).any() else rate(arrival, tokens),
-            served_requests_per_s=rate(end),
+            served_requests_per_s=rate(end, served),
             served_output_tokens_per_s=rate(end, tokens),
             span_s=last - first,
             drain_s=None if len(unfinished) or not len(end) else max(float(moments.ends[-1]) - last, 0.0),

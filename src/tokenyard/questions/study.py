@@ -134,8 +134,9 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return interval(pairs) if pairs else None
 
     def as_table(self) -> RowTable:
-        """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``; ``requests`` that ended,
-        ``refused``, ``cancelled`` and ``unfinished`` ones; ``censored``, metrics that are lower bounds; every metric.
+        """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``; ``requests`` that were
+        served, ``refused``, ``cancelled`` and ``unfinished`` ones; ``censored``, metrics that are lower bounds; then
+        every metric.
         """
         names = self.metrics
         return table_from(
@@ -341,8 +342,8 @@ class _Replayer:
         return Row(
             settings=dict(settings),
             load=load,
-            requests=result.num_finished,
-            refused=len(result.refused) + result.num_left_out,
+            requests=result.num_finished if people is None else people.served,
+            refused=result.num_left_out + (len(result.refused) if people is None else people.refused),
             cancelled=0 if people is None else people.cancelled,
             unfinished=0 if people is None else people.unfinished,
             censored=found.report.censored,

@@ -94,7 +94,10 @@ class Gaps {
     for (const from of this.flowing.values()) this.count(from, last);
     this.answers += this.flowing.size + paused.size;
     const now = endOfRow(this.store, this.range.last);
-    if (this.range.last === this.store.rows - 1) for (const since of paused.values()) floors.push(now - since);
+    if (this.range.last === this.store.rows - 1) {
+      const flowing = Array.from(this.flowing, () => moments[last]);
+      floors.push(...[...paused.values(), ...flowing].map((since) => now - since).filter((open) => open > 0));
+    }
     const leftOut = this.untold.filter((request) => !this.isWhole(request)).length;
     const gaps = pauses.slice();
     const counts = pauses.map(() => 1);
@@ -128,9 +131,11 @@ class Gaps {
       const end = this.store.requests.finishedTime[request];
       const since = paused.get(request);
       if (this.inRange && (since !== undefined || this.flowing.has(request))) this.answers += 1;
-      if (this.inRange && since !== undefined) this.floors.push(end - since);
       paused.delete(request);
       const after = upTo(moments, end);
+      const isCut = this.flowing.has(request) && endOf(this.store, request) !== "served";
+      const last = since ?? (isCut ? moments[after - 1] : end);
+      if (this.inRange && end > last) this.floors.push(end - last);
       const isNext =
         endOf(this.store, request) === "served" &&
         after < moments.length &&

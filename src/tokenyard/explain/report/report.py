@@ -466,7 +466,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             seconds=None if mean is None else mean / 1e3 * self._num_timed,
             drafts=None if self.speculation is None else self.speculation.assumed,
             overload=overload_of(self.load, self.relief, self._num_gpus),
-            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1)),
+            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
         )
 
     @property

@@ -50,6 +50,7 @@ class Waiting(NamedTuple):
     arrived: int | None = None
     """Requests that arrived; None where that is not known."""
     engines: int = 1
+    load: Load | None = None
 
 
 class Overload(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +131,8 @@ def verdict_of(
     if overload is not None and not is_stuck:
         code, lever = "overloaded", lever if overload.flags is None else None
         said.append(_overloaded(overload))
+    elif waiting.load is not None and waiting.load.falls_behind:
+        said.append(_falls_behind(waiting.load))
     said += _waited(code, missed, reasons, loss, waiting)
     if lever is not None:
         said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
@@ -174,6 +177,14 @@ def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> O
         gpus=relief.gpus if relief is not None and is_served else needed,
         flags=relief.flags if relief is not None and is_served else None,
         was_tried=relief is not None,
+    )
+
+
+def _falls_behind(load: Load) -> str:
+    offered, served = load.offered_requests_per_s or 0.0, load.served_requests_per_s or 0.0
+    return (
+        f"{rate_in_words(offered)} requests/s arrive, {rate_in_words(served)} are served meanwhile; arrivals are too"
+        " short beside their answers to tell whether that lasts."
     )
 
 

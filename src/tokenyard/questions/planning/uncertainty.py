@@ -78,6 +78,8 @@ def _ranges(row: Row, slos: Sequence[SLO], spread_of: SpreadOf) -> Iterator[Boun
         if spread is not None and row.drafts is not None:
             least, most = row.drafts.spread_of(slo.name)
             spread = spread[0] * least, spread[1] * most
+        if slo.key in row.censored:  # what step times may be off by says nothing of those who were not served
+            spread = None
         low, high = (None, None) if spread is None else (value * spread[0], value * spread[1])
         sureness = sureness_of(value, low, high, slo.bound_ms)
         yield BoundRange(bound=str(slo), value_ms=value, low_ms=low, high_ms=high, sureness=sureness)

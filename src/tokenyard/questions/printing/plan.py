@@ -46,7 +46,7 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         _print_asked(plan, goal, console)
         console.print()
     drafts = () if chosen.drafts is None else (str(chosen.drafts),)
-    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *drafts))), "bold"))
+    console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *_not_served(chosen), *drafts))), "bold"))
     problems = _by_problem(plan.rows)
     for problem, those in list(problems.items())[:_FIRST_PROBLEMS]:
         console.print(Text(plain(f"Not replayed: {_named(those)}: {problem}"), "yellow"))
@@ -96,6 +96,8 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
         )
     if not plan.holds:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
+        if chosen.state is LoadState.OVERLOADED:
+            far += ", and its queue grows as long as requests come"
         none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
         return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
     reaches = "" if plan.value is None else _reached(plan.value, goal)
@@ -109,6 +111,13 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
     cheapest = "of the cheapest" if len({row_price(row) for row in alike}) > 1 else "of these"
     many = f"{count(len(alike))} of {count(len(plan.rows))} variants reach as much{': ' * bool(reaches)}{reaches}"
     return f"{many}; {cheapest} {name} answers soonest. Bounds (--slo) say which latencies count."
+
+
+def _not_served(chosen: Row) -> Iterator[str]:
+    """Requests that its figures count and that it did not serve."""
+    told = [f"{getattr(chosen, name):,} {name}" for name in ("refused", "cancelled") if getattr(chosen, name)]
+    if told:
+        yield f"Of its {chosen.requests:,} requests {' and '.join(told)}: they count as not served."
 
 
 def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
