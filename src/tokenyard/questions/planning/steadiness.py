@@ -26,9 +26,9 @@ from tokenyard.workload.load import GENERATORS, files_named
 from tokenyard.workload.record import Workload
 from tokenyard.workload.stretches import repeated
 
-MOST_REQUESTS = 20_000
+MOST_REQUESTS = 8_000
 """Requests beyond which traffic is not made longer; a workload that has more is replayed as it is."""
-FEWEST_FOR_LOAD = 5_000
+FEWEST_FOR_LOAD = 2_000
 """Requests without which no load of drawn traffic is said to be borne: the rate of fewer is itself a matter of luck by
 some percent."""
 FEWEST_OF_A_LOG = 1_000
