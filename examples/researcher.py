@@ -38,6 +38,7 @@ plan = d.plan(
     price={"h100": 2.5},
     space={"tensor_parallel_size": [1, 2]},
     jobs=2,
+    largest_load=False,
 )
 print(repr(plan), plan.serve)
 
