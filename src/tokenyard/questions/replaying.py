@@ -111,10 +111,12 @@ class Recordings:
             for each in recorded or self.recorders
         ]
 
-    @property
-    def rows(self) -> ReplayRows | None:
-        """Tables of the replay, once it is over; None if none are wanted."""
-        return ReplayRows(self._rows, warmup=self.watching.warmup) if self._rows else None
+    def rows(self, ended_at: float | None) -> ReplayRows | None:
+        """Return tables of the replay, once it is over; None if none are wanted. ``ended_at``: when it was ended."""
+        if ended_at is not None:
+            for builder in self._builders:
+                builder.time_passed(ended_at)
+        return ReplayRows(self._rows, warmup=self.watching.warmup, ended_at=ended_at) if self._rows else None
 
     @property
     def problem(self) -> str | None:
@@ -204,7 +206,8 @@ class Engines:
             warmup=watching.warmup,
             until=watching.until,
         )
-        self._result = replace(result, rows=self._recordings.rows)
+        ended_at = None if result.ended_by is EndedBy.WORKLOAD else result.seconds
+        self._result = replace(result, rows=self._recordings.rows(ended_at))
         return self._result
 
     @cached_property

@@ -35,7 +35,7 @@ from tokenyard.sim.choices import (
 )
 from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
-from tokenyard.sim.extent import Extent, Unfinished, shown_progress
+from tokenyard.sim.extent import EndedBy, Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
 from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
@@ -495,7 +495,10 @@ class _Replay:
                 require_settled(scheduler)
             traffic.require_whole()
         replicas = groups[0].replicas
-        rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires)) if self._options.rows else None
+        ended_at = None if ended_by is EndedBy.WORKLOAD else now
+        rows = None
+        if self._options.rows:
+            rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires), ended_at=ended_at)
         return ReplayResult(
             seconds=now,
             groups=tuple(_use_of([rank.use for rank in group.ranks]) for group in groups),

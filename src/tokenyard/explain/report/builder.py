@@ -350,6 +350,10 @@ class ReportBuilder:
         self._speculation.add(drafts)
         self._symptoms.drafts_verified(drafts)
 
+    def time_passed(self, ts: float) -> None:
+        """Note that the run went on until this moment, whatever happened in it."""
+        self._later(self._note_moment, ts)
+
     def request_unfinished(self, record: RequestFinished) -> None:
         """Take what a trace without arrivals and ends shows of a request that is there when it ends."""
         self._later(self._latencies.still_here, record)

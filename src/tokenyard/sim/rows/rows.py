@@ -74,13 +74,26 @@ class ReplayRows:
     Requests that arrive, and steps that begin, before ``warmup`` seconds are left out of tables, gaps and report.
     """
 
-    def __init__(self, engines: Sequence[RowsOfEngine], *, warmup: float = 0.0, leave_out: int = 0) -> None:
-        """``leave_out``: of so many engines from the first on requests do not count with which others go on."""
+    def __init__(
+        self,
+        engines: Sequence[RowsOfEngine],
+        *,
+        warmup: float = 0.0,
+        leave_out: int = 0,
+        ended_at: float | None = None,
+    ) -> None:
+        """``leave_out``: of so many engines from the first on requests do not count with which others go on.
+
+        ``ended_at``: when a replay ended that did not come to the end of its workload.
+        """
+        self._ended_at = 0.0 if ended_at is None else ended_at
         self._engines = [_Seen(each.recorder, each.builder) for each in engines]
         self._warmup = warmup
         self._leave_out = leave_out
         for each in engines:
             each.recorder.close()
+            if ended_at is not None:
+                each.builder.time_passed(ended_at)
         self._steps = [each.recorder.steps for each in engines]
 
     def __repr__(self) -> str:
@@ -254,7 +267,7 @@ class ReplayRows:
         """The last moment that is known of an engine."""
         steps = self._steps[engine]
         known = [float(np.nanmax(each)) for each in (steps["start_s"], steps["end_s"]) if not np.isnan(each).all()]
-        return micros(max(known, default=0.0))
+        return micros(max(known, default=0.0) if not self._ended_at else max(*known, self._ended_at))
 
 
 def _word_for(policy: Policy, config: SchedulerConfig) -> str:
