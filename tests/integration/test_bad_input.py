@@ -228,7 +228,8 @@ def test_refused_requests_can_be_left_out(tmp_path: Path) -> None:
     )
     outcome = call("run", path, "--max-model-len", "4096", "--skip-refused", "--json", cwd=tmp_path)
     assert outcome.code == 0
-    assert json.loads(outcome.stdout)["requests_finished"] == 1
+    outcomes = {"arrived": 2, "served": 1, "refused": 1, "cancelled": 0, "unfinished": 0}
+    assert json.loads(outcome.stdout)["outcomes"] == outcomes
     assert "1 request was refused" in outcome.stderr
     assert "1 turn after" in outcome.stderr
     assert "'long'" in outcome.stderr

@@ -20,7 +20,7 @@ def test_two_policies(tmp_path: Path) -> None:
     assert {"name": "scheduler.max_num_seqs", "a": 1, "b": 2} in comparison["settings"]
     (parted,) = comparison["parting"]["requests"]
     assert (parted["a"]["reason"], parted["b"]["kind"]) == ("max_num_seqs", "admitted")
-    assert {"name", "a", "b", "less_is_better"} == comparison["figures"][0].keys()
+    assert {"name", "a", "b", "less_is_better", "censored"} == comparison["figures"][0].keys()
     assert comparison["jobs"]
     printed = call("compare", "1", "2", cwd=tmp_path).stdout
     assert f"In step {comparison['parting']['a']['step']:,}" in printed

@@ -323,7 +323,8 @@ def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
                 break
         else:
             pytest.fail("".join(said))
-        for path, key in (("/version", ""), ("/v1/models", ""), ("/v1/models", "Bearer other"), ("/metrics", "")):
+        right = f"Bearer {PLANTED}-3"
+        for path, key in (("/version", ""), ("/v1/models", ""), ("/v1/models", "Bearer other"), ("/metrics", right)):
             request = urllib.request.Request(found[1].rstrip("/") + path, headers={"Authorization": key})
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
