@@ -163,7 +163,10 @@ def totals(
     prompt = sum(lookup["total_prompt_tokens"] for lookup in lookups)
     hits = sum(lookup["local_hit_tokens"] for lookup in lookups) / prompt
     yield Figure("prefix hits, local", part("prefix hits", "local"), hits)
-    yield Figure("finished", shown["finished"][0], len(ends))
+    fates = {name: number for number, name in (each.split(" ") for each in shown["requests"][0].split(", "))}
+    yield Figure("arrived", fates["arrived"], len(trace["request_arrived"]))
+    served = sum(end["finish_reason"] not in ("abort", "error", "refused") for end in ends)
+    yield Figure("served", fates["served"], served)
     sampled = sum(completed["num_sampled_tokens"] for completed in trace["step_completed"])
     yield Figure("output tokens/s", part("throughput", "output tokens/s"), sampled / seconds)
     yield Figure("requests/s", part("throughput", "requests/s"), len(ends) / seconds)
