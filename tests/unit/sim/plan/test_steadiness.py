@@ -92,7 +92,7 @@ class QueueLengths(Lengths):
 
 def edge_of(services: tuple[float, ...], bound_s: float) -> LoadSearch:
     queue: Any = Queue(services, read_slos([[f"queue_mean={bound_s}s"]]))
-    return largest_load(loads_of(QueueLengths(job=queue, most=50), {}))
+    return largest_load(loads_of(QueueLengths(job=queue, most=50, fewest=5_000), {}))
 
 
 @pytest.mark.parametrize(
