@@ -13,7 +13,6 @@ import logging
 import os
 import pickle
 import platform
-import re
 import shutil
 import sys
 import warnings
@@ -32,8 +31,8 @@ DONE, DIFFERS, UNSEEN = "done", "differs", "unseen"
 
 _ABSENT = "not installed"
 _TEXTS = (".py", ".json", ".toml", ".html")
-_DECIDES_NOTHING = re.compile("TOKENYARD_(INTERPRETED|MAX_.*|VIEWER_HTML|SHARED|EXAMPLES|POLICIES)")
-"""Variables with which a replay is the same: how it is run or tested, and not what it decides."""
+_DECIDES = ("TOKENYARD_DECIDES_AS",)
+"""Variables that change what a replay decides; others say how the product is run, tested or shown."""
 
 
 def _kept() -> dict[str, Any]:
@@ -51,8 +50,7 @@ def identity() -> dict[str, str]:
 
 def identity_now() -> dict[str, str]:
     """What decides a replay beside its workload and its settings, by name; two that are equal replay alike."""
-    known = sorted(name for name in os.environ if name.startswith("TOKENYARD_"))
-    given = [name for name in known if _DECIDES_NOTHING.fullmatch(name) is None]
+    given = [name for name in _DECIDES if name in os.environ]
     return {
         "tokenyard": _digest_of_package(),
         "python": ".".join(platform.python_version_tuple()[:2]),

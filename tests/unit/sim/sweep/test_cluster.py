@@ -142,6 +142,7 @@ def test_the_identity_is_that_of_every_text_of_the_package(tmp_path: Path, monke
 
 def test_settings_that_decide_are_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENYARD_INTERPRETED", "1")
+    monkeypatch.setenv("TOKENYARD_NOT_CHECKED", "/anywhere")
     monkeypatch.setenv("TOKENYARD_DECIDES_AS", "0.22")
     assert worker.identity_now()["settings"] == "TOKENYARD_DECIDES_AS=0.22"
 
