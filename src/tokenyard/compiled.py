@@ -21,26 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
 
-MODULES = (
-    "core/columns",
-    "core/table_rows",
-    "core/request",
-    "core/table",
-    "core/kv/hashing",
-    "core/kv/prefix_index",
-    "core/kv/block_pool",
-    "core/kv/allocation",
-    "core/kv/groups",
-    "core/kv/coordinator",
-    "core/kv/manager",
-    "core/sched/queues",
-    "core/sched/candidate",
-    "core/sched/admission_limits",
-    "core/sched/admission",
-    "core/sched/running",
-    "core/sched/step",
-    "core/sched/update",
-    "core/sched/lifecycle",
+MODULES: tuple[str, ...] = (
 )
 """What is compiled, in the folder of the package."""
 

@@ -22,7 +22,6 @@ from tokenyard.core.sched.observer import (
     Counts as Counts,
     Gauges as Gauges,
     QueueView as QueueView,
-    RepeatedSteps as RepeatedSteps,
     Observers as Observers,
     ObserverWarning as ObserverWarning,
 )

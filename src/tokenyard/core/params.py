@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -14,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import token_column
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import RequestError
 from tokenyard.quick_dataclass import dataclass
@@ -209,7 +209,13 @@ def token_array(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
 
 def _packed(ids: Sequence[int] | TokenIds) -> TokenIds | None:
     """A list of token ids as int32, at a fraction of what NumPy takes to look at each; None if it is none, or empty."""
-    return token_column(ids) if type(ids) is list and ids and type(ids[0]) is int else None
+    if type(ids) is not list or not ids or type(ids[0]) is not int:
+        return None
+    try:
+        packed = np.frombuffer(array("i", ids), np.int32)
+    except (OverflowError, TypeError):
+        return None
+    return packed if int(_least(packed)) >= 0 else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import Index, IntArray
 from tokenyard.core.params import (
     MultiModalItem,
     PoolingParams,
@@ -32,6 +30,7 @@ from tokenyard.core.params import (
     python_text,
     token_array,
 )
+from tokenyard.core.rows import NEVER, NO_TOKEN, Row, TokenRow
 from tokenyard.errors import RequestError
 
 if TYPE_CHECKING:
@@ -55,9 +54,6 @@ BlockHash = bytes | int
 
 TOKEN_BYTES = 4
 """Bytes of a token id, an int32, where tokens are kept or hashed."""
-_MOST_PIECES = 32
-"""Pieces of a token stream that it costs less to hand out than to join."""
-_packed = struct.Struct("i").pack
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -130,32 +126,7 @@ _FINISH_REASONS = {
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The unit of work: a request, its status, its sampling limits and its token stream.
-#
-# While a request holds KV blocks it has a *slot* in the request table and its counters live in the table's columns;
-# the properties here read through. Without a slot it keeps them itself.
-
-
-class CounterTable(Protocol):
-    """Where the counters of requests with a slot live: the request table, as far as a request reads it."""
-
-    @property
-    def num_tokens(self) -> IntArray: ...
-    @property
-    def num_computed(self) -> IntArray: ...
-    @property
-    def placeholders(self) -> IntArray: ...
-    @property
-    def num_drafts(self) -> IntArray: ...
-    @property
-    def drafts(self) -> IntArray: ...
-    @property
-    def prefilling(self) -> npt.NDArray[np.bool_]: ...
-    def set_num_computed(self, slot: int, num_computed: int) -> None:
-        """The computed tokens of the request in ``slot``."""
-
-    def flush_tail(self, request: Request) -> None:
-        """Copy its unsealed tokens into its own stream."""
+# The unit of work: a request, its status, its sampling limits, its token stream, and how far it has come.
 
 
 class RequestTimes:
@@ -197,63 +168,97 @@ def _never_written(tokens: TokenIds) -> TokenIds:
 
 
 class Request:
-    """One generation request, from arrival to its last token.
+    """One generation request, from arrival to its last token; counters are in tokens.
 
-    Counters (all in tokens):
-
-    ``num_prompt_tokens``     given at arrival
-    ``num_tokens``            prompt + verified output
-    ``num_computed_tokens``   positions whose KV is, or after this step will be, in the cache
-    ``num_cached_tokens``     prefix-cache hit when first scheduled; -1 before
-    ``num_hit_tokens``        prefix-cache hit when last looked up, admitted then or not; -1 before
-    ``shared_prefix_boundary``  tokens that it shares with others, where that is more than its last prefix hit; else 0
+    The scheduler writes what stands below ``status``; everybody else reads.
     """
 
-    __slots__ = (
-        "_behind",
-        "_given",
-        "_num_behind",
-        "_num_computed_tokens",
-        "_num_given",
-        "_num_output_placeholders",
-        "_table",
-        "arrival_time",
-        "arrives_when_added",
-        "async_steps_to_discard",
-        "block_hashes",
-        "cache_salt",
-        "client_index",
-        "ends_after",
-        "has_extra_keys",
-        "is_last_step",
-        "job_id",
-        "kv_transfer_params",
-        "lora_name",
-        "meta",
-        "mm_features",
-        "num_cached_tokens",
-        "num_external_computed_tokens",
-        "num_hit_tokens",
-        "num_preemptions",
-        "num_prompt_tokens",
-        "output_seed",
-        "pooling_params",
-        "predicted_output_tokens",
-        "prefix_hash",
-        "priority",
-        "prompt_embeds",
-        "request_id",
-        "resumable",
-        "sampling_params",
-        "shared_prefix_boundary",
-        "slot",
-        "status",
-        "stop_reason",
-        "structured_output",
-        "this_func_call",
-        "times",
-        "trace_headers",
-    )
+    request_id: str
+    sampling_params: SamplingParams
+    pooling_params: PoolingParams | None
+    arrival_time: float
+    arrives_when_added: bool
+    priority: int
+    mm_features: tuple[MultiModalItem, ...]
+    prompt_embeds: npt.NDArray[np.generic] | None
+    lora_name: str | None
+    cache_salt: str | None
+    job_id: str | None
+    this_func_call: str | None
+    resumable: bool
+    is_last_step: bool
+    ends_after: int | None
+    predicted_output_tokens: int | None
+    output_seed: int
+    client_index: int
+    trace_headers: Mapping[str, str] | None
+    kv_transfer_params: Mapping[str, object] | None
+    meta: Mapping[str, Any]
+    structured_output: StructuredOutput | None
+    has_extra_keys: bool
+    """Something besides tokens enters its block hashes."""
+
+    status: RequestStatus
+    stop_reason: int | str | None
+    times: RequestTimes
+    num_prompt_tokens: int
+    """Given at arrival."""
+    num_tokens: int
+    """Prompt and verified output."""
+    num_computed_tokens: int
+    """Positions whose KV is, or after the steps in flight will be, in the cache."""
+    num_output_placeholders: int
+    """Output tokens that steps in flight will bring (async scheduling)."""
+    spec_token_ids: list[int]
+    """Draft tokens to be verified in the next step; -1 stands for a draft only the worker knows."""
+    num_cached_tokens: int
+    """Prefix-cache hit when first scheduled; -1 before."""
+    num_hit_tokens: int
+    """Prefix-cache hit when last looked up, admitted then or not; -1 before."""
+    num_external_computed_tokens: int
+    num_preemptions: int
+    shared_prefix_boundary: int
+    """Tokens that it shares with others, where that is more than its last prefix hit; else 0."""
+    async_steps_to_discard: int
+    """Steps in flight whose output is stale (the request was reset meanwhile)."""
+    is_prefill_chunk: bool
+    """The last step that scheduled it left part of its known tokens uncomputed."""
+    last_step: int
+    """Number of the last step that scheduled it since it was admitted; -1: none."""
+    num_scheduled: int
+    """Tokens that the step being decided gives it."""
+
+    stop_at: int
+    """``num_tokens`` at which a length limit, or the end of a recorded answer, stops it."""
+    max_total: int
+    """Prompt and ``max_tokens``."""
+    eos: int
+    """Token that ends it, or NO_TOKEN."""
+    looks_closer: bool
+    """Further tokens, or repetition, may stop it."""
+
+    slot: int
+    """Row of a model runner's batch, as long as it holds blocks; -1: it holds none."""
+    blocks: Row
+    """Blocks that it holds in a cache of one group, in the order of its tokens."""
+    first_new_block: int
+    """Place of the first block that it has got in the step being decided."""
+    num_published: int
+    """Leading blocks that were offered to the prefix index."""
+    publish_at: int
+    """Tokens at which the next block can be found by others."""
+    skip_at: int
+    """Computed tokens at which a windowed group may free a block."""
+    encoder_at: int
+    """Position beyond which an encoder input has to be looked at first."""
+    block_hashes: list[BlockHash]
+    prefix_hash: PrefixHash | None
+    """Where hashing goes on; None before the first block. Both belong to the block hasher."""
+    given: TokenIds
+    """Leading tokens, which are never written to: the prompt, and of a session what became prompt since."""
+    num_given: int
+    appended: TokenRow
+    """Tokens behind them."""
 
     def __init__(
         self,
@@ -324,132 +329,82 @@ class Request:
         check_grammar(rid, structured_output)
         self.structured_output = structured_output
         self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
-        """Whether anything besides tokens enters its block hashes."""
         self._begin(prompt)
 
     def _begin(self, prompt: TokenIds) -> None:
-        """It holds nothing, has computed nothing and has said nothing: where it stands before its first step."""
+        """Stand before the first step: nothing is held, computed or said."""
         self.status = RequestStatus.WAITING
         if self.structured_output is not None:
             self.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        self.stop_reason: int | str | None = None
+        self.stop_reason = None
         self.times = RequestTimes()
-        self.num_prompt_tokens = len(prompt)
         self.num_cached_tokens = self.num_hit_tokens = -1
         self.num_external_computed_tokens = self.num_preemptions = self.shared_prefix_boundary = 0
-        self.block_hashes: list[BlockHash] = []
-        self.prefix_hash: PrefixHash | None = None
-        """Where hashing goes on; None before the first block. Both belong to the block hasher."""
-
-        self.slot = -1
-        self._table: CounterTable | None = None
-        self._num_computed_tokens = self._num_output_placeholders = 0
+        self.block_hashes = []
+        self.prefix_hash = None
+        self.num_computed_tokens = self.num_output_placeholders = 0
+        self.spec_token_ids = []
         self.async_steps_to_discard = 0
-        """Steps in flight whose output is stale (the request was reset meanwhile)."""
-        # The token stream: its beginning as it came, which is long and never written to, and what has come behind it,
-        # in the pieces in which it came: int32 bytes, mostly of a block.
-        self._given = _never_written(prompt)
-        self._num_given: Index = len(prompt)
-        self._behind: list[bytes] = []
-        self._num_behind: Index = 0
+        self.is_prefill_chunk = False
+        self.last_step = -1
+        self.num_scheduled = 0
+        self.slot = -1
+        self.blocks = Row()
+        self.first_new_block = self.num_published = 0
+        self.publish_at = 0
+        self.skip_at = self.encoder_at = NEVER
+        self.replace_tokens(_never_written(prompt))
 
     # ---- token stream
+
+    def replace_tokens(self, tokens: TokenIds) -> None:
+        """Make these the prompt: at the beginning, and when a session goes on."""
+        self.given = tokens
+        self.num_given = self.num_prompt_tokens = self.num_tokens = len(tokens)
+        self.appended = TokenRow()
+        self.note_limits()
+
+    def note_limits(self) -> None:
+        """Work out from the sampling parameters when a token ends the request."""
+        params = self.sampling_params
+        max_tokens = params.max_tokens
+        longest = max_tokens if self.ends_after is None else min(max_tokens, self.ends_after)
+        self.max_total = self.num_prompt_tokens + max_tokens
+        self.stop_at = self.num_prompt_tokens + longest
+        self.eos = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        self.looks_closer = bool(params.stop_token_ids) or params.repetition_detection is not None
 
     @property
     def max_tokens(self) -> int:
         return self.sampling_params.max_tokens
 
     @property
-    def num_tokens(self) -> int:
-        """Prompt and verified output."""
-        table = self._table
-        return self.num_sealed_tokens if table is None else int(table.num_tokens[self.slot])
-
-    @property
     def num_output_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens
 
-    @property
-    def num_computed_tokens(self) -> int:
-        table = self._table
-        return self._num_computed_tokens if table is None else int(table.num_computed[self.slot])
-
-    @num_computed_tokens.setter
-    def num_computed_tokens(self, value: int) -> None:
-        if self._table is None:
-            self._num_computed_tokens = value
-        else:
-            self._table.set_num_computed(self.slot, value)
-
-    @property
-    def num_output_placeholders(self) -> int:
-        """Output tokens that steps in flight will bring (async scheduling)."""
-        table = self._table
-        return self._num_output_placeholders if table is None else int(table.placeholders[self.slot])
-
-    @num_output_placeholders.setter
-    def num_output_placeholders(self, value: int) -> None:
-        assert self._table is None, "a request with a slot counts placeholders in its table"
-        self._num_output_placeholders = value
-
-    @property
-    def spec_token_ids(self) -> list[int]:
-        """Draft tokens to be verified in the next step; -1 stands for a draft only the worker knows."""
-        table = self._table
-        return [] if table is None else table.drafts[self.slot, : table.num_drafts[self.slot]].tolist()
-
-    @property
-    def is_prefill_chunk(self) -> bool:
-        """The last step that scheduled it left part of its known tokens uncomputed."""
-        table = self._table
-        return table is not None and bool(table.prefilling[self.slot])
+    def append_token(self, token: int) -> None:
+        """Append one output token."""
+        self.appended.append(token)
+        self.num_tokens += 1
 
     def token_slice(self, start: int, stop: int) -> TokenIds:
-        """Tokens ``start..stop-1`` as an int32 array that stays as it is; of the prompt it may be a view, read-only."""
-        if self._table is not None:
-            self._table.flush_tail(self)
-        return self.sealed_tokens(start, stop)
-
-    def sealed_tokens(self, start: int, stop: int) -> TokenIds:
-        """The same of tokens that are sealed: everything up to the last full block, at least."""
-        given, first = self._given, self._num_given
-        if stop <= first or not self._num_behind:
-            return given[start:stop]
-        more = np.frombuffer(self._joined(), np.int32)[max(start - first, 0) : stop - first]
-        return more.copy() if start >= first else np.concatenate((given[start:], more))
-
-    def pieces(self) -> tuple[TokenIds, tuple[bytes, ...]]:
-        """The sealed tokens in pieces that stay as they are: their beginning, and int32 bytes of what follows."""
-        behind = self._behind
-        if len(behind) > _MOST_PIECES:
-            self._joined()
-        return self._given, tuple(behind)
-
-    def _joined(self) -> bytes:
-        """What has come behind the beginning, which is something, in one piece."""
-        behind = self._behind
-        if len(behind) > 1:
-            behind[:] = [b"".join(behind)]
-        return behind[0]
+        """Return tokens ``start..stop-1`` as an int32 array that stays as it is; of the prompt it may be a view."""
+        first = self.num_given
+        if stop <= first or not self.appended.size:
+            return self.given[start:stop]
+        more = np.frombuffer(self.appended.part(max(start - first, 0), stop - first), np.int32)
+        return more if start >= first else np.concatenate((self.given[start:], more))
 
     def token_bytes(self, start: int, stop: int) -> bytes:
-        """Sealed tokens ``start..stop-1`` as native-endian int32 bytes."""
-        return self.sealed_tokens(start, stop).tobytes()
-
-    @property
-    def num_sealed_tokens(self) -> int:
-        """Tokens that :meth:`sealed_tokens` can give."""
-        return self._num_given + self._num_behind
-
-    def append_token(self, token: int) -> None:
-        """Append one output token to a request without a slot (preempted while a step was in flight)."""
-        assert self._table is None, "a request with a slot grows through its table"
-        self._behind.append(_packed(token))
-        self._num_behind += 1
+        """Return tokens ``start..stop-1`` as native-endian int32 bytes."""
+        first = self.num_given
+        if start >= first:
+            return self.appended.part(start - first, stop - first).tobytes()
+        return self.token_slice(start, stop).tobytes()
 
     @property
     def prompt_token_ids(self) -> list[int]:
-        tokens: list[int] = self.sealed_tokens(0, self.num_prompt_tokens).tolist()
+        tokens: list[int] = self.token_slice(0, self.num_prompt_tokens).tolist()
         return tokens
 
     @property
@@ -461,33 +416,6 @@ class Request:
     def all_token_ids(self) -> list[int]:
         tokens: list[int] = self.token_slice(0, self.num_tokens).tolist()
         return tokens
-
-    def replace_tail(self, start: int, tokens: bytes) -> None:
-        """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        at: Index = start
-        token_bytes: Index = TOKEN_BYTES
-        num_left: Index = max(at - self._num_given, 0)
-        if at < self._num_given:
-            self._given, self._num_given = self._given[:at], at
-        if num_left < self._num_behind:  # mostly not: blocks come one behind the other
-            self._behind = [self._joined()[: num_left * token_bytes]]
-            self._num_behind = num_left
-        self._behind.append(tokens)
-        self._num_behind += len(tokens) // token_bytes
-
-    # ---- slot
-
-    def attach(self, table: CounterTable, slot: int) -> None:
-        """Take ``slot``: from now on the counters live in ``table``."""
-        self._table = table
-        self.slot = slot
-
-    def detach(self, num_computed_tokens: int, num_output_placeholders: int) -> None:
-        """Give the slot back; the tokens must have been flushed."""
-        self._table = None
-        self.slot = -1
-        self._num_computed_tokens = num_computed_tokens
-        self._num_output_placeholders = num_output_placeholders
 
     # ---- order
 

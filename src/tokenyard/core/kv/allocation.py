@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.columns import NO_ROWS, Int32Array, IntArray, counting, int64s, joined
-from tokenyard.core.table_rows import gather, scatter
+from tokenyard.core.arrays import Int32Array, IntArray
+from tokenyard.core.rows import Row
 
-__all__ = ["NO_BLOCKS", "NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
+__all__ = [
+    "NO_LOOKUPS",
+    "BlockDeltas",
+    "Blocks",
+    "ComputedBlocks",
+    "KVLimit",
+    "KVShortage",
+    "PrefixCacheStats",
+    "StepBlocks",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -92,7 +100,7 @@ NO_LOOKUPS = PrefixCacheStats()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Blocks that requests get in one step: gathered while it is decided, handed over as a value when it ends.
+# A prefix-cache hit, and blocks that requests get in one step.
 #
 #     rows       [ 0      3         7 ]          rows of the step that got any
 #     offsets    [ 0 1      3         4 ]        row rows[i] got block_ids[offsets[i]:offsets[i + 1]]
@@ -100,6 +108,15 @@ NO_LOOKUPS = PrefixCacheStats()
 
 Blocks = tuple[list[int], ...]
 """Block ids per KV-cache group."""
+
+
+class ComputedBlocks(NamedTuple):
+    """A prefix-cache hit."""
+
+    blocks: Blocks
+    num_tokens: int
+    junction: int = 0
+    """Where the longest hit of a single group ends, if that is beyond ``num_tokens``: prompts share that much."""
 
 
 class BlockDeltas(NamedTuple):
@@ -122,101 +139,39 @@ class BlockDeltas(NamedTuple):
         )
         return dict(zip(self.rows.tolist(), zip(*per_group, strict=True), strict=True))
 
-    @property
-    def num_blocks(self) -> int:
-        """Blocks, over all rows and groups."""
-        return sum(map(len, self.block_ids))
 
+class StepBlocks:
+    """Gathers the blocks that the rows of a step got, row after row."""
 
-_NO_OFFSETS = np.zeros(1, np.int64)
-NO_BLOCKS: Int32Array = np.zeros(0, np.int32)
-"""No block at all; read-only."""
-for _each in (_NO_OFFSETS, NO_BLOCKS):
-    _each.flags.writeable = False
-
-
-class _Run(NamedTuple):
-    """Blocks dealt in one stroke to running requests of a model with one KV-cache group."""
-
-    slots: IntArray
-    counts: IntArray
-    blocks: Int32Array
-
-
-class NewBlocks:
-    """Gathers by slot: rows are known only when the step is complete."""
-
-    __slots__ = ("_by_slot", "_num_groups", "_runs", "nothing")
+    rows: Row
+    offsets: list[Row]
+    ids: list[Row]
 
     def __init__(self, num_groups: int) -> None:
-        self._num_groups = num_groups
-        self._runs: list[_Run] = []
-        self._by_slot: dict[int, Sequence[Int32Array]] = {}
-        self.nothing = BlockDeltas(NO_ROWS, (_NO_OFFSETS,) * num_groups, (NO_BLOCKS,) * num_groups)
-        """What a step has in which no request gets a block."""
+        self.rows = Row()
+        self.offsets = [Row() for _ in range(num_groups)]
+        self.ids = [Row() for _ in range(num_groups)]
 
-    def __bool__(self) -> bool:
-        """Whether a request got a block."""
-        return bool(self._runs or self._by_slot)
+    def add_row(self, row: int, blocks: Row, start: int) -> None:
+        """The row has got ``blocks`` from place ``start`` on, of a model with one group."""
+        ids: Row = self.ids[0]
+        offsets: Row = self.offsets[0]
+        self.rows.append(row)
+        offsets.append(ids.size)
+        ids.extend_from(blocks, start)
 
-    def clear(self) -> None:
-        """A new step begins."""
-        if self._runs or self._by_slot:
-            self._runs, self._by_slot = [], {}
+    def add(self, row: int, blocks: Blocks) -> None:
+        """The row has got these blocks, per group."""
+        self.rows.append(row)
+        for group, each in enumerate(blocks):
+            self.offsets[group].append(self.ids[group].size)
+            self.ids[group].extend(each)
 
-    def add_run(self, slots: IntArray, counts: IntArray, blocks: Int32Array) -> None:
-        """``counts[i]`` of ``blocks`` go to ``slots[i]``, in order; the model has one group."""
-        self._runs.append(_Run(slots, counts, blocks))
-
-    def add(self, slot: int, blocks: Sequence[Int32Array]) -> None:
-        """The request in ``slot`` got these blocks per group, or, if it was admitted, holds them; they stay as they
-        are.
-        """
-        self._by_slot[slot] = blocks
-
-    def drop(self, slot: int) -> None:
-        """The request in ``slot`` gave its blocks back within the step."""
-        self._by_slot.pop(slot, None)
-        if self._runs:
-            self._split_runs()
-            self._by_slot.pop(slot, None)
-
-    def _split_runs(self) -> None:
-        """Keep everything by slot: seldom needed, so that strokes need not look."""
-        for run in self._runs:
-            at = 0
-            for slot, count in zip(run.slots.tolist(), run.counts.tolist(), strict=True):
-                self._by_slot[slot] = (run.blocks[at : at + count],)
-                at += count
-        self._runs = []
-
-    def deltas(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
-        """The blocks of the requests in ``slots``, the rows of a step.
-
-        ``row_of_slot`` is scratch space, one entry per slot. A request that got blocks but no tokens (its KV is being
-        loaded) is left out: its admission brings all its blocks.
-        """
-        if len(self._runs) == 1 and not self._by_slot:
-            scatter(row_of_slot, slots, counting(len(slots)))
-            run = self._runs[0]
-            one_each = len(run.blocks) == len(run.slots)
-            bounds = counting(len(run.slots) + 1) if one_each else int64s([0, *accumulate(run.counts.tolist())])
-            return BlockDeltas(gather(row_of_slot, run.slots), (bounds,), (run.blocks,))
-        self._split_runs()
-        return self._gathered(slots, row_of_slot)
-
-    def _gathered(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
-        asked = int64s(list(self._by_slot))
-        scatter(row_of_slot, asked, int64s([-1] * len(asked)))
-        scatter(row_of_slot, slots, counting(len(slots)))
-        rows: list[int] = gather(row_of_slot, asked).tolist()
-        given = [(row, blocks) for row, blocks in zip(rows, self._by_slot.values(), strict=True) if row >= 0]
-        if not given:
-            return self.nothing
-        given.sort()
-        offsets, block_ids = [], []
-        for group in range(self._num_groups):
-            columns = [blocks[group] for _, blocks in given]
-            offsets.append(int64s([0, *accumulate(map(len, columns))]))
-            block_ids.append(joined(columns))
-        return BlockDeltas(int64s([row for row, _ in given]), tuple(offsets), tuple(block_ids))
+    def deltas(self) -> BlockDeltas:
+        """Return them as columns, which nobody changes."""
+        offsets = [np.array([*each.as_list(), ids.size], np.int64) for each, ids in zip(self.offsets, self.ids, strict=True)]
+        ids = [np.array(each.as_array(), np.int32) for each in self.ids]
+        columns = [np.array(self.rows.as_array(), np.int64), *offsets, *ids]
+        for column in columns:
+            column.flags.writeable = False
+        return BlockDeltas(columns[0], tuple(offsets), tuple(ids))

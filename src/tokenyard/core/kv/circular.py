@@ -42,5 +42,4 @@ class CircularBufferManager(OwnBlocksManager):
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         """The buffer comes with the KV that a connector brings."""
-        count = self._missing(slot)
-        self.deal([slot], [count], self.pool.take(count))
+        self.deal(slot, self.pool.take(self._missing(slot)))

@@ -7,12 +7,12 @@ the same step ends as stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
-from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PoolListener
-from tokenyard.core.kv.groups import SingleTypeManager
+from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.request import BlockHash, Request
 
 MEDIUM_GPU = "GPU"
@@ -70,6 +70,18 @@ def short_hash(block_hash: BlockHash) -> int:
     return number & _LOW_64
 
 
+class StoredIn(NamedTuple):
+    """Which blocks of a request were published, ``start..stop-1``, and in which KV-cache group."""
+
+    start: int
+    stop: int
+    block_size: int
+    hash_stride: int = 1
+    group_id: int = 0
+    spec_kind: str = "full_attention"
+    sliding_window: int | None = None
+
+
 class EventLog(PoolListener):
     """Collects events until they are taken."""
 
@@ -90,29 +102,21 @@ class EventLog(PoolListener):
     def all_forgotten(self) -> None:
         self._events.append(AllBlocksCleared())
 
-    def stored(
-        self, requests: Sequence[Request], starts: Sequence[int], group: SingleTypeManager, pool: BlockPool
-    ) -> None:
-        """``group`` has just published blocks of ``requests``, each from block number ``starts[i]`` on."""
-        for request, start in zip(requests, starts, strict=True):
-            stop = group.num_cached[request.slot]
-            if start < stop:
-                self._events.append(_stored(request, start, stop, group, pool))
-
-
-def _stored(request: Request, start: int, stop: int, group: SingleTypeManager, pool: BlockPool) -> BlockStored:
-    size, stride = group.block_size, group.hash_stride
-    hashes, held = request.block_hashes, group.held[request.slot]
-    kept = [i for i in range(start, stop) if held[i] != NULL_BLOCK and pool.hash_of[held[i]] is not None]
-    return BlockStored(
-        block_hashes=[short_hash(hashes[(i + 1) * stride - 1]) for i in kept],
-        parent_block_hash=short_hash(hashes[start * stride - 1]) if start else None,
-        token_ids=request.token_slice(start * size, stop * size).tolist(),
-        block_size=size,
-        lora_id=None,
-        medium=MEDIUM_GPU,
-        lora_name=request.lora_name,
-        group_idx=group.group_id,
-        kv_cache_spec_kind=group.spec_kind,
-        kv_cache_spec_sliding_window=group.sliding_window,
-    )
+    def stored(self, request: Request, kept: Iterable[int], place: StoredIn) -> None:
+        """Blocks of a request have just been published, by their numbers in its order, from ``place.start`` on."""
+        numbers = list(kept)
+        hashes, size, stride = request.block_hashes, place.block_size, place.hash_stride
+        self._events.append(
+            BlockStored(
+                block_hashes=[short_hash(hashes[(i + 1) * stride - 1]) for i in numbers],
+                parent_block_hash=short_hash(hashes[place.start * stride - 1]) if place.start else None,
+                token_ids=request.token_slice(place.start * size, place.stop * size).tolist(),
+                block_size=size,
+                lora_id=None,
+                medium=MEDIUM_GPU,
+                lora_name=request.lora_name,
+                group_idx=place.group_id,
+                kv_cache_spec_kind=place.spec_kind,
+                kv_cache_spec_sliding_window=place.sliding_window,
+            )
+        )

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from math import gcd
 from typing import NamedTuple
 
-from tokenyard.core.columns import Index
-from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PutBack
+from tokenyard.core.config import CacheConfig
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.request import BlockHash, Request
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Extent",
     "FullAttentionManager",
     "GroupBlocks",
+    "GroupBounds",
     "Need",
     "OwnBlocksManager",
     "PrefixQuery",
@@ -26,7 +28,36 @@ __all__ = [
     "SingleTypeManager",
     "SlidingWindowManager",
     "align_down",
+    "hash_block_size",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What bounds the groups of a model.
+
+
+class GroupBounds(NamedTuple):
+    """What bounds the blocks of a group that forgets."""
+
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_drafts: int = 0
+    """Draft tokens per step, each of which has a Mamba state of its own."""
+    num_lookahead_tokens: int = 0
+    """Positions that a step needs a place for beyond its tokens."""
+    max_steps_in_flight: int = 1
+    """Steps whose tokens a window may have to hold at once."""
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Most tokens that are scheduled and whose window is still held."""
+        return self.max_num_batched_tokens * self.max_steps_in_flight
+
+
+def hash_block_size(config: CacheConfig) -> int:
+    """Tokens per hashed block: the greatest common divisor of the block sizes of groups that share prefixes."""
+    # Without prefix caching nothing is hashed, and a state's block may be as long as a sequence.
+    return gcd(*config.shared_block_sizes) if config.enable_prefix_caching else config.block_size
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,8 +175,8 @@ class SingleTypeManager:
         "new_blocks",
         "num_cached",
         "pool",
-        "put_back_dropped",
-        "put_back_freed",
+        "unhashed_first_dropped",
+        "unhashed_first_freed",
     )
 
     def __init__(self, blocks: GroupBlocks) -> None:
@@ -161,9 +192,9 @@ class SingleTypeManager:
         """Slot -> leading blocks that were offered to the prefix index."""
         self.new_blocks: list[int] | None = [] if blocks.is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
-        self.put_back_dropped: PutBack | None = None
-        """Where blocks that no later token reads go in the free queue; None: as the pool has it."""
-        self.put_back_freed: PutBack | None = None
+        self.unhashed_first_dropped = False
+        """Blocks without content that no later token reads go to the front of the free queue, whatever the pool's rule."""
+        self.unhashed_first_freed = False
         """The same of blocks of a request that gives all of them back."""
 
     # ---- what a type decides
@@ -220,8 +251,8 @@ class SingleTypeManager:
 
     def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: BlockHash) -> list[int] | None:
         """The cached block in every group of ``peers``, or None if one of them misses."""
-        found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
-        return None if None in found else found  # type: ignore[return-value]  # ``in`` narrows no list for mypy
+        found = [self.pool.find(block_hash, peer.group_id) for peer in peers]
+        return None if NULL_BLOCK in found else found
 
     def capacity(self, slot: int) -> int:
         """Positions that the blocks of ``slot`` can store."""
@@ -264,21 +295,9 @@ class SingleTypeManager:
         """Blocks to append so that ``num_tokens`` positions have a place."""
         return max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
 
-    def deal(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
-        """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each."""
-        held = self.held
-        at: Index = 0
-        count: Index
-        blocks: list[int]
-        for slot, count in zip(slots, counts, strict=True):
-            blocks = held[slot]
-            if count == 1:  # mostly
-                blocks.append(taken[at])
-            elif count == len(taken):
-                blocks += taken
-            else:
-                blocks += taken[at : at + count]
-            at += count
+    def deal(self, slot: int, taken: Sequence[int]) -> None:
+        """Append blocks taken from the pool to the list of ``slot``."""
+        self.held[slot] += taken
         if self.new_blocks is not None:
             self.new_blocks += taken
 
@@ -289,15 +308,14 @@ class SingleTypeManager:
 
     def grow(self, slot: int, num_tokens: int) -> list[int]:
         """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
-        count = self.num_missing(slot, num_tokens)
-        taken = self.pool.take(count)
-        self.deal([slot], [count], taken)
+        taken = self.pool.take(self.num_missing(slot, num_tokens))
+        self.deal(slot, taken)
         return taken
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
         count = SingleTypeManager.num_missing(self, slot, num_tokens)  # without a type's blocks for drafts
-        self.deal([slot], [count], self.pool.take(count))
+        self.deal(slot, self.pool.take(count))
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free blocks that no later token attends to; the null block takes their place."""
@@ -308,69 +326,36 @@ class SingleTypeManager:
                 break
             dropped.append(held[i])
             held[i] = NULL_BLOCK
-        self.pool.release(dropped, self.put_back_dropped)
+        self.pool.release(dropped, self.unhashed_first_dropped)
 
-    def publish_run(
-        self,
-        slots: Sequence[int],
-        hashes: Sequence[Sequence[BlockHash]],
-        num_tokens: Sequence[int],
-        alignment: int = 0,
-        reachable: Sequence[Reachable | None] = (),
+    def publish(
+        self, slot: int, hashes: Sequence[BlockHash], num_tokens: int, alignment: int, reachable: Reachable | None
     ) -> None:
-        """Put the full blocks within ``num_tokens[i]`` of each slot into the prefix index, as far as they have hashes.
+        """Put the full blocks within ``num_tokens`` into the prefix index, as far as they have hashes.
 
-        ``reachable`` is empty, or says of each slot where hits can end.
+        ``reachable`` says where hits can end; None: anywhere.
         """
-        held, num_cached = self.held, self.num_cached
-        size: Index = self.block_size
-        stride: Index = self.hash_stride
-        start: Index
-        stop: Index
-        tokens: Index
-        chain: list[BlockHash]
-        own: list[int]
-        is_masked = alignment > size or bool(reachable)
-        blocks: list[int] = []
-        keys: list[BlockHash] = []
-        for i, (slot, given, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
-            chain = given if type(given) is list else list(given)
-            start, stop = num_cached[slot], tokens // size
-            if stop * stride > len(chain):
-                stop = len(chain) // stride
-            if start >= stop:
-                continue
-            num_cached[slot] = stop
-            own = held[slot]
-            if start + 1 == stop:
-                blocks.append(own[start])
-                keys.append(chain[stop * stride - 1])
-            elif blocks:
-                blocks += own[start:stop]
-                keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
-            else:
-                blocks, keys = own[start:stop], chain[(start + 1) * stride - 1 : stop * stride : stride]
-            if is_masked:
-                ends = reachable[i] if reachable else None
-                if alignment > size or ends is not None:
-                    mask = self.publishable(start, stop, alignment, ends)
-                    if mask is not None:
-                        self._keep(blocks, keys, mask)
-        self.pool.publish(blocks, keys, self.group_id)
-        self.note_published(blocks)
-
-    @staticmethod
-    def _keep(blocks: list[int], keys: list[BlockHash], mask: Sequence[bool]) -> None:
-        """Leave out those of the last ``len(mask)`` entries that the mask denies."""
-        at = len(blocks) - len(mask)
-        blocks[at:] = [block for block, keep in zip(blocks[at:], mask, strict=True) if keep]
-        keys[at:] = [key for key, keep in zip(keys[at:], mask, strict=True) if keep]
+        size, stride = self.block_size, self.hash_stride
+        start, stop = self.num_cached[slot], min(num_tokens // size, len(hashes) // stride)
+        if start >= stop:
+            return
+        self.num_cached[slot] = stop
+        blocks, keys = self.held[slot][start:stop], hashes[(start + 1) * stride - 1 : stop * stride : stride]
+        mask = None
+        if alignment > size or reachable is not None:
+            mask = self.publishable(start, stop, alignment, reachable)
+        chosen = []
+        for i, block in enumerate(blocks):
+            if mask is None or mask[i]:
+                self.pool.publish(block, keys[i], self.group_id)
+                chosen.append(block)
+        self.note_published(chosen)
 
     def free(self, slot: int) -> None:
         """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""
         held: list[int] = self.held.pop(slot)
         held.reverse()
-        self.pool.release(held, self.put_back_freed)
+        self.pool.release(held, self.unhashed_first_freed)
         del self.num_cached[slot]
 
 
@@ -394,8 +379,14 @@ class FullAttentionManager(SingleTypeManager):
     def find_longest_cache_hit(self, peers: Sequence[SingleTypeManager], query: PrefixQuery) -> list[list[int]]:
         hashes, limit = query.hashes, query.max_length // self.block_size
         known = hashes if len(hashes) <= limit else hashes[:limit]
-        hits = [self.pool.indexes[peer.group_id].longest_prefix(known) for peer in peers]
-        length = min(map(len, hits))
+        hits: list[list[int]] = [[] for _ in peers]
+        for block_hash in known:
+            found = self._lookup(peers, block_hash)
+            if found is None:
+                break
+            for blocks, block in zip(hits, found, strict=True):
+                blocks.append(block)
+        length = len(hits[0])
         if query.drop_last and length:
             length -= 1
         for blocks in hits:
@@ -417,10 +408,8 @@ class FullAttentionManager(SingleTypeManager):
             self.pool.note_prompt_tail(self.held[slot][at], end)
 
     def num_common_prefix_blocks(self, slot: int) -> int:
-        everyone, blocks, ref = len(self.held), self.held[slot], self.pool.ref
-        if not blocks or ref[blocks[0]] != everyone:  # nearly always
-            return 0
-        return len(list(takewhile(everyone.__eq__, map(ref.__getitem__, blocks))))
+        everyone, holders = len(self.held), self.pool.holders
+        return len(list(takewhile(lambda block: holders[block] == everyone, self.held[slot])))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple, Protocol, Self, cast
 
@@ -183,9 +183,6 @@ class RequestHasher(Protocol):
     def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
 
-    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
-        """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
-
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
 
@@ -222,7 +219,7 @@ class BlockHasher:
     def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
         hashes = request.block_hashes
-        stop = request.num_sealed_tokens // self.block_size
+        stop = request.num_tokens // self.block_size
         if len(hashes) < stop:
             try:
                 if hashes or request.has_extra_keys or stop < _WORTH_KEEPING:
@@ -241,7 +238,7 @@ class BlockHasher:
         prefix = request.prefix_hash or self._begin(request)
         state = prefix.state
         update, digest = state.update, state.digest
-        blocks = self._blocks_of(request.sealed_tokens(start * self.block_size, stop * self.block_size).data)
+        blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
         if request.has_extra_keys:
             for i, (block,) in enumerate(blocks, start):
                 update(block)
@@ -257,7 +254,7 @@ class BlockHasher:
         hashes, job_id = request.block_hashes, request.job_id
         self._hash(request, 1)
         first = hashes[0]
-        tokens = request.sealed_tokens(0, stop * self.block_size)
+        tokens = request.token_slice(0, stop * self.block_size)
         known = self._prompts.like(job_id, first)
         done, prefix = (0, None) if known is None else known.common(tokens, self.block_size)
         marks: list[PrefixHash] = []
@@ -269,22 +266,6 @@ class BlockHasher:
             marks.append(self._hash(request, mark).fork())
         end = self._hash(request, stop).fork()
         self._prompts.keep(job_id, first, HashedPrompt(tokens, hashes.copy(), marks, end))
-
-    def append(self, request: Request, tokens: bytes) -> None:
-        """Hash the block that has just become full; the hashes of all blocks before it are there."""
-        self.append_n(((request, tokens),))
-
-    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
-        """:meth:`append` for one block of each of several requests."""
-        for request, tokens in sealed:
-            hashes, prefix = request.block_hashes, request.prefix_hash
-            if prefix is None:
-                prefix = self._begin(request)
-            state = prefix.state
-            state.update(tokens)
-            if request.has_extra_keys:
-                prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
-            hashes.append(state.digest())
 
     @staticmethod
     def _forget(request: Request) -> None:
@@ -299,7 +280,7 @@ class BlockHasher:
         keys = (request.prefix_hash.extra_keys if request.prefix_hash else None) or {}
         del request.block_hashes[num_blocks:]
         prefix = self._begin(request)
-        for i, (block,) in enumerate(self._blocks_of(request.sealed_tokens(0, num_blocks * self.block_size).data)):
+        for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
             prefix.state.update(block)
             prefix.add_keys(i, keys.get(i, b""))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenyard.core.kv.coordinator import ComputedBlocks
+from tokenyard.core.kv.allocation import ComputedBlocks
 from tokenyard.core.kv.groups import FullAttentionManager, PrefixQuery, SingleTypeManager
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import DecisionProfile

@@ -75,11 +75,11 @@ class MambaManager(SingleTypeManager):
 
     def is_being_written(self, hits: Sequence[int]) -> bool:
         """Whether the state that ends ``hits`` is computed in this very step: it cannot be read before the next."""
-        return bool(hits) and self.pool.hash_of[hits[-1]] in self._written
+        return bool(hits) and self.pool.content[hits[-1]] in self._written
 
     def note_published(self, blocks: Sequence[int]) -> None:
         """Their states are written in this step, and can be read from the next one on."""
-        self._written.update(key for key in map(self.pool.hash_of.__getitem__, blocks) if key is not None)
+        self._written.update(key for key in map(self.pool.content.__getitem__, blocks) if key is not None)
 
     # ---- blocks
 

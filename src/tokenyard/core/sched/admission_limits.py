@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.core.config import SchedulerConfig
-from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
 from tokenyard.core.kv.manager import Demand, KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
@@ -239,7 +239,7 @@ class MemoryLimit(Limit):
         demand = Demand(
             candidate.request,
             candidate.num_new_tokens,
-            candidate.computed,
+            candidate.computed or self._kv.no_hits,
             num_external_computed_tokens=candidate.num_external_computed_tokens,
             num_lookahead_tokens=self._num_lookahead_tokens if self._looks_ahead(candidate) else 0,
             num_encoder_tokens=candidate.num_encoder_tokens,
@@ -249,11 +249,11 @@ class MemoryLimit(Limit):
             keep_watermark=len(self._running) > 0,
         )
         answer = self._kv.allocate_slots(demand)
-        if not isinstance(answer, KVShortage):
+        if answer is None:
             self._took_encoder_items(candidate, budget)
             if self._counts_lookups and candidate.computed is not None:
                 self._kv.count_lookup(candidate.request, candidate.computed)
-            return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
+            return self._after_alloc(candidate, budget) if self._transfers is not None else None
         if self._encoder is not None:
             self._encoder.cache.free(candidate.request)
         shortage, smallest = self._shortage(answer), queues.smallest_need()
@@ -282,11 +282,11 @@ class MemoryLimit(Limit):
             return None
         return answer._replace(pinned=self._pins.num_blocks) if len(self._pins) else answer
 
-    def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
+    def _after_alloc(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
         """Tell the connector; a request that has to wait for its load is skipped with its blocks in hand."""
         assert self._transfers is not None
         request, external = candidate.request, candidate.num_external_computed_tokens
-        self._transfers.allocated(request, blocks, external)
+        self._transfers.allocated(request, self._kv.get_block_ids(request), external)
         if candidate.computed is not None:
             queried = request.num_tokens - candidate.num_local_hit_tokens
             self._transfers.stats.record(queried, external, preempted=request.num_preemptions > 0)
@@ -354,7 +354,7 @@ class PolicyLimit(Limit):
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         view = AdmissionView(
-            running=self._running.rows()[0],
+            running=tuple(self._running.requests),
             num_waiting=len(queues),
             free_blocks=self._kv.num_free_blocks,
             total_blocks=self._kv.pool.num_blocks,

@@ -1,5 +1,5 @@
-"""What the passes of a step work on: the budget that is left, the rows of running requests, the request that admission
-considers; and the moments at which features are asked.
+"""What the passes of a step work on: the budget that is left, the request that admission considers; and the moments at
+which features are asked.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray, reached, summed, total
-from tokenyard.core.kv.coordinator import ComputedBlocks
+from tokenyard.core.kv.allocation import ComputedBlocks
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
@@ -77,21 +76,31 @@ class Refused(NamedTuple):
 class StepBudget:
     """Limits of one step, counted down while it is decided; none ever goes below zero."""
 
-    __slots__ = (
-        "bounds",
-        "decode_tokens",
-        "encoder",
-        "encoder_items",
-        "has_run",
-        "has_run_prefill",
-        "longest_prefill",
-        "loras",
-        "max_tokens",
-        "overdrawn",
-        "slots_per_request",
-        "tokens",
-        "tokens_used",
-    )
+    max_tokens: int
+    encoder: int
+    """Encoder embeddings left."""
+    longest_prefill: int
+    """Most tokens of one request; 0 = no such limit."""
+    slots_per_request: int
+    """Input slots that every scheduled request takes beside its tokens, for its drafter."""
+    tokens: int
+    """Tokens left for the next request, shared by prefill and decode: less its slots."""
+    tokens_used: int
+    """Tokens granted."""
+    has_run: bool
+    """The running pass has granted tokens; not kept where no limit asks."""
+    has_run_prefill: bool
+    """It has granted some to a request in the middle of its prompt; not kept where no limit asks."""
+    encoder_items: dict[str, list[int]]
+    """Request id -> items whose encoder runs in this step."""
+    loras: set[str]
+    """LoRA adapters that take part in this step."""
+    overdrawn: int
+    """Slots of the last request that exceed the budget: it may be used up to the last token."""
+    bounds: StepBounds | None
+    """What the policy says of this step."""
+    decode_tokens: int
+    """Tokens granted to running requests that decode; counted only where there are ``bounds``."""
 
     def __init__(
         self,
@@ -104,35 +113,22 @@ class StepBudget:
     ) -> None:
         self.max_tokens = max_tokens
         self.encoder = encoder
-        """Encoder embeddings left."""
         self.longest_prefill = longest_prefill
-        """Most tokens of one request; 0 = no such limit."""
         self.slots_per_request = slots_per_request
-        """Input slots that every scheduled request takes beside its tokens, for its drafter."""
         self.tokens = tokens
-        """Tokens left for the next request, shared by prefill and decode: less its slots."""
         self.tokens_used = 0
-        """Tokens granted."""
-        self.has_run = False
-        """The running pass has granted tokens; not kept where no limit asks."""
-        self.has_run_prefill = False
-        """It has granted some to a request in the middle of its prompt; not kept where no limit asks."""
-        self.encoder_items: dict[str, list[int]] = {}
-        """Request id -> items whose encoder runs in this step."""
-        self.loras: set[str] = set()
-        """LoRA adapters that take part in this step."""
+        self.has_run = self.has_run_prefill = False
+        self.encoder_items = {}
+        self.loras = set()
         self.overdrawn = 0
-        """Slots of the last request that exceed the budget: it may be used up to the last token."""
         self.bounds = bounds
-        """What the policy says of this step."""
         self.decode_tokens = 0
-        """Tokens granted to running requests that decode; counted only where there are ``bounds``."""
 
-    def spend(self, tokens: int, num_requests: int = 1) -> None:
-        """Tokens are granted."""
-        assert 0 <= tokens <= self.tokens, f"{tokens} tokens granted, {self.tokens} left"
+    def spend(self, tokens: int) -> None:
+        """Count tokens that are granted to a request."""
+        assert 0 <= tokens <= self.tokens, "more tokens are granted than are left"
         self.tokens_used += tokens
-        self.tokens -= tokens + self.slots_per_request * num_requests
+        self.tokens -= tokens + self.slots_per_request
         if self.tokens < 0:
             self.overdrawn, self.tokens = -self.tokens, 0
 
@@ -150,132 +146,42 @@ class StepBudget:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The requests that get tokens in a step, row by row: first the running ones, which the running pass grants.
-
-
-class ScheduledRows:
-    """Requests and their tokens in this step, as parallel columns of shape ``[n]``: running ones, then admitted ones.
-
-    Other steps share ``requests`` and ``slots``: they are replaced, never changed.
-    """
-
-    __slots__ = ("_ends", "computed", "granted", "known", "requests", "slots", "want")
-
-    def __init__(
-        self,
-        requests: tuple[Request, ...],
-        slots: IntArray,
-        computed: IntArray,
-        known: IntArray,
-        want: IntArray,
-        ends: IntArray | None = None,
-    ) -> None:
-        """``ends``: ``computed + want``, where the caller has it."""
-        self.requests = requests
-        self.slots = slots
-        self.computed = computed
-        """Computed tokens before the step."""
-        self.known = known
-        """Tokens of the request, prompt and output."""
-        self.want = want
-        """Tokens wanted, before the budget is looked at."""
-        self.granted = want
-        """Tokens granted: what was wanted, but for the row at which the budget ends."""
-        self._ends = ends
-
-    @property
-    def ends(self) -> IntArray:
-        """Computed tokens after the step: ``computed + granted``."""
-        if self._ends is None:
-            self._ends = summed(self.computed, self.granted)
-        return self._ends
-
-    def fit(self, done: int, tokens: int, inputs_each: int = 0) -> tuple[int, int]:
-        """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
-
-        A row takes ``inputs_each`` of its drafter's input slots beside its tokens; those of the last one need not fit.
-        Returns ``end`` and the tokens they take.
-        """
-        if self.granted is not self.want:
-            self.granted, self._ends = self.want, None
-        open_want = self.want[done:] if done else self.want
-        asked = total(open_want)
-        if asked + inputs_each * (len(open_want) - 1) <= tokens:
-            return len(self.want), asked
-        last, over = reached(open_want, tokens, inputs_each)
-        if over >= open_want[last]:  # the drafters of the rows before it take all that was left for it
-            return done + last, total(open_want[:last])
-        self.granted, self._ends = self.want.copy(), None
-        self.granted[done + last] -= over
-        return done + last + 1, tokens - inputs_each * last
-
-    def run(self, start: int, end: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Slots, computed tokens after the step and granted tokens of the rows ``start..end-1``."""
-        if start == 0 and end == len(self.requests):
-            return self.slots, self.ends, self.granted
-        return self.slots[start:end], self.ends[start:end], self.granted[start:end]
-
-    def ask_only(self, row: int, tokens: int) -> None:
-        """The row wants, and is granted, so many tokens."""
-        self.want[row] = self.granted[row] = tokens
-        self._ends = None
-
-    def drop(self, row: int) -> None:
-        """Forget a row whose request was preempted."""
-        self.requests = self.requests[:row] + self.requests[row + 1 :]
-        self.slots, self.computed, self.known, self.want, self.granted = (
-            np.delete(column, row) for column in (self.slots, self.computed, self.known, self.want, self.granted)
-        )
-        self._ends = None
-
-    def cut(self, n: int) -> None:
-        """Keep the first ``n`` rows."""
-        self.requests = self.requests[:n]
-        self.slots, self.computed, self.known = self.slots[:n], self.computed[:n], self.known[:n]
-        self.granted = self.granted[:n]
-        self._ends = None if self._ends is None else self._ends[:n]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The request that the admission pass considers, and the question that a limit of a plug-in asks about it.
 
 
 class Candidate:
     """The request being considered, and what the limits have found out about it so far."""
 
-    __slots__ = (
-        "computed",
-        "encoder_items",
-        "is_padded",
-        "loads_async",
-        "must_fit",
-        "num_computed_tokens",
-        "num_encoder_tokens",
-        "num_external_computed_tokens",
-        "num_new_tokens",
-        "request",
-    )
+    request: Request
+    computed: ComputedBlocks | None
+    """Local prefix hit, once looked up."""
+    num_external_computed_tokens: int
+    """Tokens a connector would bring."""
+    num_computed_tokens: int
+    """Tokens that need no computing, of whatever origin."""
+    num_new_tokens: int
+    """Tokens to compute in this step."""
+    is_padded: bool
+    """Its one token is computed with placeholder drafts behind it."""
+    must_fit: int
+    """Tokens that need room even if fewer are computed in this step: the way out of a deadlock."""
+    loads_async: bool
+    """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
+    encoder_items: tuple[int, ...]
+    """Multi-modal items whose encoder runs in this step."""
+    num_encoder_tokens: int
+    """The embeddings among them that cross-attention layers keep."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.computed: ComputedBlocks | None = None
-        """Local prefix hit, once looked up."""
+        self.computed = None
         self.num_external_computed_tokens = 0
-        """Tokens a connector would bring."""
         self.num_computed_tokens = request.num_computed_tokens
-        """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
-        """Tokens to compute in this step."""
-        self.is_padded = False
-        """Its one token is computed with placeholder drafts behind it."""
+        self.is_padded = self.loads_async = False
         self.must_fit = 0
-        """Tokens that need room even if fewer are computed in this step: the way out of a deadlock."""
-        self.loads_async = False
-        """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
-        self.encoder_items: tuple[int, ...] = ()
-        """Multi-modal items whose encoder runs in this step."""
+        self.encoder_items = ()
         self.num_encoder_tokens = 0
-        """The embeddings among them that cross-attention layers keep."""
 
     def drop_cut_padding(self, wanted: int) -> None:
         """Some of the ``wanted`` tokens may have been cut off: placeholder drafts come whole or not at all."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.core.kv.block_pool import PutBack
+from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.kv.block_pool import EvictsFirst
+from tokenyard.core.kv.groups import GroupBounds
 from tokenyard.core.kv.hashing import RequestHasher
-from tokenyard.core.kv.hybrid_coordinator import GroupBounds, hash_block_size
+from tokenyard.core.kv.hybrid import HybridKVCacheManager
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
@@ -19,7 +20,6 @@ from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.policy import PolicyContext, PolicyGate
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
-from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -33,7 +33,6 @@ class SchedulerContext(NamedTuple):
     config: SchedulerConfig
     cache_config: CacheConfig
     kv: KVCacheManager
-    table: RequestTable
     policy: PolicyGate
     running: RunningList
     waiting_queues: WaitingQueues
@@ -74,16 +73,15 @@ def make_context(
         in_flight,
         has_connector=connector is not None,
         hasher=hasher,
-        put_back=policy.put_back,
+        evicts_first=policy.evicts_first,
     )
-    features = Features.of(config, speculative, kv, kv.table, connector, in_flight, grammars, log_stats=log_stats)
+    features = Features.of(config, speculative, kv, connector, in_flight, grammars, log_stats=log_stats)
     return SchedulerContext(
         config,
         cache_config,
         kv,
-        kv.table,
         policy,
-        RunningList(config.max_num_seqs),
+        RunningList(),
         _make_queues(config, cache_config, policy),
         features,
         features.hooks_with(hooks),
@@ -124,7 +122,7 @@ def _make_queues(config: SchedulerConfig, cache_config: CacheConfig, policy: Pol
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The memory of a scheduler: request table and KV-cache manager, as its configuration wants them.
+# The memory of a scheduler: the KV-cache manager that its configuration wants.
 
 
 def make_kv_manager(
@@ -135,13 +133,12 @@ def make_kv_manager(
     *,
     has_connector: bool,
     hasher: RequestHasher | None = None,
-    put_back: PutBack | None = None,
+    evicts_first: EvictsFirst | None = None,
 ) -> KVCacheManager:
-    """The manager, over a table of its own."""
+    """The manager for the groups of the model."""
     profile = config.profile
     num_drafts = speculative.num_speculative_tokens if speculative else 0
     ahead = speculative.num_lookahead_tokens if speculative else 0
-    table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
     most = config.max_steps_in_flight
     counts_in_flight = profile.windows_free_processed_only and most > 1
     bounds = GroupBounds(
@@ -150,16 +147,17 @@ def make_kv_manager(
     use_eagle = speculative is not None and speculative.use_eagle
     # Connectors know blocks by the hashes of what is in them.
     look_ahead = use_eagle and profile.hashes_look_ahead and not has_connector
-    return KVCacheManager(
+    is_single = len(cache_config.groups) == 1 and cache_config.groups[0].kind is GroupKind.FULL
+    make = KVCacheManager if is_single else HybridKVCacheManager
+    return make(
         cache_config,
-        table,
         bounds,
         use_eagle=use_eagle and not look_ahead,
         profile=profile,
         hashes_look_ahead=look_ahead,
         in_flight=in_flight.tokens_of if counts_in_flight else None,
         hasher=hasher,
-        put_back=put_back,
+        evicts_first=evicts_first,
     )
 
 
@@ -180,7 +178,7 @@ def check_queues(
     assert queues.occupied or not any(True for _ in queues), "a request waits in queues that look empty"
     assert len(places) == len(set(places)), "a request is in two places"
     assert set(places) == set(requests), "a request is in no queue"
-    assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"
+    assert all(r.slot >= 0 for r in running.requests), "a running request holds no blocks"
     assert len(running) <= max_num_seqs, "too many requests run"
     assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
     for request in queues:

@@ -35,7 +35,6 @@ class Lifecycle:
     ) -> None:
         """``on_continued`` is called for a session that has got its next input, ``on_finished`` at every end."""
         self._kv = kv = context.kv
-        self._table = context.table
         self._running = context.running
         self._waiting_queues = context.waiting_queues
         self._policy = context.policy
@@ -46,7 +45,7 @@ class Lifecycle:
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
         ahead = context.features.num_lookahead_tokens
-        self.sessions = Sessions(context.config, kv, context.table, context.waiting_queues, ahead, on_continued)
+        self.sessions = Sessions(context.config, kv, context.waiting_queues, ahead, on_continued)
         self.pins = PinBoard(self.release, kv.num_blocks_of)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
@@ -120,7 +119,6 @@ class Lifecycle:
         """Tokens of its steps in flight belong to an answer that is complete, whichever version decides."""
         if self._in_flight.tokens_of(session):
             discard_in_flight(session, self._in_flight)
-            self._table.note_departure()
 
     def _is_loading(self, request: Request) -> bool:
         """Whether a load still writes into its blocks; of one that is complete it is told."""
@@ -158,8 +156,6 @@ class Lifecycle:
         wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
         request.status = status
         request.times.finished = now
-        # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
-        self._table.note_departure()
         if self._features.encoder is not None:
             self._features.encoder.request_ended(request)
         ended_by_itself = not loading and status not in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)

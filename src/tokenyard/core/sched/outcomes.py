@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, count_places
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
 from tokenyard.quick_named_tuple import NamedTuple
@@ -131,11 +131,13 @@ class SpecDecodingStats:
         self.num_draft_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
         """How often there was a draft at this position."""
 
-    def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
-        """Count verified rows."""
-        self.num_drafts += len(num_drafted)
-        self.num_draft_tokens += count_places(self.num_draft_tokens_per_pos, num_drafted)
-        self.num_accepted_tokens += count_places(self.num_accepted_tokens_per_pos, num_accepted)
+    def record(self, num_drafted: int, num_accepted: int) -> None:
+        """Count a verified row."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_drafted
+        self.num_accepted_tokens += num_accepted
+        self.num_draft_tokens_per_pos[:num_drafted] += 1
+        self.num_accepted_tokens_per_pos[:num_accepted] += 1
 
 
 class SchedulerStats(msgspec.Struct, frozen=True):

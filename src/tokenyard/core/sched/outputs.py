@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field
@@ -13,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tokenyard.core.columns import IntArray, all_ones, any_true, are_within, as_whole_numbers, total
+from tokenyard.core.arrays import IntArray, all_ones, any_true, are_within, as_whole_numbers, total
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.rows import Int64s
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
@@ -218,6 +220,19 @@ class ModelOutput:
         """What the workers' half of a KV connector reports."""
         self.extras = extras
         """What there is beside tokens; None: nothing."""
+
+    @property
+    def width(self) -> int:
+        """Places per row."""
+        return self.sampled.shape[1]
+
+    def tokens(self) -> Int64s:
+        """Return a copy of ``sampled``, row after row."""
+        return array("q", self.sampled.tobytes())
+
+    def counts(self) -> Int64s:
+        """Return a copy of ``num_sampled``."""
+        return array("q", self.num_sampled.tobytes())
 
     @classmethod
     def from_lists(

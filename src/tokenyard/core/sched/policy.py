@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import TypeVar, TypeVarTuple
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.kv.block_pool import FreeQueue, HashOf
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, StepBounds
@@ -270,7 +269,7 @@ class PolicyGate:
         """It may refuse a request that the limits let pass."""
         self.keeps_some = _overrides(policy, "keeps_tokens")
         """It may keep a part of a preempted request."""
-        self.put_back = self._put_back if _overrides(policy, "evicts_first") else None
+        self.evicts_first = self._evicts_first if _overrides(policy, "evicts_first") else None
         """Where freed blocks go; None: the pool's own rule."""
 
     def bind(self, context: PolicyContext) -> None:
@@ -381,17 +380,13 @@ class PolicyGate:
             raise self._wrong("keeps_tokens", kept, "a number of tokens, from 0 on")
         return int(kept)
 
-    def _put_back(self, queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt_tails: Collection[int]) -> None:
+    def _evicts_first(self, freed: Sequence[int], contents: Sequence[BlockHash | None]) -> Sequence[bool]:
         """As :meth:`Policy.evicts_first`."""
-        if not freed:
-            return
-        contents = [hash_of[block] for block in freed]
         first = self._ask("evicts_first", self.policy.evicts_first, tuple(freed), contents)
         is_row = isinstance(first, Sequence) or (isinstance(first, np.ndarray) and first.ndim == 1)
         if not is_row or len(first) != len(freed):
             raise self._wrong("evicts_first", first, f"{len(freed)} answers, one for each block")
-        queue.prepend_n([block for block, each in zip(freed, first, strict=True) if each])
-        queue.append_n([block for block, each in zip(freed, first, strict=True) if not each])
+        return first
 
     def _ask(self, method: str, call: Callable[[*_Given], _Answer], *given: *_Given) -> _Answer:
         return asked(PolicyError, self.policy, method, call, *given)

@@ -7,72 +7,43 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
-import numpy as np
-
-from tokenyard.core.columns import IntArray, first_entries, frozen
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.table_rows import put
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The running list: requests that hold a place in the batch, in admission order, with their slots as a column.
+# The running list: requests that hold a place in the batch, in admission order.
 
 
 class RunningList:
-    """``requests[i]`` has slot ``slots[i]``. ``version`` changes with every change of members or order."""
+    """``version`` changes with every change of members or order."""
 
-    __slots__ = ("_rows", "_rows_version", "_slots", "requests", "version")
+    requests: list[Request]
+    version: int
 
-    def __init__(self, capacity: int) -> None:
-        self.requests: list[Request] = []
-        self._slots: IntArray = np.zeros(max(capacity, 1), np.int64)
+    def __init__(self) -> None:
+        self.requests = []
         self.version = 0
-        self._rows: tuple[tuple[Request, ...], IntArray] = ((), self._slots[:0])
-        self._rows_version = 0
 
     def __len__(self) -> int:
         return len(self.requests)
 
-    @property
-    def slots(self) -> IntArray:
-        """Slots in running order (a view: copy it to keep it)."""
-        return self._slots[: len(self.requests)]
-
-    def rows(self) -> tuple[tuple[Request, ...], IntArray]:
-        """The requests and their slots now, for steps to keep: the same objects until a request comes or goes.
-
-        Neither can be changed.
-        """
-        if self._rows_version != self.version:
-            slots = frozen(first_entries(self._slots, len(self.requests)))
-            self._rows, self._rows_version = (tuple(self.requests), slots), self.version
-        return self._rows
-
     def append(self, request: Request) -> None:
-        """Admit a request, which has its slot already."""
-        put(self._slots, len(self.requests), request.slot)
+        """Admit a request."""
         self.requests.append(request)
         self.version += 1
 
     def pop(self, index: int) -> Request:
         """Take the request at ``index`` out, keeping the order."""
-        request = self.requests.pop(index)
-        n = len(self.requests)
-        self._slots[index:n] = self._slots[index + 1 : n + 1]
         self.version += 1
-        return request
+        return self.requests.pop(index)
 
     def remove_all(self, gone: Collection[Request]) -> None:
         """Take several requests out, keeping the order."""
-        if len(gone) == 1:
-            self.pop(self.requests.index(next(iter(gone))))
-        elif gone:
+        if gone:
             out = set(gone)
-            keep = [i for i, request in enumerate(self.requests) if request not in out]
-            self._slots[: len(keep)] = self._slots[keep]
-            self.requests = [self.requests[i] for i in keep]
+            self.requests = [request for request in self.requests if request not in out]
             self.version += 1
 
 

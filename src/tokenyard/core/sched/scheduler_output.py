@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.basics import cached_attribute
-from tokenyard.core.columns import IntArray
-from tokenyard.core.kv.allocation import BlockDeltas, Blocks
+from tokenyard.core.kv.allocation import BlockDeltas, Blocks, StepBlocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.request import Request
+from tokenyard.core.rows import Int64s, TokenRow
 from tokenyard.errors import shown
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -84,40 +87,27 @@ class ScheduledDrafts(NamedTuple):
 class KnownTokens(Mapping[int, TokenIds]):
     """Row -> all tokens of its request that were known before the step, int32, read-only.
 
-    With several steps in flight every step has all its rows here, and most executors never look: what is kept are
-    pieces of token streams, which stay as they are, and whole streams are made of them when they are asked for.
+    With several steps in flight every step has all its rows here, and most executors never look: token streams only
+    grow, so that whole ones are made when they are asked for.
     """
 
-    __slots__ = ("_counts", "_pieces", "_rows", "_tails")
+    __slots__ = ("_streams",)
 
-    def __init__(
-        self,
-        rows: Sequence[int],
-        pieces: Sequence[tuple[TokenIds, tuple[bytes, ...]]],
-        tails: IntArray,
-        counts: IntArray,
-    ) -> None:
-        """``counts[i]`` tokens of row ``rows[i]``: ``pieces[i]`` up to the last full block, at least, and ``tails[i]``
-        behind that, of shape ``[n, block_size]``.
-        """
-        self._rows = {row: i for i, row in enumerate(rows)}
-        self._pieces, self._tails, self._counts = pieces, tails, counts
+    def __init__(self, streams: dict[int, tuple[TokenIds, TokenRow, int]]) -> None:
+        """Per row the tokens that were given, those behind them, and how many there are in all."""
+        self._streams = streams
 
     def __getitem__(self, row: int) -> TokenIds:
-        i = self._rows[row]
-        given, behind = self._pieces[i]
-        count, block_size = int(self._counts[i]), self._tails.shape[1]
-        num_left = count % block_size
-        sealed = np.concatenate((given, np.frombuffer(b"".join(behind), np.int32))) if behind else given
-        tokens = np.concatenate((sealed[: count - num_left], self._tails[i, :num_left].astype(np.int32)))
+        given, behind, count = self._streams[row]
+        tokens = np.concatenate((given[:count], np.frombuffer(behind.part(0, max(count - len(given), 0)), np.int32)))
         tokens.flags.writeable = False
         return tokens
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._rows)
+        return iter(self._streams)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._streams)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -127,8 +117,41 @@ class KnownTokens(Mapping[int, TokenIds]):
         return dict, (dict(self),)
 
 
-class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """One step's decision, as columns.
+class Rows:
+    """The rows of a step: its requests, and a number of each in every column.
+
+    ``numbers`` holds the columns one behind the other, ``size`` entries each: slot, tokens of this step, computed tokens
+    before it, known tokens, prompt tokens, whether a token is sampled, output tokens in flight.
+    """
+
+    requests: list[Request]
+    size: int
+    numbers: Int64s
+    memory: array[int]
+    """The array that ``numbers`` looks into."""
+    num_chunks: int
+    """Rows in which nothing is sampled."""
+
+    def __init__(self, requests: list[Request]) -> None:
+        self.requests = requests
+        self.size = len(requests)
+        self.memory = array("q", bytes(56 * self.size))
+        self.numbers = self.memory
+        self.num_chunks = 0
+
+    def column(self, place: int) -> IntArray:
+        """Return a column as an array, shape ``[n]``, read-only."""
+        whole = np.frombuffer(self.memory, np.int64)
+        whole.flags.writeable = False
+        return whole[place * self.size : (place + 1) * self.size]
+
+
+SLOT, NEW, COMPUTED, KNOWN, PROMPT, SAMPLES, IN_FLIGHT = range(7)
+"""Places of the columns in ``Rows.numbers``."""
+
+
+class SchedulerOutput:
+    """One step's decision, as columns; a value, which nobody changes.
 
     Request ``req_ids[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running
     ones in running order, then admitted ones (new and resumed mixed) in admission order.
@@ -136,60 +159,128 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
     step: int
     """Number of the step."""
-    req_ids: tuple[str, ...]
-    """Ids of the scheduled requests, in scheduling order."""
-    slots: IntArray
-    """Request-table slots, shape ``[n]``: the rows of a runner's persistent batch."""
-    num_new_tokens: IntArray
-    """Tokens to compute, shape ``[n]``, all > 0."""
-    num_computed: IntArray
-    """Computed tokens before the step, shape ``[n]``."""
-    num_known: IntArray
-    """Tokens known before the step (prompt and output), shape ``[n]``."""
-    num_prompt: IntArray
-    """Prompt tokens, shape ``[n]``."""
-    num_placeholders: IntArray | None = None
-    """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
-    drafts: ScheduledDrafts | None = None
-    """Drafts to verify; None: nowhere."""
-    num_invalid_spec_tokens: IntArray | None = None
-    """The drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    rows: Rows | None
+    """Where the columns come from; None in another process, which has them as arrays."""
     num_running: int
     """The first ``num_running`` requests were running before the step, the others are admitted in it."""
     total_num_scheduled_tokens: int
     """Tokens to compute in this step, all requests together."""
-    new_blocks: BlockDeltas
-    """Blocks got in this step (all blocks, if admitted), by row and KV-cache group; not to be changed."""
-    new_requests: Mapping[int, NewRequest] = {}
+    blocks: StepBlocks | None
+    """Blocks got in this step; see ``new_blocks``."""
+    drafts: ScheduledDrafts | None
+    """Drafts to verify; None: nowhere."""
+    num_invalid_spec_tokens: IntArray | None
+    """The drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    new_requests: Mapping[int, NewRequest]
     """Row -> a request scheduled for the first time."""
-    admitted_resumed: tuple[int, ...] = ()
+    admitted_resumed: tuple[int, ...]
     """Rows of requests admitted again after a preemption."""
-    not_scheduled_before: tuple[int, ...] = ()
+    not_scheduled_before: tuple[int, ...]
     """Rows of running requests that the previous step left out: workers dropped their tokens."""
-    known_tokens: Mapping[int, TokenIds] = {}
+    known_tokens: Mapping[int, TokenIds]
     """Row -> all known tokens, of the rows that are resumed or were left out, int32."""
-    preempted_req_ids: tuple[str, ...] = ()
+    preempted_req_ids: tuple[str, ...]
     """Requests that lost their blocks in this step."""
-    finished_req_ids: frozenset[str] = frozenset()
+    finished_req_ids: frozenset[str]
     """Finished since the previous step: workers drop their state."""
-    is_prefill_chunk: npt.NDArray[np.bool_] | None = None
-    """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
-    scheduled_encoder_inputs: Mapping[str, list[int]] = {}
+    scheduled_encoder_inputs: Mapping[str, list[int]]
     """Request id -> indices of its multi-modal items whose encoder runs in this step."""
-    encoder_embeds: tuple[int, ...] = ()
+    encoder_embeds: tuple[int, ...]
     """Embeddings of each of them."""
-    free_encoder_mm_hashes: tuple[str, ...] = ()
+    free_encoder_mm_hashes: tuple[str, ...]
     """Encoder outputs that workers may drop."""
-    new_block_ids_to_zero: tuple[int, ...] | None = None
+    new_block_ids_to_zero: tuple[int, ...] | None
     """Attention blocks taken since the previous step, for workers of models with Mamba layers to zero."""
-    has_structured_output_requests: bool = False
+    has_structured_output_requests: bool
     """Some request samples by a grammar in this step."""
-    pending_structured_output_tokens: bool = False
+    pending_structured_output_tokens: bool
     """The bitmask has to wait for the output of a step in flight, whose tokens advance a grammar."""
-    num_common_prefix_blocks: tuple[int, ...] = ()
+    num_common_prefix_blocks: tuple[int, ...]
     """Leading blocks shared by all block holders, per KV-cache group; empty unless ``count_common_prefix_blocks``."""
-    kv_connector_metadata: object = None
+    kv_connector_metadata: object
     """What the workers' half of a KV connector has to know."""
+    is_async: bool
+    """Output tokens may be in flight."""
+
+    def __init__(self, step: int, rows: Rows, is_async: bool = False) -> None:
+        self.step = step
+        self.rows = rows
+        self.is_async = is_async
+        self.num_running = rows.size
+        self.total_num_scheduled_tokens = 0
+        self.blocks = None
+        self.drafts = self.num_invalid_spec_tokens = None
+        self.new_requests = {}
+        self.admitted_resumed = self.not_scheduled_before = ()
+        self.known_tokens = {}
+        self.preempted_req_ids = ()
+        self.finished_req_ids = frozenset()
+        self.scheduled_encoder_inputs = {}
+        self.encoder_embeds = ()
+        self.free_encoder_mm_hashes = ()
+        self.new_block_ids_to_zero = None
+        self.has_structured_output_requests = self.pending_structured_output_tokens = False
+        self.num_common_prefix_blocks = ()
+        self.kv_connector_metadata = None
+
+    # ---- the columns
+
+    @cached_attribute
+    def req_ids(self) -> tuple[str, ...]:
+        """Ids of the scheduled requests, in scheduling order."""
+        return tuple([request.request_id for request in self._rows().requests])
+
+    @cached_attribute
+    def slots(self) -> IntArray:
+        """Rows of a runner's persistent batch, shape ``[n]``."""
+        return self._rows().column(SLOT)
+
+    @cached_attribute
+    def num_new_tokens(self) -> IntArray:
+        """Tokens to compute, shape ``[n]``, all > 0."""
+        return self._rows().column(NEW)
+
+    @cached_attribute
+    def num_computed(self) -> IntArray:
+        """Computed tokens before the step, shape ``[n]``."""
+        return self._rows().column(COMPUTED)
+
+    @cached_attribute
+    def num_known(self) -> IntArray:
+        """Tokens known before the step (prompt and output), shape ``[n]``."""
+        return self._rows().column(KNOWN)
+
+    @cached_attribute
+    def num_prompt(self) -> IntArray:
+        """Prompt tokens, shape ``[n]``."""
+        return self._rows().column(PROMPT)
+
+    @cached_attribute
+    def num_placeholders(self) -> IntArray | None:
+        """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
+        return self._rows().column(IN_FLIGHT) if self.is_async else None
+
+    @cached_attribute
+    def is_prefill_chunk(self) -> npt.NDArray[np.bool_] | None:
+        """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
+        rows = self._rows()
+        return rows.column(SAMPLES) == 0 if rows.num_chunks else None
+
+    @cached_attribute
+    def new_blocks(self) -> BlockDeltas:
+        """Blocks got in this step (all blocks, if admitted), by row and KV-cache group; not to be changed."""
+        assert self.blocks is not None, "a step has its blocks from the beginning"
+        return self.blocks.deltas()
+
+    def _rows(self) -> Rows:
+        assert self.rows is not None, "elsewhere the columns are there"
+        return self.rows
+
+    # ---- as a value
+
+    def fields(self) -> dict[str, Any]:
+        """Return all that it says, by name."""
+        return {name: getattr(self, name) for name in _FIELDS}
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same; what a connector put into them is compared as it is."""
@@ -200,16 +291,30 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
+    def __repr__(self) -> str:
+        return f"SchedulerOutput({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_fields, (self.fields(),)
+
     def replace(self, **fields: object) -> SchedulerOutput:
-        """A copy with other values in these fields."""
-        return msgspec.structs.replace(self, **fields)
+        """Return a copy with other values in these fields."""
+        unknown = fields.keys() - set(_FIELDS)
+        if unknown:
+            raise TypeError(f"SchedulerOutput has no {sorted(unknown)[0]!r}")
+        copy = SchedulerOutput.__new__(SchedulerOutput)
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(fields)
+        for name in _DERIVED:
+            copy.__dict__.pop(name, None)
+        return copy
 
     def encode(self) -> bytes:
         """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``.
 
         For other languages and for comparing; a plan that has to come back as one is pickled.
         """
-        fields = msgspec.structs.asdict(self)
+        fields = self.fields()
         fields |= {"finished_req_ids": sorted(self.finished_req_ids), "known_tokens": dict(self.known_tokens)}
         return msgspec.msgpack.encode(fields, enc_hook=encode_arrays)
 
@@ -308,6 +413,24 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         )
 
 
+_FIELDS = (
+    *("step", "req_ids", "slots", "num_new_tokens", "num_computed", "num_known", "num_prompt", "num_placeholders"),
+    *("drafts", "num_invalid_spec_tokens", "num_running", "total_num_scheduled_tokens", "new_blocks", "new_requests"),
+    *("admitted_resumed", "not_scheduled_before", "known_tokens", "preempted_req_ids", "finished_req_ids"),
+    *("is_prefill_chunk", "scheduled_encoder_inputs", "encoder_embeds", "free_encoder_mm_hashes"),
+    *("new_block_ids_to_zero", "has_structured_output_requests", "pending_structured_output_tokens"),
+    *("num_common_prefix_blocks", "kv_connector_metadata"),
+)
+_DERIVED = ("num_scheduled_tokens", "scheduled_cached_reqs", "_drafts_by_id", "_blocks_by_row", "_new_reqs")
+
+
+def _from_fields(fields: dict[str, Any]) -> SchedulerOutput:
+    """Return a step from another process, without its requests."""
+    plan = SchedulerOutput.__new__(SchedulerOutput)
+    plan.__dict__.update(rows=None, blocks=None, is_async=fields["num_placeholders"] is not None, **fields)
+    return plan
+
+
 @lru_cache(maxsize=4)
 def _alike(req_ids: tuple[str, ...], each: int) -> dict[str, int]:
     """The same for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
@@ -327,25 +450,33 @@ def encode_arrays(value: object) -> object:
 # Steps in flight: what taking in a step's output needs of live requests, which its plan does not hold.
 
 
-class StepInFlight(msgspec.Struct, eq=False):
+class StepInFlight:
     """A step that was decided and whose output has not been taken in."""
 
     plan: SchedulerOutput
-    requests: Sequence[Request]
-    """Row by row, as ``plan.req_ids``; other steps may share it."""
-    table_version: int
-    """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
-    discarded: set[Request] | None = None
+    requests: list[Request]
+    """Row by row, as ``plan.req_ids``."""
+    discarded: set[Request] | None
     """Requests that a reset has preempted since: what the step brings for them is dropped."""
-    rows: dict[Request, int] | None = None
+    rows: dict[Request, int] | None
     """Row of each request, made when it is first asked for."""
 
-    def tokens_of(self, request: Request) -> int:
-        """Tokens of the request that the step computes."""
+    def __init__(self, plan: SchedulerOutput, requests: list[Request]) -> None:
+        self.plan = plan
+        self.requests = requests
+        self.discarded = None
+        self.rows = None
+
+    def row_of(self, request: Request) -> int:
+        """Return the row of the request; -1 if it has no part in the step."""
         if self.rows is None:
             self.rows = {each: row for row, each in enumerate(self.requests)}
-        row = self.rows.get(request)
-        return 0 if row is None else int(self.plan.num_new_tokens[row])
+        return self.rows.get(request, -1)
+
+    def tokens_of(self, request: Request) -> int:
+        """Return the tokens of the request that the step computes."""
+        row = self.row_of(request)
+        return 0 if row < 0 else int(self.plan.num_new_tokens[row])
 
 
 class StepsInFlight:
@@ -371,13 +502,6 @@ class StepsInFlight:
     def add(self, step: StepInFlight) -> None:
         """A step was decided."""
         self._by_number[step.plan.step] = step
-
-    def replace(self, plans: Sequence[SchedulerOutput]) -> None:
-        """Steps that repeat the newest one are in flight instead: these, the oldest first."""
-        *_, newest = self
-        for step, plan in zip(self, plans, strict=True):
-            step.plan, step.requests, step.table_version = plan, newest.requests, newest.table_version
-        self._by_number = {step.plan.step: step for step in self}
 
     def of(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""

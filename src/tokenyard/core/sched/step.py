@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
-from msgspec.structs import replace
-
-from tokenyard.core.columns import NO_ROWS, IntArray, below, extended, frozen, summed
 from tokenyard.core.config import PauseState
-from tokenyard.core.params import TokenIds
+from tokenyard.core.kv.allocation import StepBlocks
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, ScheduledRows, StepBounds, StepBudget
+from tokenyard.core.sched.candidate import Candidate, StepBounds, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
-from tokenyard.core.sched.features.grammars import grammar_rows
+from tokenyard.core.sched.features.ahead import Speculation
+from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.running import RunningPass
-from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
-from tokenyard.core.table_rows import gather, rows_unlike
+from tokenyard.core.sched.scheduler_output import (
+    COMPUTED,
+    IN_FLIGHT,
+    KNOWN,
+    NEW,
+    PROMPT,
+    SAMPLES,
+    KnownTokens,
+    NewRequest,
+    Rows,
+    SchedulerOutput,
+    StepInFlight,
+)
 
 # To ask their classes for them costs more than to compare.
 _UNPAUSED, _PAUSED_ALL = PauseState.UNPAUSED, PauseState.PAUSED_ALL
@@ -45,7 +52,6 @@ class StepPlanner:
         self._policy = context.policy
         self._lifecycle = lifecycle
         self._expect_first_token = expect_first_token
-        self._table = context.table
         self._waiting_queues = context.waiting_queues
         self._running = context.running
         deadlock = AdmissionDeadlock(context)
@@ -76,13 +82,13 @@ class StepPlanner:
             self._lifecycle.start_over(self._encoder_deadlock.take_victims(), now, named=True)
             self._encoder_deadlock.step_begins()
         budget = self._new_budget(pause_state, bounds)
-        rows = self._running_pass.run(budget, outcomes)
+        granted = self._running_pass.run(budget, outcomes)
         if self._notes_run:
-            self._note_run(rows, budget)
+            self._note_run(granted, budget)
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
         finished = self._lifecycle.take_finished()
         before = self._lifecycle.take_preempted()
-        planned = self._output_builder.build(step, rows, admitted, budget, outcomes, finished, before)
+        planned = self._output_builder.build(step, granted, admitted, budget, outcomes, finished, before)
         candidate: Candidate
         for candidate in admitted:
             candidate.request.status = _RUNNING
@@ -106,14 +112,14 @@ class StepPlanner:
     def _num_unfinished(self) -> int:
         return len(self._running) + len(self._waiting_queues)
 
-    def _note_run(self, rows: ScheduledRows, budget: StepBudget) -> None:
+    def _note_run(self, granted: list[Request], budget: StepBudget) -> None:
         """What admission has to know of those that run: whether they decode only, and their adapters."""
         config = self._config
-        if config.profile.admission_pads_decodes and rows.requests:
+        if config.profile.admission_pads_decodes and granted:
             budget.has_run = True
-            budget.has_run_prefill = bool(self._table.prefilling[rows.slots].any())
+            budget.has_run_prefill = any(each.is_prefill_chunk for each in granted)
         if config.max_loras:
-            counted = self._running.requests if config.profile.adapters_of_all_running else rows.requests
+            counted = self._running.requests if config.profile.adapters_of_all_running else granted
             budget.loras = {r.lora_name for r in counted if r.lora_name}
 
     def _admit(
@@ -180,210 +186,134 @@ def _not_entered(reason: Reason, num_waiting: int, budget_left: int = 0) -> Outc
 class OutputBuilder:
     """Makes a step's output of what the two passes have granted."""
 
+    kv: KVCacheManager
+    speculation: Speculation | None
+    is_async: bool
+    last_step: int
+    """Number of the last step that was built."""
+
     def __init__(self, context: SchedulerContext) -> None:
         features = context.features
-        self._kv = context.kv
-        self._table = context.table
+        self.kv = context.kv
         self._running = context.running
-        self._speculation = features.speculation
+        self.speculation = features.speculation
         self._encoder = features.encoder
         self._zeroes_blocks = context.kv.zeroes_blocks
         self._counts_common_prefix = context.config.count_common_prefix_blocks
-        self._says_more = features.encoder is not None or self._zeroes_blocks
-        self._is_async = features.placeholders is not None
-        self._last_was_complete = True
-        """The last step scheduled every running request: none was left out."""
-        self._marked_chunks = False
-        """Some tenant may be marked as being in the middle of its prompt."""
-        self._last_requests: tuple[Request, ...] = ()
-        """The running rows of the last step; as long as they are the same object, so is what follows."""
-        self._last_ids: tuple[str, ...] = ()
-        self._last_num_prompt: IntArray = NO_ROWS
+        self.is_async = features.placeholders is not None
+        self.last_step = -1
 
     def build(
         self,
         step: int,
-        rows: ScheduledRows,
+        granted: list[Request],
         admitted: list[Candidate],
         budget: StepBudget,
         outcomes: StepOutcomes,
         finished: frozenset[str],
         preempted_before: tuple[str, ...] = (),
     ) -> StepInFlight:
-        """The decision of step number ``step``; the columns of its requests are brought up to date.
+        """Return the decision of step number ``step``; the counters of its requests are brought up to date.
 
-        ``preempted_before`` lost their blocks since the last step and are named together with this one's victims.
+        ``granted`` are running requests with tokens. ``preempted_before`` lost their blocks since the last step and are
+        named together with this one's victims.
         """
-        table, num_running = self._table, len(rows.requests)
-        req_ids, num_prompt = self._named(rows)
-        left_out_before = self._left_out_before(rows.slots, step)
-        resumed: Sequence[int] = ()
+        num_running = len(granted)
+        candidate: Candidate
+        for candidate in admitted:
+            candidate.request.num_scheduled = candidate.num_new_tokens
+            granted.append(candidate.request)
+        rows = Rows(granted)
+        plan = SchedulerOutput(step, rows, self.is_async)
+        plan.num_running = num_running
+        plan.total_num_scheduled_tokens = budget.tokens_used
+        plan.finished_req_ids = finished
+        if self.speculation is not None:
+            plan.drafts = self.speculation.schedule(granted)
+        left_out_before = self.fill(step, rows, num_running, plan)
         if admitted:
-            rows = _with_admitted(rows, admitted)
-            new = rows.requests[num_running:]
-            req_ids += _ids_of(new)
-            resumed = [row for row, request in enumerate(new, num_running) if request.status is _PREEMPTED]
-            num_prompt = frozen(gather(table.num_prompt, rows.slots))
-        num_known = rows.known
-        num_placeholders = frozen(gather(table.placeholders, rows.slots)) if self._is_async else None
-        drafts = self._speculation.schedule(rows.slots, rows.ends) if self._speculation is not None else None
-        coming = num_known if num_placeholders is None else summed(num_known, num_placeholders)
-        chunk = self._advance(step, rows, coming, bool(admitted))
-        plan = SchedulerOutput(
-            step=step,
-            req_ids=req_ids,
-            slots=rows.slots,
-            num_new_tokens=frozen(rows.granted),
-            num_computed=frozen(rows.computed),
-            num_known=frozen(num_known),
-            num_prompt=num_prompt,
-            num_placeholders=num_placeholders,
-            drafts=drafts,
-            num_running=num_running,
-            total_num_scheduled_tokens=budget.tokens_used,
-            new_blocks=self._kv.block_deltas(rows.slots),
-            finished_req_ids=finished,
-            is_prefill_chunk=chunk,
-            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
-        )
-        # Most steps have nothing more to say, and to make a plan costs by the field.
-        if admitted or left_out_before or outcomes.preemptions:
-            known_tokens = self._known_tokens(rows, (*left_out_before, *resumed), num_known)
-            changes = _changes(rows.requests, num_running, left_out_before, resumed, outcomes)
-            plan = replace(plan, **changes, known_tokens=known_tokens)
-        if preempted_before:
-            plan = replace(plan, preempted_req_ids=preempted_before + plan.preempted_req_ids)
-        if self._says_more or table.num_with_grammar:
-            plan = replace(plan, **self._of_features(rows.requests, chunk, num_placeholders, budget))
-        return StepInFlight(plan, rows.requests, table.version)
-
-    def _named(self, rows: ScheduledRows) -> tuple[tuple[str, ...], IntArray]:
-        """Ids and prompt tokens of the running rows: those of the last step, while the same requests run."""
-        if rows.requests is not self._last_requests:
-            self._last_requests = rows.requests
-            self._last_ids = _ids_of(rows.requests)
-            self._last_num_prompt = frozen(gather(self._table.num_prompt, rows.slots))
-        return self._last_ids, self._last_num_prompt
-
-    def _left_out_before(self, slots: IntArray, step: int) -> Sequence[int]:
-        """Running rows that had no part in the last step."""
-        return () if self._last_was_complete else rows_unlike(self._table.last_step, slots, step - 1).tolist()
-
-    def _known_tokens(self, rows: ScheduledRows, sent: Sequence[int], num_known: IntArray) -> Mapping[int, TokenIds]:
-        """All tokens of the rows ``sent``, of which workers know nothing."""
-        if not sent:
-            return {}
-        at = np.array(sent)
-        pieces = [rows.requests[row].pieces() for row in sent]
-        return KnownTokens(sent, pieces, self._table.tail[rows.slots[at]], num_known[at])
-
-    def _advance(
-        self, step: int, rows: ScheduledRows, coming: IntArray, any_admitted: bool
-    ) -> npt.NDArray[np.bool_] | None:
-        """Bring the table's counters up to date.
-
-        Returns the rows that end before ``coming``, the tokens that are known or on their way; None: none does.
-        """
-        table, ends = self._table, rows.ends
-        chunk = below(ends, coming)
-        table.advance(rows.slots, ends)
-        if chunk is not None or self._marked_chunks or any_admitted:
-            table.mark_prefilling(rows.slots, chunk)
-        self._last_was_complete = len(rows.requests) == len(self._running.requests)
-        # Whom a step leaves out keeps its mark.
-        self._marked_chunks = chunk is not None or (self._marked_chunks and not self._last_was_complete)
-        if not self._last_was_complete:
-            table.mark_scheduled(rows.slots, step)
-        return chunk
-
-    def _of_features(
-        self,
-        requests: Sequence[Request],
-        chunk: npt.NDArray[np.bool_] | None,
-        num_placeholders: IntArray | None,
-        budget: StepBudget,
-    ) -> dict[str, Any]:
-        """What features that are switched on say in every step."""
-        more: dict[str, Any] = {}
+            self._note_admitted(plan, granted)
+        if left_out_before:
+            plan.not_scheduled_before = tuple(left_out_before)
+        sent = (*left_out_before, *plan.admitted_resumed)
+        if sent:
+            streams = {row: (granted[row].given, granted[row].appended, int(rows.numbers[KNOWN * rows.size + row])) for row in sent}
+            plan.known_tokens = KnownTokens(streams)
+        if outcomes.preemptions or preempted_before:
+            plan.preempted_req_ids = (*preempted_before, *[each.request_id for each in outcomes.preemptions])
+        if self._counts_common_prefix:
+            plan.num_common_prefix_blocks = self._num_common_prefix_blocks()
         if self._encoder is not None:
-            more["scheduled_encoder_inputs"] = budget.encoder_items
-            more["encoder_embeds"] = tuple(
-                [
-                    request.mm_features[i].num_embeds
-                    for request in (requests if budget.encoder_items else ())
-                    for i in budget.encoder_items.get(request.request_id, ())
-                ]
-            )
-            more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
+            self._note_encoder_inputs(self._encoder, plan, granted, budget)
         if self._zeroes_blocks:
-            more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
-        if self._table.num_with_grammar:
-            rows = [row for row, _ in grammar_rows(requests, chunk)]
-            more["has_structured_output_requests"] = bool(rows)
-            waits = num_placeholders is not None and bool((num_placeholders[rows] > 0).any())
-            more["pending_structured_output_tokens"] = waits
-        return more
+            plan.new_block_ids_to_zero = self.kv.take_new_block_ids()
+        return StepInFlight(plan, granted)
+
+    def fill(self, step: int, rows: Rows, num_running: int, plan: SchedulerOutput) -> list[int]:
+        """Fill the columns of a step, and count its tokens as computed; returns running rows that the last step left
+        out.
+        """
+        count, numbers, blocks = rows.size, rows.numbers, StepBlocks(self.kv.num_groups)
+        left_out_before: list[int] = []
+        has_grammar = waits = False
+        for i in range(count):
+            request: Request = rows.requests[i]
+            tokens, computed = request.num_scheduled, request.num_computed_tokens
+            known, in_flight = request.num_tokens, request.num_output_placeholders
+            end = computed + tokens
+            samples = end >= known + in_flight
+            numbers[i] = request.slot
+            numbers[NEW * count + i] = tokens
+            numbers[COMPUTED * count + i] = computed
+            numbers[KNOWN * count + i] = known
+            numbers[PROMPT * count + i] = request.num_prompt_tokens
+            numbers[SAMPLES * count + i] = samples
+            numbers[IN_FLIGHT * count + i] = in_flight
+            if not samples:
+                rows.num_chunks += 1
+            if i < num_running and request.last_step != self.last_step:
+                left_out_before.append(i)
+            self.kv.gather_new_blocks(i, request, blocks)
+            request.num_computed_tokens = end
+            request.is_prefill_chunk = not samples
+            request.last_step = step
+            if request.structured_output is not None and samples:
+                has_grammar = True
+                waits = waits or in_flight > 0
+        plan.blocks = blocks
+        if has_grammar:
+            plan.has_structured_output_requests = True
+            plan.pending_structured_output_tokens = self.is_async and waits
+        self.last_step = step
+        return left_out_before
+
+    def _note_admitted(self, plan: SchedulerOutput, requests: list[Request]) -> None:
+        """Say which rows are resumed, and what workers have to know of the others."""
+        admitted = range(plan.num_running, len(requests))
+        plan.admitted_resumed = tuple([row for row in admitted if requests[row].status is _PREEMPTED])
+        plan.new_requests = {row: _new_request(requests[row]) for row in admitted if row not in plan.admitted_resumed}
+
+    def _note_encoder_inputs(
+        self, encoder: EncoderInputs, plan: SchedulerOutput, requests: list[Request], budget: StepBudget
+    ) -> None:
+        plan.scheduled_encoder_inputs = budget.encoder_items
+        plan.encoder_embeds = tuple(
+            [
+                request.mm_features[i].num_embeds
+                for request in (requests if budget.encoder_items else ())
+                for i in budget.encoder_items.get(request.request_id, ())
+            ]
+        )
+        plan.free_encoder_mm_hashes = encoder.cache.take_evicted()
 
     def _num_common_prefix_blocks(self) -> tuple[int, ...]:
         running = self._running.requests
-        return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
-
-
-def _ids_of(requests: Sequence[Request]) -> tuple[str, ...]:
-    request: Request
-    ids: list[str] = []
-    for request in requests:
-        ids.append(request.request_id)  # noqa: PERF401 - the request of a comprehension is any object to C
-    return tuple(ids)
-
-
-def _with_admitted(rows: ScheduledRows, admitted: list[Candidate]) -> ScheduledRows:
-    """The running rows, then the admitted ones."""
-    each: Candidate
-    requests: list[Request] = []
-    slots: list[int] = []
-    computed: list[int] = []
-    known: list[int] = []
-    granted: list[int] = []
-    for each in admitted:
-        requests.append(each.request)
-        slots.append(each.request.slot)
-        computed.append(each.num_computed_tokens)
-        known.append(each.request.num_tokens)
-        granted.append(each.num_new_tokens)
-    return ScheduledRows(
-        rows.requests + tuple(requests),
-        frozen(extended(rows.slots, slots)),
-        extended(rows.computed, computed),
-        extended(rows.known, known),
-        extended(rows.granted, granted),
-    )
-
-
-def _changes(
-    requests: Sequence[Request],
-    num_running: int,
-    left_out_before: Sequence[int],
-    resumed: Sequence[int],
-    outcomes: StepOutcomes,
-) -> dict[str, Any]:
-    """Requests that were admitted, resumed, left out before or preempted."""
-    return {
-        "new_requests": _new_requests(requests, num_running, resumed),
-        "admitted_resumed": tuple(resumed),
-        "not_scheduled_before": tuple(left_out_before),
-        "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
-    }
-
-
-def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:
-    """The admitted requests, from row ``first`` on, that are not resumed."""
-    return {row: _new_request(requests[row]) for row in range(first, len(requests)) if row not in resumed}
+        return tuple(self.kv.num_common_prefix_blocks(running[0])) if running else (0,) * self.kv.num_groups
 
 
 def _new_request(request: Request) -> NewRequest:
     fields = (
-        request.sealed_tokens(0, request.num_prompt_tokens),
+        request.token_slice(0, request.num_prompt_tokens),
         request.sampling_params,
         request.pooling_params,
         request.lora_name,

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray, all_ones, counting, either, frozen, int64s, rows_above
+from tokenyard.core.arrays import IntArray
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import FinishReason, Request, RequestStatus
+from tokenyard.core.rows import NO_TOKEN, Int64s
 from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.features.ahead import Placeholders, Speculation
+from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
-from tokenyard.core.sched.repetition import Repetitions, repeats
-from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
-from tokenyard.core.table import NO_TOKEN
-from tokenyard.core.table_rows import gather, rows_among, rows_from
+from tokenyard.core.sched.repetition import repeats
+from tokenyard.core.sched.scheduler_output import StepInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Acceptance of sampled tokens: append, seal full blocks, find who stops.
-#
-# One stroke takes at most one token per request; a step that sampled several (accepted drafts) takes several strokes,
-# each over the requests that go on.
+# The rule of stops.
 
 
 def stop_status(
@@ -54,53 +52,6 @@ def stop_status(
         request.stop_reason = "repetition_detected"
         return RequestStatus.FINISHED_REPETITION
     return None
-
-
-class Acceptance:
-    """Writes tokens into the request table."""
-
-    def __init__(self, context: SchedulerContext) -> None:
-        self._table = context.table
-        self._stop_status = partial(
-            stop_status,
-            max_model_len=context.config.max_model_len,
-            min_tokens_bar_stops=context.config.profile.min_tokens_bar_stops,
-        )
-        self._repetitions = Repetitions(context.table)
-        self._on_seal = context.kv.on_seal
-        """Notified of blocks that have just become full, with their tokens (to hash them)."""
-
-    def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
-        """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
-        table = self._table
-        num_tokens, full = table.append(slots, tokens)
-        if len(full):
-            self._on_seal(table.seal(gather(slots, full)))
-        # A superset of the rows that stop, by columns; stop_status has the rule.
-        may_stop = rows_from(num_tokens, table.stop_at, slots)
-        if table.num_with_eos:
-            may_stop = either(may_stop, rows_among(tokens, table.eos, slots))
-        if table.num_with_stop_ids:
-            may_stop = either(may_stop, rows_among(tokens, table.stop_ids, slots))
-        if table.num_any_may_stop:
-            rows = table.any_may_stop[slots].nonzero()[0]
-            may_stop = either(may_stop, self._repetitions.may_stop(rows, slots, tokens, num_tokens))
-        return self._stopped(may_stop, slots, tokens, num_tokens) if len(may_stop) else []
-
-    def _stopped(
-        self, rows: IntArray, slots: IntArray, tokens: IntArray, num_tokens: IntArray
-    ) -> list[tuple[int, RequestStatus]]:
-        stopped = []
-        for row, request in zip(rows.tolist(), self._table.tenants(slots[rows]), strict=True):
-            status = self._stop_status(request, int(tokens[row]), int(num_tokens[row]))
-            if status is not None:
-                stopped.append((row, status))
-        return stopped
-
-    def append_detached(self, request: Request, token: int) -> RequestStatus | None:
-        """The same for a request that lost its slot while the step was in flight."""
-        request.append_token(token)
-        return self._stop_status(request, token, request.num_tokens)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -177,6 +128,9 @@ RowEndings = dict[int, RequestStatus]
 """Row of the step -> finished status."""
 
 
+_RUNNING = RequestStatus.RUNNING
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
 
@@ -205,23 +159,37 @@ class Accepted(msgspec.Struct, frozen=True):
 class OutputUpdate:
     """Takes in model outputs."""
 
+    kv: KVCacheManager
+    max_model_len: int
+    hash_size: int
+    min_tokens_bar_stops: bool
+    is_async: bool
+    placeholders: Placeholders | None
+    speculation: Speculation | None
+    encoder: EncoderInputs | None
+    publishes_at_once: bool
+    stale_changes_nothing: bool
+    takes_back_rest: bool
+
     def __init__(
         self, context: SchedulerContext, finish: Callable[[list[tuple[Request, RequestStatus]], float], None]
     ) -> None:
-        self._kv = context.kv
-        self._table = context.table
-        self._acceptance = Acceptance(context)
+        features, profile = context.features, context.config.profile
+        self.kv = context.kv
+        self.max_model_len = context.config.max_model_len
+        self.hash_size = context.kv.hash_size
+        self.min_tokens_bar_stops = profile.min_tokens_bar_stops
         self._finish = finish
         self._grammars = context.grammars
-        features, profile = context.features, context.config.profile
-        self._speculation = features.speculation
-        self._placeholders = features.placeholders
-        self._encoder = features.encoder
-        self._publishes_at_once = self._placeholders is not None or (
-            self._speculation is not None and profile.accepted_drafts_publish_at_once
+        self.speculation = features.speculation
+        self.placeholders = features.placeholders
+        self.is_async = features.placeholders is not None
+        self.encoder = features.encoder
+        self.publishes_at_once = self.is_async or (
+            self.speculation is not None and profile.accepted_drafts_publish_at_once
         )
-        self._stale_changes_nothing = profile.stale_outputs_change_nothing
-        self._takes_back_rest = profile.stops_take_back_rest and self._speculation is not None
+        self.stale_changes_nothing = profile.stale_outputs_change_nothing
+        self.takes_back_rest = profile.stops_take_back_rest and self.speculation is not None
         self._aux_update = AuxUpdate(features.routing, resets_drop_pooled=profile.stale_outputs_change_nothing)
         self._awaiting_first: set[Request] = set()
 
@@ -232,149 +200,114 @@ class OutputUpdate:
 
     def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
-        plan, requests, table = step.plan, step.requests, self._table
         endings: RowEndings = {}
-        slots, counts = plan.slots, model.num_sampled
-        everyone_here = table.version == step.table_version and not lost
-        if not everyone_here:
-            slots, counts = self._survivors(requests, counts, lost)
-        producing = counting(len(counts)) if all_ones(counts) else rows_above(counts, 0)
-        # Nearly always all rows with a token; those whose requests have lost their slot are taken in one by one.
-        here = producing if everyone_here else gather(producing, rows_above(_of(producing, slots), -1))
-        at, arrived = _of(here, slots), _of(here, counts)
-        self._take_back_rejected(at, here, plan, counts)
-        self._begin_releases(step)
-        counts = self._accept(slots, model, counts, here, endings)
-        self._settle(at, arrived, _of(here, counts) if endings else arrived)
-        are_apart = len(here) < len(producing)
-        if are_apart:
-            counts = self._accept_detached(requests, slots, plan, model, counts, producing, endings)
-        if table.num_with_grammar or are_apart:
-            self._advance_grammars(requests, model, counts, producing, endings)
+        counts = model.counts()
+        if step.plan.drafts is not None:
+            self._take_back_rejected(step, counts, lost)
+        if self.encoder is not None:
+            discarded = step.discarded if self.stale_changes_nothing else None
+            self.encoder.releases.begin(step.requests, discarded or frozenset())
+        self.accept(step.requests, model.tokens(), counts, model.width, lost, endings)
         if self._awaiting_first:
             self.stamp_first_tokens(now)
-        extras = self._aux_update.run(step, model, counts, endings, lost)
-        accepted = self._collect(step, model, counts, producing, endings, extras, now)
-        if self._encoder is not None:
-            self._encoder.releases.end()
+        accepted_counts = np.frombuffer(counts, np.int64) if len(counts) else np.zeros(0, np.int64)
+        extras = self._aux_update.run(step, model, accepted_counts, endings, lost)
+        accepted = self._collect(step, model, accepted_counts, endings, extras, now)
+        if self.encoder is not None:
+            self.encoder.releases.end()
         return accepted
 
-    def _begin_releases(self, step: StepInFlight) -> None:
-        if self._encoder is not None:
-            discarded = step.discarded if self._stale_changes_nothing else None
-            self._encoder.releases.begin(step.requests, discarded or frozenset())
-
-    def _survivors(
-        self, requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]
-    ) -> tuple[IntArray, IntArray]:
-        """Some requests ended, were reset, or lost or changed their slot, while the step was in flight."""
-        counts = counts.copy()
-        slots: list[int] = []
-        request: Request
-        for row, request in enumerate(requests):
-            slots.append(request.slot)
-            if request.status.is_finished or request in lost:
-                counts[row] = 0
-            elif request.async_steps_to_discard > 0 and counts[row]:
-                request.async_steps_to_discard -= 1
-                counts[row] = 0
-        return int64s(slots), counts
-
-    def _rejected(self, rows: IntArray, plan: SchedulerOutput, counts: IntArray) -> IntArray | None:
-        """Drafts of these rows, all of which have tokens, that the model has rejected; None: there were none."""
-        if self._speculation is None or plan.drafts is None:
-            return None
-        invalid = plan.num_invalid_spec_tokens
-        drafted, sampled = _of(rows, plan.drafts.counts), _of(rows, counts)
-        return self._speculation.rejected(drafted, sampled, None if invalid is None else _of(rows, invalid))
-
-    def _take_back_rejected(self, slots: IntArray, rows: IntArray, plan: SchedulerOutput, counts: IntArray) -> None:
-        """Positions of rejected drafts were computed for nothing; ``slots`` are those of the rows."""
-        rejected = self._rejected(rows, plan, counts)
-        if rejected is not None:
-            self._table.take_back(slots, rejected)
-            if self._placeholders is not None:
-                self._placeholders.replace(slots, rejected)
-
-    def _settle(self, slots: IntArray, arrived: IntArray, taken: IntArray) -> None:
-        """Tokens have come, and those ``taken`` were accepted: they replace placeholders, and blocks can be found."""
-        if taken is not arrived:
-            if self._takes_back_rest:  # tokens behind a stop were computed for nothing
-                self._table.take_back(slots, arrived - taken)
-            else:
-                arrived = taken
-        if self._placeholders is not None:
-            self._placeholders.replace(slots, arrived)
-        if self._publishes_at_once:
-            self._kv.publish_computed(slots)
-
-    def _accept(
-        self, slots: IntArray, model: ModelOutput, counts: IntArray, active: IntArray, endings: RowEndings
-    ) -> IntArray:
-        """One stroke per token position over the rows that still go on; returns the tokens accepted per row.
-
-        ``active`` are the rows with a token; each has at least one accepted.
-        """
-        accepted, sampled = counts, model.sampled
-        columns = (sampled.reshape(-1),) if len(sampled) == sampled.size else np.ascontiguousarray(sampled.T)
-        for column, tokens in enumerate(columns, 1):
-            if not len(active):
-                break
-            stopped = self._acceptance.stroke(_of(active, slots), _of(active, tokens))
-            if stopped:
-                accepted = accepted.copy() if accepted is counts else accepted
-                for at, status in stopped:
-                    row = int(active[at])
-                    endings[row] = status
-                    accepted[row] = column
-            if column < len(columns):
-                active = gather(active, rows_above(_of(active, accepted), column))
-        return accepted
-
-    def _accept_detached(
+    def accept(
         self,
-        requests: Sequence[Request],
-        slots: IntArray,
-        plan: SchedulerOutput,
-        model: ModelOutput,
-        counts: IntArray,
-        producing: IntArray,
-        endings: RowEndings,
-    ) -> IntArray:
-        """The same for requests that lost their slot while the step was in flight."""
-        accepted = counts.copy()
-        rows = producing[slots[producing] < 0]
-        rejected = self._rejected(rows, plan, counts)
-        for i, row in enumerate(rows.tolist()):
-            request, arrived = requests[row], int(counts[row])
-            for column in range(arrived):
-                status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
-                if status is not None:
-                    endings[row] = status
-                    accepted[row] = column + 1
-                    break
-            if self._placeholders is not None:
-                num_wrong = 0 if rejected is None else int(rejected[i])
-                num_taken = arrived if self._takes_back_rest else int(accepted[row])
-                self._placeholders.replace_detached(request, num_wrong + num_taken)
-        return accepted
-
-    def _advance_grammars(
-        self,
-        requests: Sequence[Request],
-        model: ModelOutput,
-        counts: IntArray,
-        producing: IntArray,
+        requests: list[Request],
+        tokens: Int64s,
+        counts: Int64s,
+        width: int,
+        lost: Sequence[Request],
         endings: RowEndings,
     ) -> None:
-        """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
-        request: Request
-        for row in producing.tolist():
-            request = requests[row]
+        """Append the tokens of each row, as far as its request goes on; ``counts`` becomes what was accepted.
+
+        ``tokens`` has ``width`` places per row.
+        """
+        for row in range(len(requests)):
+            request: Request = requests[row]
+            arrived = counts[row]
+            if (request.status is not _RUNNING and request.status.is_finished) or (lost and request in lost):
+                counts[row] = 0
+                continue
+            if not arrived:
+                continue
+            if request.async_steps_to_discard > 0:
+                request.async_steps_to_discard -= 1
+                counts[row] = 0
+                continue
+            taken, status = 0, None
+            while taken < arrived and status is None:
+                status = self.append(request, tokens[row * width + taken])
+                taken += 1
+            counts[row] = taken
+            self.settle(request, arrived, taken)
             if request.structured_output is not None:
-                tokens = model.sampled[row, : counts[row]].tolist()
-                if not self._grammars.accepts(request, tokens):
-                    endings[row] = RequestStatus.FINISHED_ERROR
+                given = [tokens[row * width + i] for i in range(taken)]
+                if not self._grammars.accepts(request, given):
+                    status = RequestStatus.FINISHED_ERROR
+            if status is not None:
+                endings[row] = status
+
+    def append(self, request: Request, token: int) -> RequestStatus | None:
+        """Append a token; returns the status in which it ends the request, or None."""
+        request.appended.append(token)
+        request.num_tokens += 1
+        num_tokens = request.num_tokens
+        if request.slot >= 0 and num_tokens % self.hash_size == 0:
+            self.kv.block_is_full(request)
+        if (
+            num_tokens >= request.stop_at
+            or num_tokens >= self.max_model_len
+            or token == request.eos
+            or request.looks_closer
+        ):
+            limit, bars = self.max_model_len, self.min_tokens_bar_stops
+            return stop_status(request, token, num_tokens, limit, min_tokens_bar_stops=bars)
+        return None
+
+    def settle(self, request: Request, arrived: int, taken: int) -> None:
+        """Tokens have come, and those ``taken`` were accepted: they replace placeholders, and blocks can be found."""
+        if taken < arrived and self.takes_back_rest:  # tokens behind a stop were computed for nothing
+            if request.slot >= 0:
+                request.num_computed_tokens -= arrived - taken
+            taken = arrived
+        if request.slot < 0:
+            if self.placeholders is not None:
+                self.placeholders.replace_detached(request, taken)
+            return
+        if self.is_async:
+            request.num_output_placeholders -= taken
+        if self.publishes_at_once:
+            self.kv.publish_computed(request)
+
+    def _take_back_rejected(self, step: StepInFlight, counts: Int64s, lost: Sequence[Request]) -> None:
+        """Positions of rejected drafts were computed for nothing."""
+        drafts, speculation = step.plan.drafts, self.speculation
+        if drafts is None or speculation is None:
+            return
+        drafted = drafts.counts.tolist()
+        invalid = step.plan.num_invalid_spec_tokens
+        num_invalid = [0] * len(drafted) if invalid is None else invalid.tolist()
+        for row, request in enumerate(step.requests):
+            is_void = request.status.is_finished or request in lost or request.async_steps_to_discard > 0
+            if is_void or not counts[row]:
+                continue
+            rejected = speculation.rejected(drafted[row], counts[row], num_invalid[row])
+            if not rejected:
+                continue
+            if request.slot >= 0:
+                request.num_computed_tokens -= rejected
+                if self.is_async:
+                    request.num_output_placeholders -= rejected
+            elif self.placeholders is not None:
+                self.placeholders.replace_detached(request, rejected)
 
     def stamp_first_tokens(self, now: float) -> None:
         """Note the moment of admitted requests that have got their first output token."""
@@ -389,13 +322,13 @@ class OutputUpdate:
         step: StepInFlight,
         model: ModelOutput,
         counts: IntArray,
-        producing: IntArray,
         endings: RowEndings,
         extras: Mapping[int, RequestAuxOutput],
         now: float,
     ) -> Accepted:
         requests: Sequence[Request] = step.requests
         req_ids: Sequence[str] = step.plan.req_ids
+        producing = counts.nonzero()[0]
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))
@@ -403,12 +336,10 @@ class OutputUpdate:
         if len(producing) < len(requests):
             rows = producing.tolist()
             requests, req_ids = [requests[row] for row in rows], [req_ids[row] for row in rows]
-            tokens, counts = tokens.take(producing, axis=0), gather(counts, producing)
+            tokens, counts = tokens.take(producing, axis=0), counts[producing]
             extras = {bisect_left(rows, row): extra for row, extra in extras.items()} if extras else extras
         if tokens is model.sampled:
             tokens = tokens.copy()  # the executor may use its buffer again
-        if counts is model.num_sampled:
-            counts = counts.copy()
         finish_reasons: dict[int, FinishReason] = {}
         stop_reasons: dict[int, int | str] = {}
         if endings:
@@ -422,9 +353,5 @@ class OutputUpdate:
                     stop_reasons[at] = request.stop_reason
                 ended.append((request, status))
             self._finish(ended, now)
-        return Accepted(requests, req_ids, frozen(tokens), frozen(counts), finish_reasons, stop_reasons, extras)
-
-
-def _of(rows: IntArray, column: IntArray) -> IntArray:
-    """The entries of these rows of a step, which mostly are all."""
-    return column if len(rows) == len(column) else gather(column, rows)
+        tokens.flags.writeable = counts.flags.writeable = False
+        return Accepted(requests, req_ids, tokens, counts, finish_reasons, stop_reasons, extras)

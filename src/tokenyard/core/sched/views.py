@@ -61,7 +61,7 @@ class ObserverView:
     @property
     def running(self) -> Sequence[Request]:
         """In running order."""
-        return self._running.rows()[0]
+        return tuple(self._running.requests)
 
     @property
     def running_version(self) -> int:

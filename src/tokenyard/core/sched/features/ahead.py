@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.columns import ONE, IntArray, any_true, frozen, rows_above
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import Request
+from tokenyard.core.rows import NO_TOKEN
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.outcomes import SpecDecodingStats
 from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput, StepInFlight, StepsInFlight
-from tokenyard.core.table import NO_TOKEN, RequestTable
-from tokenyard.core.table_rows import gather, less, rows_from
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding: drafts enter a step like any other tokens; those the model rejects are taken back.
@@ -25,56 +23,57 @@ from tokenyard.core.table_rows import gather, less, rows_from
 
 
 class Speculation:
-    """The life of drafts in the request table: proposed, scheduled, verified."""
+    """The life of drafts: proposed, scheduled, verified."""
 
-    def __init__(self, table: RequestTable, max_drafts: int, grammars: GrammarGate) -> None:
-        self._table = table
+    max_drafts: int
+
+    def __init__(self, max_drafts: int, grammars: GrammarGate) -> None:
         self._grammars = grammars
         self.max_drafts = max_drafts
+        self.unknown = [UNKNOWN_DRAFT] * max_drafts
+        """As many drafts as there may be, of which nothing is known but their number; not to be changed."""
         self._stats = SpecDecodingStats(max_drafts)
 
-    def schedule(self, slots: IntArray, ends: IntArray) -> ScheduledDrafts | None:
-        """Take the drafts that positions up to ``ends`` cover; drafts beyond are dropped, new ones will be proposed."""
-        table = self._table
-        waiting = gather(table.num_drafts, slots)
-        if not np.count_nonzero(waiting):
+    def schedule(self, requests: list[Request]) -> ScheduledDrafts | None:
+        """Take the drafts that the tokens of this step cover; others are dropped, new ones will be proposed."""
+        if not any(request.spec_token_ids for request in requests):
             return None
-        covered = less(less(ends, table.num_tokens, slots), table.placeholders, slots)
-        counts = np.minimum(np.maximum(covered, 0), waiting)
-        scheduled = ScheduledDrafts(frozen(table.drafts.take(slots, axis=0)), frozen(counts))
-        table.clear_drafts(slots)
-        return scheduled
+        tokens = np.full((len(requests), self.max_drafts), NO_TOKEN, np.int64)
+        counts = np.zeros(len(requests), np.int64)
+        for row, request in enumerate(requests):
+            waiting = request.spec_token_ids
+            if waiting:
+                end = request.num_computed_tokens + request.num_scheduled
+                covered = end - request.num_tokens - request.num_output_placeholders
+                tokens[row, : len(waiting)] = waiting
+                counts[row] = min(max(covered, 0), len(waiting))
+                request.spec_token_ids = []
+        return ScheduledDrafts(_frozen(tokens), _frozen(counts))
 
-    def propose(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
-        """New drafts for tenants; a request in the middle of its prompt takes none."""
-        table = self._table
-        chunks = table.prefilling[slots]
-        table.set_drafts(slots, drafts, np.where(chunks, 0, counts) if any_true(chunks) else counts)
+    def propose(self, request: Request, drafts: list[int]) -> None:
+        """Note new drafts of a running request; one in the middle of its prompt takes none."""
+        request.spec_token_ids = [] if request.is_prefill_chunk else drafts
 
     def pad(self, request: Request) -> None:
         """Placeholders for the most drafts that an admitted request could have: there are none yet."""
-        unknown = np.full((1, self.max_drafts), NO_TOKEN, np.int64)
-        self._table.set_drafts(np.array([request.slot]), unknown, np.array([self.max_drafts]))
+        request.spec_token_ids = self.unknown
 
     def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
-        """New drafts from the model runner, aligned with the step's requests; ended requests are ignored."""
-        counts = self._allowed(step.requests, drafts) if self._table.num_with_grammar else drafts.counts
-        if step.table_version == self._table.version:  # all are where they were
-            self.propose(step.plan.slots, drafts.tokens, counts)
-            return
-        slots = np.fromiter((r.slot for r in step.requests), np.int64, len(step.requests))
-        here = slots >= 0
-        self.propose(slots[here], drafts.tokens[here], counts[here])
+        """Take new drafts from the model runner, aligned with the step's requests; ended requests are ignored."""
+        counts = self._allowed(step.requests, drafts).tolist()
+        for request, tokens, count in zip(step.requests, drafts.tokens.tolist(), counts, strict=True):
+            if request.slot >= 0:
+                self.propose(request, tokens[:count])
 
     def drafts_known(self, step: StepInFlight, drafts: DraftTokens) -> SchedulerOutput:
-        """The step with the drafts behind its placeholders, aligned with its requests; -1 stays where a grammar
+        """Return the step with the drafts behind its placeholders, aligned with its requests; -1 stays where a grammar
         forbids one.
         """
         scheduled = step.plan.drafts
         if scheduled is None:
             return step.plan
         known = DraftTokens(drafts.tokens, np.minimum(drafts.counts, scheduled.counts))
-        valid = self._allowed(step.requests, known) if self._table.num_with_grammar else known.counts
+        valid = self._allowed(step.requests, known)
         tokens = np.full_like(scheduled.tokens, NO_TOKEN)
         width = min(tokens.shape[1], drafts.tokens.shape[1])
         tokens[:, :width] = drafts.tokens[:, :width]
@@ -82,7 +81,7 @@ class Speculation:
         ended = np.fromiter((request.status.is_finished for request in step.requests), np.bool_, len(valid))
         tokens[ended], valid[ended] = scheduled.tokens[ended], scheduled.counts[ended]
         return step.plan.replace(
-            drafts=ScheduledDrafts(frozen(tokens), scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
+            drafts=ScheduledDrafts(_frozen(tokens), scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
         )
 
     def _allowed(self, requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
@@ -94,16 +93,15 @@ class Speculation:
                 counts[row] = self._grammars.num_valid(request, tokens)
         return counts
 
-    def rejected(self, drafted: IntArray, sampled: IntArray, num_invalid: IntArray | None) -> IntArray:
-        """Drafts that the model has rejected, of rows with ``drafted`` ones and ``sampled`` tokens, one at least.
+    def rejected(self, drafted: int, sampled: int, num_invalid: int) -> int:
+        """Return the drafts of a row that the model has rejected, of ``drafted`` ones with ``sampled`` tokens.
 
-        The last sampled token is the model's own, so one fewer than sampled was accepted. ``num_invalid`` drafts per
-        row were never proposed to the model, so statistics leave them out.
+        The last sampled token is the model's own, so one fewer than sampled was accepted. ``num_invalid`` drafts were
+        never proposed to the model, so statistics leave them out.
         """
-        accepted, verified = sampled - ONE, rows_above(drafted, 0)
-        proposed = drafted if num_invalid is None else drafted - num_invalid
-        self._stats.record(gather(proposed, verified), gather(accepted, verified))
-        return drafted - accepted
+        if drafted:
+            self._stats.record(drafted - num_invalid, sampled - 1)
+        return drafted - (sampled - 1)
 
     def take_stats(self) -> SpecDecodingStats:
         """Acceptance since the last call."""
@@ -124,51 +122,29 @@ UNKNOWN_DRAFT = -1
 class Placeholders(FeatureHook):
     """Counts outputs in flight."""
 
-    def __init__(
-        self,
-        table: RequestTable,
-        speculation: Speculation | None,
-        num_speculative_tokens: int,
-        *,
-        end_with_preemption: bool = False,
-    ) -> None:
-        """``end_with_preemption``: a preempted request has none, though its outputs in flight are delivered."""
-        self._end_with_preemption = end_with_preemption
-        self._table = table
-        self._speculation = speculation
-        self._num_drafts = num_speculative_tokens
+    end_with_preemption: bool
 
-    def cover_limit(self, slots: IntArray, computed: IntArray) -> IntArray:
-        """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
-        held = self._table.placeholders
-        covered = rows_from(less(computed, held, slots), self._table.max_total, slots, -2)
-        return covered[gather(held, gather(slots, covered)) > 0] if len(covered) else covered
+    def __init__(self, speculation: Speculation | None, *, end_with_preemption: bool = False) -> None:
+        """``end_with_preemption``: a preempted request has none, though its outputs in flight are delivered."""
+        self.end_with_preemption = end_with_preemption
+        self._speculation = speculation
 
     def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
-        output = step.plan
-        table, slots = self._table, output.slots
-        drafts = output.drafts.counts if output.drafts is not None else None
-        if output.is_prefill_chunk is not None:
-            decoding = ~output.is_prefill_chunk
-            slots = slots[decoding]
-            drafts = drafts[decoding] if drafts is not None else None
-        table.add_placeholders(slots, ONE if drafts is None else ONE + drafts)
-        if self._speculation is not None:
-            unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
-            self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
-
-    def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
-        """Outputs arrived (or drafts were rejected) for tenants."""
-        self._table.take_placeholders(slots, num_arrived)
+        drafts = None if step.plan.drafts is None else step.plan.drafts.counts.tolist()
+        for row, request in enumerate(step.requests):
+            if not request.is_prefill_chunk:
+                request.num_output_placeholders += 1 if drafts is None else 1 + drafts[row]
+                if self._speculation is not None:
+                    request.spec_token_ids = self._speculation.unknown
 
     def replace_detached(self, request: Request, num_arrived: int) -> None:
-        """The same for a request without a slot."""
-        if not self._end_with_preemption:
+        """Outputs of a request without a slot have arrived, or drafts of it were rejected."""
+        if not self.end_with_preemption:
             request.num_output_placeholders -= num_arrived
 
     def request_preempted(self, now: float, request: Request) -> None:
-        if self._end_with_preemption:
+        if self.end_with_preemption:
             request.num_output_placeholders = 0
 
     def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
@@ -178,12 +154,8 @@ class Placeholders(FeatureHook):
         those of an earlier reset: with drafts in flight, or two resets in a row, it hangs or fails.
         """
         discard_in_flight(request, in_flight)
-        if request.slot < 0:
-            request.num_output_placeholders = 0
-        else:
-            self._table.clear_placeholders(request.slot)
-            self._table.clear_drafts(request.slot)
-            self._table.note_departure()
+        request.num_output_placeholders = 0
+        request.spec_token_ids = []
 
 
 class DecodeRound(FeatureHook):
@@ -195,13 +167,11 @@ class DecodeRound(FeatureHook):
         """Requests that decoded in the steps before, the last step at the end."""
 
     def step_planned(self, step: StepInFlight) -> None:
-        chunks = step.plan.is_prefill_chunk
-        decoding = step.requests if chunks is None else itertools.compress(step.requests, ~chunks)
-        self._held.append(frozenset(decoding))
+        self._held.append(frozenset(each for each in step.requests if not each.is_prefill_chunk))
 
-    def holds(self, requests: Sequence[Request]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which of them decoded too few steps ago."""
-        return np.array([any(request in step for step in self._held) for request in requests], np.bool_)
+    def holds(self, request: Request) -> bool:
+        """Whether the request decoded too few steps ago."""
+        return any(request in step for step in self._held)
 
 
 class ResetOutputs(FeatureHook):
@@ -239,13 +209,18 @@ def discard_in_flight(request: Request, in_flight: Iterable[StepInFlight]) -> No
     """What steps in flight sample for the request is dropped when it comes."""
     request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
     for step in in_flight:
-        if request in step.requests:
+        if step.row_of(request) >= 0:
             step.discarded = {request, *(step.discarded or ())}
 
 
 def _samples(step: StepInFlight, request: Request) -> bool:
     """Whether the step brings tokens of the request: it takes part and its prompt is computed by then."""
-    if request not in step.requests:
-        return False
+    row = step.row_of(request)
     chunks = step.plan.is_prefill_chunk
-    return chunks is None or not chunks[step.requests.index(request)]
+    return row >= 0 and (chunks is None or not chunks[row])
+
+
+def _frozen(column: IntArray) -> IntArray:
+    """The column itself, read-only from now on: what a step says stays as it is."""
+    column.flags.writeable = False
+    return column

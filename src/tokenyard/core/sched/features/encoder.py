@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.encoder_cache import EncoderCache, EncoderDecoderCache, ItemEncoderCache
 from tokenyard.core.request import MultiModalItem, Request
+from tokenyard.core.rows import NEVER
 from tokenyard.core.sched.candidate import StepBudget
-from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.quick_named_tuple import NamedTuple
 
 
@@ -70,8 +70,7 @@ class EncoderReleases:
 class EncoderInputs:
     """Plans encoder runs within the step's encoder budget."""
 
-    def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
-        self._table = table
+    def __init__(self, config: SchedulerConfig, *, shift: int, unit: int = 1) -> None:
         self._profile = profile = config.profile
         self.budget = config.max_num_encoder_input_tokens
         """Embeddings that one step may compute."""
@@ -132,8 +131,8 @@ class EncoderInputs:
         return min(starts, default=NEVER)
 
     def note_position(self, request: Request, num_computed: int) -> None:
-        """Have the table say up to where the request, which has a slot, can be computed without looking again."""
-        self._table.set_encoder_at(request.slot, self.next_position(request, num_computed))
+        """Note up to where the request can be computed without looking again."""
+        request.encoder_at = self.next_position(request, num_computed)
 
     def never_whole(self, item: MultiModalItem) -> bool:
         """Whether the item has to be computed in one step and never can be.
@@ -250,8 +249,8 @@ class EncoderInputs:
 class CrossEncoderInputs(EncoderInputs):
     """An encoder-decoder model: the items are read by cross attention, all of them before the first decoder token."""
 
-    def __init__(self, config: SchedulerConfig, table: RequestTable) -> None:
-        super().__init__(config, table, shift=0)
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config, shift=0)
         self._use(EncoderDecoderCache(self.cache.size))
 
     def next_position(self, request: Request, num_computed: int) -> int:

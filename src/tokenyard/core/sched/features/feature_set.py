@@ -17,7 +17,6 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.core.sched.scheduler_output import StepsInFlight
-from tokenyard.core.table import RequestTable
 from tokenyard.quick_dataclass import dataclass
 
 
@@ -73,7 +72,6 @@ class Features:
         config: SchedulerConfig,
         spec: SpeculativeConfig | None,
         kv: KVCacheManager,
-        table: RequestTable,
         connector: KVConnector | None,
         in_flight: StepsInFlight,
         grammars: GrammarGate,
@@ -83,20 +81,20 @@ class Features:
         """The features that the configuration turns on."""
         check_settings(config, kv.config, spec, has_connector=connector is not None)
         num_drafts = spec.num_speculative_tokens if spec else 0
-        speculation = Speculation(table, num_drafts, grammars) if spec else None
+        speculation = Speculation(num_drafts, grammars) if spec else None
         profile, is_async = config.profile, config.async_scheduling
         late = profile.stale_outputs_change_nothing
         use_eagle = spec is not None and spec.use_eagle
         splits = splits_at_blocks(kv.config)
         encoder: EncoderInputs | None = None
         if has_cross_attention(kv.config):
-            encoder = CrossEncoderInputs(config, table)
+            encoder = CrossEncoderInputs(config)
         elif config.max_num_encoder_input_tokens:
             unit = kv.config.block_size if splits else 1
-            encoder = EncoderInputs(config, table, shift=int(use_eagle), unit=unit)
+            encoder = EncoderInputs(config, shift=int(use_eagle), unit=unit)
         return cls(
             speculation=speculation,
-            placeholders=Placeholders(table, speculation, num_drafts, end_with_preemption=late) if is_async else None,
+            placeholders=Placeholders(speculation, end_with_preemption=late) if is_async else None,
             decode_round=DecodeRound(config.steps_per_decode) if config.steps_per_decode > 1 else None,
             reset_outputs=ResetOutputs() if profile.resets_drop_sync_output and not is_async else None,
             late_outputs=LateOutputs(in_flight) if late and is_async else None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import FeatureHook, ScheduledRows
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError
@@ -43,25 +43,6 @@ class BlockAlignment:
     def admit_request(self, request: Request, num_new_tokens: int, num_computed: int) -> int:
         """:meth:`split` for a request that is being admitted."""
         return self.split_request(request, num_new_tokens, num_computed)
-
-    def cut(self, rows: ScheduledRows, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
-        """Cut the run ``done..end-1`` before the first row within its prompt, or split that row alone.
-
-        ``num_tokens`` is the table's column. Returns the new end and tokens; ``(done, 0)`` if the row gets none.
-        """
-        known = num_tokens[rows.slots[done:end]]
-        # The last known token is computed as it is, alone or with drafts.
-        within = (rows.computed[done:end] < known - 1).nonzero()[0]
-        if not within.size:
-            return end, asked
-        if within[0] > 0:
-            end = done + int(within[0])
-            return end, int(rows.granted[done:end].sum())
-        granted = self.split_request(rows.requests[done], int(rows.granted[done]), int(rows.computed[done]))
-        if not granted:
-            return done, 0
-        rows.ask_only(done, granted)
-        return done + 1, granted
 
 
 class JunctionAlignment(BlockAlignment):

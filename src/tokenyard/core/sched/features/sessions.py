@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import numpy as np
+
 from tokenyard.core.config import GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.params import MultiModalItem, SamplingParams, TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.request_checks import most_blocks_of
-from tokenyard.core.table import RequestTable
 from tokenyard.errors import TOO_LONG, RequestError
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -122,7 +123,6 @@ class Sessions:
         self,
         config: SchedulerConfig,
         kv: KVCacheManager,
-        table: RequestTable,
         queues: WaitingQueues,
         num_lookahead_tokens: int,
         on_continued: Callable[[Request], None],
@@ -131,7 +131,6 @@ class Sessions:
         self._config = config
         self._num_lookahead_tokens = num_lookahead_tokens
         self._kv = kv
-        self._table = table
         self._on_continued = on_continued
         self._waiting_queues = queues
         self._inputs: dict[str, deque[SessionInput | None]] = {}
@@ -251,11 +250,7 @@ class Sessions:
 
     def _continue(self, session: Request, update: SessionInput) -> None:
         """Give a session that has no step in flight its next input."""
-        if session.slot >= 0:
-            with self._table.reloading(session, self._kv.max_model_len):
-                self._extend(session, update)
-        else:
-            self._extend(session, update)
+        self._extend(session, update)
         self._on_continued(session)
 
     def _extend(self, session: Request, update: SessionInput) -> None:
@@ -264,12 +259,13 @@ class Sessions:
         session.num_computed_tokens = min(session.num_computed_tokens, known)
         # A hash over the dropped token would promise KV that was never computed.
         self._kv.forget_hashes(session, known)
-        session.replace_tail(known, update.tokens.tobytes())
         moved = tuple(item.moved(known) for item in update.mm_features)
         session.mm_features += moved
         session.has_extra_keys = session.has_extra_keys or bool(moved)
-        session.num_prompt_tokens = known + len(update.tokens)
         session.sampling_params, session.ends_after = update.sampling_params, update.ends_after
+        session.replace_tokens(np.concatenate((session.token_slice(0, known), update.tokens)))
+        session.spec_token_ids = []
+        session.is_prefill_chunk = False
         session.predicted_output_tokens = update.predicted_output_tokens
         session.arrival_time = update.arrival_time
         session.stop_reason = None

@@ -271,10 +271,8 @@ class Transfers(FeatureHook):
 
     def _needs_forgotten(self, request: Request, num_computed: int) -> bool:
         """Whether going on from there takes KV that a group has given up: behind a window, or a state passed."""
-        groups = zip(
-            self._kv.config.groups, self._kv.coordinator.managers, self._kv.get_block_ids(request), strict=True
-        )
+        groups = zip(self._kv.config.groups, self._kv.get_block_ids(request), strict=True)
         return any(
-            group.kind is GroupKind.MAMBA or NULL_BLOCK in blocks[manager.num_skipped_blocks(num_computed) :]
-            for group, manager, blocks in groups
+            group.kind is GroupKind.MAMBA or NULL_BLOCK in blocks[self._kv.num_skipped_blocks(i, num_computed) :]
+            for i, (group, blocks) in enumerate(groups)
         )
