@@ -149,9 +149,9 @@ class TieredConnector(KVConnector):
 
     def _hashed(self, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
         """The leading blocks that are full, each with the hash of its content."""
-        hash_of = self.context.pool.hash_of
+        content = self.context.pool.content
         for block in blocks[0]:
-            known = hash_of[block]
+            known = content[block]
             if known is None:
                 return
             yield block, digests([known])[0]

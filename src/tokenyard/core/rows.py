@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from typing import TypeAlias
 
 __all__ = ["NEVER", "NO_TOKEN", "Int32s", "Int64s", "Row", "TokenRow", "int32s", "int64s"]
 
-Int32s = array
+Int32s: TypeAlias = "array[int]"
 """Numbers below 2**31, of fixed length."""
-Int64s = array
+Int64s: TypeAlias = "array[int]"
 """Numbers of 64 bits, of fixed length."""
 NEVER = 9223372036854775807
 """A position that no request reaches."""
@@ -30,7 +31,7 @@ class Row:
     """A row of numbers that grows at its end: ``data[:size]``."""
 
     data: Int64s
-    memory: object
+    memory: array[int]
     """The array that ``data`` looks into."""
     room: int
     size: int
@@ -88,7 +89,7 @@ class TokenRow:
     """Token ids that grow at their end: ``data[:size]``."""
 
     data: Int32s
-    memory: object
+    memory: array[int]
     """The array that ``data`` looks into."""
     room: int
     size: int

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.record.recordable import RecordableRequest
 from tokenyard.record.templates import more_fields
 from tokenyard.record.writer import Piece

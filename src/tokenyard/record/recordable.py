@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any, Protocol
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 

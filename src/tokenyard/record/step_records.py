@@ -6,8 +6,8 @@ from itertools import chain
 from math import inf
 
 import msgspec
+import numpy as np
 
-from tokenyard.core.columns import same
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.record.facts import STEPS_IN_FLIGHT, Refusals, StepEffects, verified_drafts
 from tokenyard.record.id_lists import (
@@ -199,7 +199,7 @@ class StepRecords:
         kept = self._kept
         if kept is None or not self._is_whole(output):
             return None
-        return kept if same(kept.num_new_tokens, output.num_new_tokens) else None
+        return kept if np.array_equal(kept.num_new_tokens, output.num_new_tokens) else None
 
     def _is_whole(self, output: RecordableStep) -> bool:
         """Whether all that ran got tokens, and no request came or was preempted."""

@@ -39,9 +39,6 @@ class _Output(NamedTuple):
 class SymbolicHasher:
     """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
 
-    gives_numbers = True
-    """Consecutive ones: the prefix index is a column."""
-
     def __init__(self, workload: Workload, block_size: int) -> None:
         """Made for a workload that :meth:`knows` accepts."""
         self._block_size = block_size
@@ -75,7 +72,7 @@ class SymbolicHasher:
     def extend(self, request: Request) -> list[BlockHash]:
         """Number every full block of the request that has no number yet; returns all its numbers."""
         known = request.block_hashes
-        stop = request.num_sealed_tokens // self._block_size
+        stop = request.num_tokens // self._block_size
         if len(known) < stop:
             prompt = request.num_prompt_tokens
             within = min(stop, prompt // self._block_size)
@@ -85,10 +82,6 @@ class SymbolicHasher:
                 self._ends[request.request_id] = numbers[-1]
             self._go_on([request] * (stop - len(known)))
         return request.block_hashes
-
-    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
-        """Number blocks that have just become full, of several requests."""
-        self._go_on([request for request, _ in sealed])
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the numbers of blocks behind the first ``num_tokens``."""

@@ -169,9 +169,11 @@ class StepBlocks:
 
     def deltas(self) -> BlockDeltas:
         """Return them as columns, which nobody changes."""
-        offsets = [np.array([*each.as_list(), ids.size], np.int64) for each, ids in zip(self.offsets, self.ids, strict=True)]
-        ids = [np.array(each.as_array(), np.int32) for each in self.ids]
-        columns = [np.array(self.rows.as_array(), np.int64), *offsets, *ids]
-        for column in columns:
-            column.flags.writeable = False
-        return BlockDeltas(columns[0], tuple(offsets), tuple(ids))
+        rows = np.array(self.rows.as_array(), np.int64)
+        bounds = zip(self.offsets, self.ids, strict=True)
+        offsets = tuple([np.array([*each.as_list(), ids.size], np.int64) for each, ids in bounds])
+        block_ids = tuple([np.array(each.as_array(), np.int32) for each in self.ids])
+        rows.flags.writeable = False
+        for group in range(len(offsets)):
+            offsets[group].flags.writeable = block_ids[group].flags.writeable = False
+        return BlockDeltas(rows, offsets, block_ids)

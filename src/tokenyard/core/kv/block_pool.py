@@ -239,7 +239,7 @@ class BlockPool:
         """Return the bucket of a content; consecutive numbers keep apart."""
         return (key ^ (key >> 29) ^ (group * 40503)) & self.mask
 
-    def find(self, content: object, group: int) -> int:
+    def find(self, content: BlockHash, group: int) -> int:
         """Return the oldest block of the group with this content, or 0."""
         key = hash(content)
         block = self.bucket[self.home(key, group)]
@@ -249,7 +249,7 @@ class BlockPool:
             block = self.chained[block]
         return 0
 
-    def blocks_with(self, content: object, group: int) -> list[int]:
+    def blocks_with(self, content: BlockHash, group: int) -> list[int]:
         """Return all blocks of the group with this content, the oldest first."""
         key, found = hash(content), []
         block = self.bucket[self.home(key, group)]
@@ -259,7 +259,7 @@ class BlockPool:
             block = self.chained[block]
         return found
 
-    def publish(self, block: int, content: object, group: int) -> None:
+    def publish(self, block: int, content: BlockHash, group: int) -> None:
         """Let the block be found by its content from now on."""
         if block == NULL_BLOCK:
             return
@@ -300,15 +300,16 @@ class BlockPool:
             self.chained[at] = behind
         self.chained[block] = 0
         self.content[block] = None
-        if self.find(content, group) == 0:
+        if content is not None and self.find(content, group) == 0:
             self.num_cached -= 1
 
     def evict(self, block: int) -> None:
         """Forget the content of a block that is handed out for another."""
         content, group = self.content[block], self.group_of[block]
         self.unchain(block)
-        for listener in self.listeners:
-            listener.block_evicted(digests([content])[0], group, block)
+        if self.listeners and content is not None:
+            for listener in self.listeners:
+                listener.block_evicted(digests([content])[0], group, block)
 
     def forget(self, block: int) -> None:
         """Forget a block's content, if it has any: it is worthless."""

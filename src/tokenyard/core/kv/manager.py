@@ -33,7 +33,7 @@ from tokenyard.core.kv.events import EventLog, KVEvent, StoredIn
 from tokenyard.core.kv.groups import Extent, GroupBounds, hash_block_size
 from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
 from tokenyard.core.profiles import OLDEST, DecisionProfile
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.rows import NEVER, Row
 
 
@@ -251,7 +251,7 @@ class KVCacheManager:
     def longest_hit(self, request: Request) -> ComputedBlocks:
         """Return at most all tokens but one, which is left to compute logits from."""
         self.hasher.extend(request)
-        hashes: list[object] = request.block_hashes
+        hashes: list[BlockHash] = request.block_hashes
         limit = min((request.num_tokens - 1) // self.block_size, len(hashes))
         pool, found = self.pool, []
         for i in range(limit):
@@ -385,7 +385,7 @@ class KVCacheManager:
         """Put the full blocks within ``num_tokens`` into the prefix index, as far as they have hashes."""
         if self.hashes_look_ahead:
             self.hasher.extend(request)
-        hashes: list[object] = request.block_hashes
+        hashes: list[BlockHash] = request.block_hashes
         start, stop = request.num_published, min(num_tokens // self.block_size, len(hashes))
         if start < stop:
             for i in range(start, stop):

@@ -224,7 +224,7 @@ class ModelOutput:
     @property
     def width(self) -> int:
         """Places per row."""
-        return self.sampled.shape[1]
+        return int(self.sampled.shape[1])
 
     def tokens(self) -> Int64s:
         """Return a copy of ``sampled``, row after row."""

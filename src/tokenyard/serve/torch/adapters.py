@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.quick_dataclass import dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokenyard.connectors.tier_worker import Tensors
-from tokenyard.core.columns import Int32Array, IntArray
+from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import LayerGroup
 from tokenyard.memory.layer_caches import LayerCache

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tokenyard.core.columns import Int32Array, IntArray
+from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.core.config import GroupKind
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import LayerGroup

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from tokenyard.connectors.plan import ConnectorWorker, TransferPlan
 from tokenyard.connectors.tier_worker import BlockMemory
 from tokenyard.core.engine import EngineCore, StepFuture
@@ -13,7 +15,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.core.table import RequestTable
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.errors import RequestError
 from tokenyard.serve.torch.attention import HeldBlocks
 from tokenyard.serve.torch.checkpoint import LoadedModel, require_torch
@@ -33,13 +35,13 @@ T = TypeVar("T")
 
 
 class TorchExecutor:
-    """Runs ``runner`` for the scheduler whose request table is ``table``."""
+    """Runs ``runner`` for the scheduler whose blocks are those of ``kv``."""
 
     def __init__(
         self,
         model: LoadedModel,
         runner: ModelRunner,
-        table: RequestTable,
+        kv: KVCacheManager,
         memory: BlockMemory,
         *,
         drafts: bool = False,
@@ -49,7 +51,7 @@ class TorchExecutor:
         """What was loaded."""
         self.memory = memory
         """The KV cache's blocks."""
-        self.runner, self._table = runner, table
+        self.runner, self._kv = runner, kv
         self._drafts, self._connector = drafts, connector
         self._thread = ThreadPoolExecutor(1, "model")
         self._newest: SchedulerOutput | None = None
@@ -64,9 +66,18 @@ class TorchExecutor:
         self._forward = self._run(lambda: self._begin(plan, held))
 
     def _held_blocks(self, plan: SchedulerOutput) -> HeldBlocks:
-        """A copy of what the request table says of the step's rows."""
-        table = self._table
-        return HeldBlocks([each[plan.slots] for each in table.block_tables], table.capacity[plan.slots])
+        """A copy of the block tables of the step's rows."""
+        requests = [] if plan.rows is None else plan.rows.requests
+        held = [self._kv.get_block_ids(request) for request in requests]
+        capacity = np.array([self._kv.capacity(request) for request in requests], np.int64)
+        tables = []
+        for group in range(self._kv.num_groups):
+            blocks = [each[group] for each in held]
+            table = np.zeros((len(blocks), max(map(len, blocks), default=0)), np.int32)
+            for row, ids in enumerate(blocks):
+                table[row, : len(ids)] = ids
+            tables.append(table)
+        return HeldBlocks(tables, capacity)
 
     def _begin(self, plan: SchedulerOutput, held: HeldBlocks) -> None:
         transfers = _transfers(plan)

@@ -34,7 +34,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.core.table import RequestTable
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes
@@ -270,10 +270,10 @@ class ModelParts:
             return ConnectorHalves(None, None)
         return make_transfers(asked, self.cache_config, self.tensors, self._bytes_per_block, clock, exchange)
 
-    def executor(self, table: RequestTable, worker: ConnectorWorker | None) -> TorchExecutor:
-        """What computes the steps of the requests in ``table``."""
+    def executor(self, kv: KVCacheManager, worker: ConnectorWorker | None) -> TorchExecutor:
+        """What computes the steps of the requests that hold blocks of ``kv``."""
         drafts = self._settings.speculation is not None
-        return TorchExecutor(self.loaded, self._runner(), table, self.tensors, drafts=drafts, connector=worker)
+        return TorchExecutor(self.loaded, self._runner(), kv, self.tensors, drafts=drafts, connector=worker)
 
     def _runner(self) -> ModelRunner:
         """The runner, with its drafter."""
@@ -374,7 +374,7 @@ def load_engine(
         log_stats=log_stats,
         debug=debug,
     )
-    return TorchEngineCore(made, parts.executor(made.kv.table, connector.worker))
+    return TorchEngineCore(made, parts.executor(made.kv, connector.worker))
 
 
 def _is_async(asked: bool | None, speculation: SpeculativeConfig | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.core.columns import Int32Array, IntArray
+from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows

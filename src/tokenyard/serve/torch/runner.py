@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.columns import Int32Array, IntArray
+from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.core.params import PoolingParams, PoolingType, SamplingParams
 from tokenyard.core.sched.outputs import TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput

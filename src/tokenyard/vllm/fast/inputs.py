@@ -157,17 +157,6 @@ class VllmHashes:
             ours.theirs.update_block_hashes()
         return hashes
 
-    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
-        """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
-        size = self._hash_size
-        for request, tokens in sealed:
-            theirs = cast("FastRequest", request).theirs
-            missing = (len(request.block_hashes) + 1) * size - theirs.num_tokens
-            if 0 < missing <= size:
-                theirs.append_output_token_ids(np.frombuffer(tokens, np.int32)[-missing:].tolist())
-            else:
-                self.extend(request)
-
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
         theirs = cast("FastRequest", request).theirs

@@ -199,10 +199,10 @@ def num_cached(kv: KVCacheManager, held: Blocks) -> int:
     Content that no lookup finds counts as well.
     """
     found = []
-    hash_of, tails = kv.pool.hash_of, kv.pool.prompt_tails
-    for group, blocks in zip(kv.coordinator.managers, held, strict=True):
-        last = next((i for i in range(len(blocks) - 1, -1, -1) if blocks[i] and hash_of[blocks[i]] is not None), -1)
-        found.append(max((last + 1) * group.block_size, *[tails.get(block, 0) for block in blocks if tails], 0))
+    content, tails = kv.pool.content, kv.pool.prompt_tails
+    for size, blocks in zip(kv.config.group_block_sizes, held, strict=True):
+        last = next((i for i in range(len(blocks) - 1, -1, -1) if blocks[i] and content[blocks[i]] is not None), -1)
+        found.append(max((last + 1) * size, *[tails.get(block, 0) for block in blocks if tails], 0))
     return min(found, default=0)
 
 

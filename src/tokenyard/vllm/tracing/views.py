@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.core.columns import IntArray
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
