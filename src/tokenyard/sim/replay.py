@@ -10,7 +10,7 @@ import numpy as np
 from tokenyard.arguments import given_function
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
-from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy, looks_at_tokens

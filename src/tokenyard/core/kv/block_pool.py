@@ -121,9 +121,15 @@ class BlockPool:
     def take_one(self) -> int:
         """Return the next free block, whose content is forgotten; the caller has checked that there is one."""
         block = self.after[0]
-        self.unlink(block)
-        if self.content[block] is not None:
-            self.evict(block)
+        after = self.after[block]
+        self.after[0] = after
+        self.before[after] = 0
+        self.num_free -= 1
+        content = self.content[block]
+        if content is not None:
+            self.unchain(block)
+            if self.listeners:
+                self.tell_evicted(content, self.group_of[block], block)
         if self.prompt_tails:
             self.prompt_tails.pop(block, None)
         self.holders[block] = 1
@@ -242,12 +248,12 @@ class BlockPool:
     def find(self, content: BlockHash, group: int) -> int:
         """Return the oldest block of the group with this content, or 0."""
         key = hash(content)
-        block = self.bucket[self.home(key, group)]
+        block = self.bucket[(key ^ (key >> 29) ^ (group * 40503)) & self.mask]
         while block:
             if self.key[block] == key and self.group_of[block] == group and self.content[block] == content:
-                return block
+                break
             block = self.chained[block]
-        return 0
+        return block
 
     def blocks_with(self, content: BlockHash, group: int) -> list[int]:
         """Return all blocks of the group with this content, the oldest first."""
@@ -268,7 +274,7 @@ class BlockPool:
         if self.content[block] is not None:
             self.unchain(block)
         key = hash(content)
-        home = self.home(key, group)
+        home = (key ^ (key >> 29) ^ (group * 40503)) & self.mask
         last = self.bucket[home]
         is_new = True
         if last == 0:
@@ -289,27 +295,27 @@ class BlockPool:
     def unchain(self, block: int) -> None:
         """Let the block be found no longer."""
         key, group, content = self.key[block], self.group_of[block], self.content[block]
-        home = self.home(key, group)
-        behind = self.chained[block]
-        at = self.bucket[home]
-        if at == block:
-            self.bucket[home] = behind
-        else:
-            while self.chained[at] != block:
-                at = self.chained[at]
-            self.chained[at] = behind
+        home = (key ^ (key >> 29) ^ (group * 40503)) & self.mask
+        before, at = 0, self.bucket[home]
+        is_last = True
+        while at:
+            if at == block:
+                if before:
+                    self.chained[before] = self.chained[at]
+                else:
+                    self.bucket[home] = self.chained[at]
+            elif self.key[at] == key and self.group_of[at] == group and self.content[at] == content:
+                is_last = False
+            before = at if at != block else before
+            at = self.chained[at]
         self.chained[block] = 0
         self.content[block] = None
-        if content is not None and self.find(content, group) == 0:
-            self.num_cached -= 1
+        self.num_cached -= is_last
 
-    def evict(self, block: int) -> None:
-        """Forget the content of a block that is handed out for another."""
-        content, group = self.content[block], self.group_of[block]
-        self.unchain(block)
-        if self.listeners and content is not None:
-            for listener in self.listeners:
-                listener.block_evicted(digests([content])[0], group, block)
+    def tell_evicted(self, content: BlockHash, group: int, block: int) -> None:
+        """Tell listeners that a block with this content is handed out for another."""
+        for listener in self.listeners:
+            listener.block_evicted(digests([content])[0], group, block)
 
     def forget(self, block: int) -> None:
         """Forget a block's content, if it has any: it is worthless."""

@@ -117,6 +117,23 @@ class KnownTokens(Mapping[int, TokenIds]):
         return dict, (dict(self),)
 
 
+class Names:
+    """The ids of a step's requests, made when they are first asked for; steps of the same requests share them."""
+
+    requests: list[Request]
+    ids: tuple[str, ...] | None
+
+    def __init__(self, requests: list[Request]) -> None:
+        self.requests = requests
+        self.ids = None
+
+    def tuple_of_ids(self) -> tuple[str, ...]:
+        """Return them, in scheduling order."""
+        if self.ids is None:
+            self.ids = tuple([request.request_id for request in self.requests])
+        return self.ids
+
+
 class Rows:
     """The rows of a step: its requests, and a number of each in every column.
 
@@ -131,9 +148,11 @@ class Rows:
     """The array that ``numbers`` looks into."""
     num_chunks: int
     """Rows in which nothing is sampled."""
+    names: Names
 
-    def __init__(self, requests: list[Request]) -> None:
+    def __init__(self, requests: list[Request], names: Names) -> None:
         self.requests = requests
+        self.names = names
         self.size = len(requests)
         self.memory = array("q", bytes(56 * self.size))
         self.numbers = self.memory
@@ -228,7 +247,7 @@ class SchedulerOutput:
     @cached_attribute
     def req_ids(self) -> tuple[str, ...]:
         """Ids of the scheduled requests, in scheduling order."""
-        return tuple([request.request_id for request in self._rows().requests])
+        return self._rows().names.tuple_of_ids()
 
     @cached_attribute
     def slots(self) -> IntArray:

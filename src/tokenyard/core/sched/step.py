@@ -26,6 +26,7 @@ from tokenyard.core.sched.scheduler_output import (
     PROMPT,
     SAMPLES,
     KnownTokens,
+    Names,
     NewRequest,
     Rows,
     SchedulerOutput,
@@ -191,6 +192,8 @@ class OutputBuilder:
     is_async: bool
     last_step: int
     """Number of the last step that was built."""
+    names: Names
+    """Those of its requests."""
 
     def __init__(self, context: SchedulerContext) -> None:
         features = context.features
@@ -202,6 +205,7 @@ class OutputBuilder:
         self._counts_common_prefix = context.config.count_common_prefix_blocks
         self.is_async = features.placeholders is not None
         self.last_step = -1
+        self.names = Names([])
 
     def build(
         self,
@@ -223,7 +227,9 @@ class OutputBuilder:
         for candidate in admitted:
             candidate.request.num_scheduled = candidate.num_new_tokens
             granted.append(candidate.request)
-        rows = Rows(granted)
+        if self.names.requests != granted:
+            self.names = Names(granted)
+        rows = Rows(granted, self.names)
         plan = SchedulerOutput(step, rows, self.is_async)
         plan.num_running = num_running
         plan.total_num_scheduled_tokens = budget.tokens_used

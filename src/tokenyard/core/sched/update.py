@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -156,6 +157,17 @@ class Accepted(msgspec.Struct, frozen=True):
         )
 
 
+class _News(NamedTuple):
+    """What was accepted of a step's tokens."""
+
+    tokens: IntArray
+    """Shape ``[n, width]``, a copy: the executor may use its buffer again."""
+    counts: IntArray
+    """Accepted per row, shape ``[n]``."""
+    num_producing: int
+    """Rows with a token."""
+
+
 class OutputUpdate:
     """Takes in model outputs."""
 
@@ -207,12 +219,17 @@ class OutputUpdate:
         if self.encoder is not None:
             discarded = step.discarded if self.stale_changes_nothing else None
             self.encoder.releases.begin(step.requests, discarded or frozenset())
-        self.accept(step.requests, model.tokens(), counts, model.width, lost, endings)
+        tokens = model.tokens()
+        num_producing = self.accept(step.requests, tokens, counts, model.width, lost, endings)
         if self._awaiting_first:
             self.stamp_first_tokens(now)
-        accepted_counts = np.frombuffer(counts, np.int64) if len(counts) else np.zeros(0, np.int64)
-        extras = self._aux_update.run(step, model, accepted_counts, endings, lost)
-        accepted = self._collect(step, model, accepted_counts, endings, extras, now)
+        news = _News(
+            np.frombuffer(tokens, np.int64).reshape(model.sampled.shape),
+            np.frombuffer(counts, np.int64),
+            num_producing,
+        )
+        extras = self._aux_update.run(step, model, news.counts, endings, lost)
+        accepted = self._collect(step, news, endings, extras, now)
         if self.encoder is not None:
             self.encoder.releases.end()
         return accepted
@@ -225,11 +242,12 @@ class OutputUpdate:
         width: int,
         lost: Sequence[Request],
         endings: RowEndings,
-    ) -> None:
+    ) -> int:
         """Append the tokens of each row, as far as its request goes on; ``counts`` becomes what was accepted.
 
-        ``tokens`` has ``width`` places per row.
+        ``tokens`` has ``width`` places per row. Returns the number of rows with a token.
         """
+        num_producing = 0
         for row in range(len(requests)):
             request: Request = requests[row]
             arrived = counts[row]
@@ -247,6 +265,7 @@ class OutputUpdate:
                 status = self.append(request, tokens[row * width + taken])
                 taken += 1
             counts[row] = taken
+            num_producing += 1
             self.settle(request, arrived, taken)
             if request.structured_output is not None:
                 given = [tokens[row * width + i] for i in range(taken)]
@@ -254,6 +273,7 @@ class OutputUpdate:
                     status = RequestStatus.FINISHED_ERROR
             if status is not None:
                 endings[row] = status
+        return num_producing
 
     def append(self, request: Request, token: int) -> RequestStatus | None:
         """Append a token; returns the status in which it ends the request, or None."""
@@ -320,26 +340,24 @@ class OutputUpdate:
     def _collect(
         self,
         step: StepInFlight,
-        model: ModelOutput,
-        counts: IntArray,
+        news: _News,
         endings: RowEndings,
         extras: Mapping[int, RequestAuxOutput],
         now: float,
     ) -> Accepted:
         requests: Sequence[Request] = step.requests
         req_ids: Sequence[str] = step.plan.req_ids
-        producing = counts.nonzero()[0]
-        if extras:
-            # A pooling request has news without a token.
-            producing = np.union1d(producing, list(extras))
-        tokens, rows = model.sampled, None
-        if len(producing) < len(requests):
+        tokens, counts, num_producing = news
+        rows = None
+        if num_producing < len(requests):
+            producing = counts.nonzero()[0]
+            if extras:
+                # A pooling request has news without a token.
+                producing = np.union1d(producing, list(extras))
             rows = producing.tolist()
             requests, req_ids = [requests[row] for row in rows], [req_ids[row] for row in rows]
             tokens, counts = tokens.take(producing, axis=0), counts[producing]
             extras = {bisect_left(rows, row): extra for row, extra in extras.items()} if extras else extras
-        if tokens is model.sampled:
-            tokens = tokens.copy()  # the executor may use its buffer again
         finish_reasons: dict[int, FinishReason] = {}
         stop_reasons: dict[int, int | str] = {}
         if endings:

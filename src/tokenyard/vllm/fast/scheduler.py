@@ -13,7 +13,7 @@ from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 
 from tokenyard.core.config import PauseState as OurPauseState
-from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.request import RequestStatus
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import StepInFlight

@@ -15,7 +15,7 @@ from tokenyard.core.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
-from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
