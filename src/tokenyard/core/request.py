@@ -132,8 +132,6 @@ _FINISH_REASONS = {
 class RequestTimes:
     """Moments of a request's life in seconds on the scheduler's clock; None until they happen."""
 
-    __slots__ = ("finished", "first_scheduled", "first_token")
-
     def __init__(self) -> None:
         self.first_scheduled: float | None = None
         self.first_token: float | None = None

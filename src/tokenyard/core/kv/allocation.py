@@ -70,13 +70,19 @@ class KVShortage(NamedTuple):
 class PrefixCacheStats:
     """Prefix-cache use since the last report, in requests and tokens; preempted requests apart, as in vLLM."""
 
-    __slots__ = ("hits", "preempted_hits", "preempted_queries", "preempted_requests", "queries", "requests", "reset")
+    requests: int
+    queries: int
+    hits: int
+    preempted_requests: int
+    preempted_queries: int
+    preempted_hits: int
+    reset: bool
+    """The cache was reset since the last report."""
 
     def __init__(self) -> None:
         self.requests = self.queries = self.hits = 0
         self.preempted_requests = self.preempted_queries = self.preempted_hits = 0
         self.reset = False
-        """The cache was reset since the last report."""
 
     @property
     def is_empty(self) -> bool:

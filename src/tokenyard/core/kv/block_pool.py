@@ -31,8 +31,8 @@ EvictsFirst = Callable[[Sequence[int], Sequence[BlockHash | None]], Sequence[boo
 """Which of freed blocks, the end of a sequence first, are used again before all others, by their contents."""
 
 PutBack = EvictsFirst | bool
-"""Where freed blocks go in the free queue: True, those without content to its front (vLLM since 0.24); False, all to its
-end, whatever they hold (vLLM 0.22); else the rule of a policy."""
+"""Where freed blocks go in the free queue: True, those without content to its front (vLLM since 0.24); False, all to
+its end, whatever they hold (vLLM 0.22); else the rule of a policy."""
 
 
 class PoolListener:

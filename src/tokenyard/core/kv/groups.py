@@ -193,7 +193,7 @@ class SingleTypeManager:
         self.new_blocks: list[int] | None = [] if blocks.is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
         self.unhashed_first_dropped = False
-        """Blocks without content that no later token reads go to the front of the free queue, whatever the pool's rule."""
+        """Blocks without content that no later token reads go to the front of the free queue, whatever its rule."""
         self.unhashed_first_freed = False
         """The same of blocks of a request that gives all of them back."""
 

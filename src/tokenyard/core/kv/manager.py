@@ -30,11 +30,11 @@ from tokenyard.core.kv.allocation import (
 )
 from tokenyard.core.kv.block_pool import BlockPool, EvictsFirst
 from tokenyard.core.kv.events import EventLog, KVEvent, StoredIn
-from tokenyard.core.kv.groups import Extent, GroupBounds, hash_block_size
+from tokenyard.core.kv.groups import GroupBounds, hash_block_size
 from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import BlockHash, Request
-from tokenyard.core.rows import NEVER, Row
+from tokenyard.core.rows import NEVER
 
 
 class Demand:
@@ -202,7 +202,7 @@ class KVCacheManager:
         return min(end + num_lookahead_tokens, self.max_model_len)
 
     def most_blocks(self, num_tokens: int, num_encoder_tokens: int = 0, *, at_once: bool = True) -> int:
-        """Return the blocks that a sequence holds at most, over all groups; ``at_once``: that its admission asks for."""
+        """Return the most blocks that a sequence holds, over all groups; ``at_once``: that its admission asks for."""
         return -(-num_tokens // self.block_size)
 
     # ---- steps

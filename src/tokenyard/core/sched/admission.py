@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.sched.admission_limits import Limit, limits_in_order
 from tokenyard.core.sched.candidate import Candidate, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock
+from tokenyard.core.sched.features.sessions import Sessions
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.core.sched.queues import RequestQueue
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.queues import RequestQueue, RunningList, WaitingQueues
 
 
 class _Next(Enum):
@@ -35,16 +38,18 @@ class AdmissionPass:
     """Takes candidates from the waiting queues in the policy's order and asks every limit about each."""
 
     def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, deadlock: AdmissionDeadlock) -> None:
-        self._sessions = lifecycle.sessions if context.config.profile.paused_sessions_hold_slots else None
+        self._sessions: Sessions | None = (
+            lifecycle.sessions if context.config.profile.paused_sessions_hold_slots else None
+        )
         """Running requests whose places sessions that wait for input take; None: they take none."""
-        self._policy = context.policy
-        self._deadlock = deadlock
-        self._waiting_queues = context.waiting_queues
-        self._running = context.running
-        self._kv = context.kv
-        self._limits = limits_in_order(context, lifecycle.pins)
-        self._max_num_seqs = context.config.max_num_seqs
-        self._empty = Outcome(_LOOP_ENDED, _QUEUES_EMPTY)
+        self._policy: PolicyGate = context.policy
+        self._deadlock: AdmissionDeadlock = deadlock
+        self._waiting_queues: WaitingQueues = context.waiting_queues
+        self._running: RunningList = context.running
+        self._kv: KVCacheManager = context.kv
+        self._limits: list[Limit] = limits_in_order(context, lifecycle.pins)
+        self._max_num_seqs: int = context.config.max_num_seqs
+        self._empty: Outcome = Outcome(_LOOP_ENDED, _QUEUES_EMPTY)
         """No request waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes, only_holders: bool = False) -> list[Candidate]:

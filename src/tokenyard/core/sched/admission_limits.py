@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
 from tokenyard.core.kv.manager import Demand, KVCacheManager
@@ -16,8 +18,8 @@ from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
-from tokenyard.core.sched.policy import AdmissionView
-from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.core.sched.policy import AdmissionView, PolicyGate
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.errors import PolicyError, shown
 
 # To ask their classes for them costs more than to compare.
@@ -42,8 +44,8 @@ class ReadyLimit(Limit):
     """Has what the request waited for come? Then it is WAITING again."""
 
     def __init__(self, transfers: Transfers | None, grammars: GrammarGate) -> None:
-        self._transfers = transfers
-        self._grammars = grammars
+        self._transfers: Transfers | None = transfers
+        self._grammars: GrammarGate = grammars
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
@@ -69,7 +71,7 @@ class LateOutputLimit(Limit):
     """Has every output come that a step was computing when the request was preempted?"""
 
     def __init__(self, outputs: LateOutputs) -> None:
-        self._outputs = outputs
+        self._outputs: LateOutputs = outputs
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
@@ -82,7 +84,7 @@ class LoraLimit(Limit):
     """Is there a place for its LoRA adapter among those of this step?"""
 
     def __init__(self, max_loras: int) -> None:
-        self._max_loras = max_loras
+        self._max_loras: int = max_loras
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         lora = candidate.request.lora_name
@@ -96,8 +98,8 @@ class PrefixLookup(Limit):
 
     def __init__(self, kv: KVCacheManager, *, counts: bool) -> None:
         """``counts``: every lookup enters the statistics, even if the request is not admitted then."""
-        self._kv = kv
-        self._counts = counts
+        self._kv: KVCacheManager = kv
+        self._counts: bool = counts
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> None:
         if candidate.request.num_computed_tokens == 0:
@@ -111,7 +113,7 @@ class ConnectorLookup(Limit):
     """How much more can the connector bring? Refuses only while it does not know."""
 
     def __init__(self, transfers: Transfers) -> None:
-        self._transfers = transfers
+        self._transfers: Transfers = transfers
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
@@ -135,8 +137,8 @@ class PrefillLimit(Limit):
     """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self._chunked = config.enable_chunked_prefill
-        self._skips = config.skip_oversized_prefill
+        self._chunked: bool = config.enable_chunked_prefill
+        self._skips: bool = config.skip_oversized_prefill
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         if candidate.loads_async:
@@ -159,10 +161,10 @@ class PaddedPrefillLimit(PrefillLimit):
 
     def __init__(self, config: SchedulerConfig, num_drafts: int) -> None:
         super().__init__(config)
-        self._padded = 1 + num_drafts
-        self._while_idle = config.profile.idle_admission_pads
-        self._leaves_room = config.profile.padding_leaves_room
-        self._last_start = config.max_model_len - self._padded - self._leaves_room
+        self._padded: int = 1 + num_drafts
+        self._while_idle: bool = config.profile.idle_admission_pads
+        self._leaves_room: bool = config.profile.padding_leaves_room
+        self._last_start: int = config.max_model_len - self._padded - self._leaves_room
         """A request that has come further has no room for the padding, or also the token sampled after it."""
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
@@ -185,8 +187,8 @@ class EncoderLimit(Limit):
     """Can the encoder inputs of its tokens be computed in this step? If not, only the tokens before them."""
 
     def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
-        self._encoder = encoder
-        self._ends_pass = ends_pass
+        self._encoder: EncoderInputs = encoder
+        self._ends_pass: bool = ends_pass
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
@@ -205,7 +207,7 @@ class AlignmentLimit(Limit):
     """Does a step that keeps a Mamba state end where a block does? If not, only the whole blocks before."""
 
     def __init__(self, alignment: BlockAlignment) -> None:
-        self._alignment = alignment
+        self._alignment: BlockAlignment = alignment
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
@@ -225,15 +227,15 @@ class MemoryLimit(Limit):
 
     def __init__(self, context: SchedulerContext, pins: PinBoard) -> None:
         config, features = context.config, context.features
-        self._reserve_full = config.scheduler_reserve_full_isl
-        self._counts_lookups = config.profile.lookups_count_at_admission
-        self._kv = context.kv
-        self._running = context.running
-        self._encoder = features.encoder
-        self._transfers = features.transfers
-        self._num_lookahead_tokens = features.num_lookahead_tokens
-        self._reserves_lookahead = config.profile.admission_reserves_lookahead
-        self._pins = pins
+        self._reserve_full: bool = config.scheduler_reserve_full_isl
+        self._counts_lookups: bool = config.profile.lookups_count_at_admission
+        self._kv: KVCacheManager = context.kv
+        self._running: RunningList = context.running
+        self._encoder: EncoderInputs | None = features.encoder
+        self._transfers: Transfers | None = features.transfers
+        self._num_lookahead_tokens: int = features.num_lookahead_tokens
+        self._reserves_lookahead: bool = config.profile.admission_reserves_lookahead
+        self._pins: PinBoard = pins
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         demand = Demand(
@@ -312,7 +314,7 @@ class CheckedLimit(Limit):
     """A limit of a plug-in, whose answer is checked."""
 
     def __init__(self, limit: AdmissionLimit) -> None:
-        self._limit = limit
+        self._limit: AdmissionLimit = limit
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         before = candidate.num_new_tokens
@@ -332,7 +334,7 @@ class PrefillShareLimit:
     """How many of its tokens may be computed beside the other prompts of this step, if the policy bounds that?"""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self._chunked = config.enable_chunked_prefill
+        self._chunked: bool = config.enable_chunked_prefill
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | Refused | None:
         left = budget.prefill_left()
@@ -349,8 +351,10 @@ class PolicyLimit(Limit):
     """Does the policy want it admitted now?"""
 
     def __init__(self, context: SchedulerContext) -> None:
-        self._policy, self._kv, self._running = context.policy, context.kv, context.running
-        self._clock = context.clock
+        self._policy: PolicyGate = context.policy
+        self._kv: KVCacheManager = context.kv
+        self._running: RunningList = context.running
+        self._clock: Callable[[], float] = context.clock
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         view = AdmissionView(

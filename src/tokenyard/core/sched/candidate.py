@@ -252,16 +252,6 @@ class FeatureHook:
 class StepHooks:
     """Per moment, the calls of those features that it concerns."""
 
-    __slots__ = (
-        "check_request",
-        "request_aborted",
-        "request_added",
-        "request_admitted",
-        "request_preempted",
-        "request_reset",
-        "step_planned",
-    )
-
     def __init__(self, features: Sequence[FeatureHook]) -> None:
         self.check_request: Sequence[Callable[[Request], None]] = _calls(features, "check_request")
         self.request_added: Sequence[Callable[[float, Request], None]] = _calls(features, "request_added")

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.candidate import StepHooks
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import discard_in_flight
+from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.scheduler_output import StepInFlight, StepsInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
@@ -34,22 +39,23 @@ class Lifecycle:
         on_finished: Callable[[float, Request], None],
     ) -> None:
         """``on_continued`` is called for a session that has got its next input, ``on_finished`` at every end."""
-        self._kv = kv = context.kv
-        self._running = context.running
-        self._waiting_queues = context.waiting_queues
-        self._policy = context.policy
-        self._features = context.features
-        self._hooks = context.hooks
-        self._in_flight = context.in_flight
-        self._on_finished = on_finished
+        kv = context.kv
+        self._kv: KVCacheManager = kv
+        self._running: RunningList = context.running
+        self._waiting_queues: WaitingQueues = context.waiting_queues
+        self._policy: PolicyGate = context.policy
+        self._features: Features = context.features
+        self._hooks: StepHooks = context.hooks
+        self._in_flight: StepsInFlight = context.in_flight
+        self._on_finished: Callable[[float, Request], None] = on_finished
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
         ahead = context.features.num_lookahead_tokens
-        self.sessions = Sessions(context.config, kv, context.waiting_queues, ahead, on_continued)
-        self.pins = PinBoard(self.release, kv.num_blocks_of)
+        self.sessions: Sessions = Sessions(context.config, kv, context.waiting_queues, ahead, on_continued)
+        self.pins: PinBoard = PinBoard(self.release, kv.num_blocks_of)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
-        self._names_resets = context.config.profile.resets_count_as_preemptions
+        self._names_resets: bool = context.config.profile.resets_count_as_preemptions
         self._started_over: list[str] = []
         """Preempted outside of a step since the last one, where steps name them."""
 
@@ -196,13 +202,13 @@ class Recovery:
     """Rewinds requests whose external KV failed to load."""
 
     def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, transfers: Transfers) -> None:
-        self._fails = context.config.kv_load_failure_policy == "fail"
-        self._kv = context.kv
-        self._running = context.running
-        self._waiting_queues = context.waiting_queues
-        self._lifecycle = lifecycle
-        self._transfers = transfers
-        self._is_async = context.features.placeholders is not None
+        self._fails: bool = context.config.kv_load_failure_policy == "fail"
+        self._kv: KVCacheManager = context.kv
+        self._running: RunningList = context.running
+        self._waiting_queues: WaitingQueues = context.waiting_queues
+        self._lifecycle: Lifecycle = lifecycle
+        self._transfers: Transfers = transfers
+        self._is_async: bool = context.features.placeholders is not None
 
     def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> Void:
         """Requests whose KV was not there."""

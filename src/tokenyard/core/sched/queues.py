@@ -93,8 +93,6 @@ _Entry = tuple[tuple[object, ...], str, int, Request]
 class FCFSQueue:
     """First come, first served."""
 
-    __slots__ = ("_requests",)
-
     def __init__(self) -> None:
         self._requests: OrderedDict[str, Request] = OrderedDict()
 
@@ -136,15 +134,13 @@ class PriorityQueue:
     their keys. Whom that concerns depends on the places of all, so what is removed leaves at once, for O(n).
     """
 
-    __slots__ = ("_entries", "_heap", "_is_heap", "_key", "_number")
-
     def __init__(self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key) -> None:
-        self._key = key
+        self._key: Callable[[Request], tuple[object, ...]] = key
         self._heap: list[_Entry] = []
         self._entries: dict[str, _Entry] = {}
         """Request id -> its entry in the heap."""
-        self._number = 0
-        self._is_heap = True
+        self._number: int = 0
+        self._is_heap: bool = True
         """No key has changed since the heap was last put in order: sorted entries show the order."""
 
     def add(self, request: Request) -> None:
@@ -228,16 +224,14 @@ class QueueOrder(Protocol):
 class WaitingQueues:
     """Everything that waits: the queue, the requests skipped earlier, and the smallest of their needs."""
 
-    __slots__ = ("_block_size", "_needs", "_new_queue", "occupied", "skipped", "waiting")
-
     def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int) -> None:
         """``new_queue`` makes an empty queue, which is none of those that it is given."""
-        self._new_queue = new_queue
-        self.waiting = new_queue()
-        self.skipped = new_queue(self.waiting)
-        self.occupied = False
+        self._new_queue: Callable[..., RequestQueue] = new_queue
+        self.waiting: RequestQueue = new_queue()
+        self.skipped: RequestQueue = new_queue(self.waiting)
+        self.occupied: bool = False
         """A request may wait; False: none does, which is asked several times a step and mostly so."""
-        self._block_size = block_size
+        self._block_size: int = block_size
         self._needs: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
@@ -360,11 +354,9 @@ class HoldersFirstQueues(WaitingQueues):
     A request that holds none keeps its place in ``waiting`` while it is skipped or waits for its grammar.
     """
 
-    __slots__ = ("_deferred", "_go_on")
-
     def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int, *, go_on: bool = True) -> None:
         super().__init__(new_queue, block_size)
-        self._go_on = go_on
+        self._go_on: bool = go_on
         """Whether those with blocks are served while new ones are paused."""
         self._deferred: set[str] = set()
         """Requests that were skipped in the last pass, or came waiting for something."""

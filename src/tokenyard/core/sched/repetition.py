@@ -1,12 +1,13 @@
 """Output that goes round in circles: a pattern that stands several times in a row at the end ends its request.
 
-    ... x | a b | a b | a b        size 2, 3 times: the last 4 tokens equal those 2 places before them
+... x | a b | a b | a b        size 2, 3 times: the last 4 tokens equal those 2 places before them
 """
 
 from __future__ import annotations
 
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import Request
+
 
 def repeats(request: Request, num_tokens: int, params: RepetitionDetectionParams) -> bool:
     """Whether the output of a request of ``num_tokens`` tokens ends with a repeated pattern."""

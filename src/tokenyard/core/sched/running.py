@@ -47,6 +47,8 @@ class RunningPass:
     """Encoder inputs or states may cut what a request gets."""
     prompt_asked: int
     """Prompt tokens that requests have asked for in this step, where the policy bounds them."""
+    drift: int
+    """Running requests to leave out behind the one whose turn it is."""
     items: tuple[int, ...]
     """Encoder inputs that the request whose turn it is computes."""
 
@@ -75,7 +77,7 @@ class RunningPass:
         self.forgets = not config.rolled_back_work_stays_cached
         self.ends_with_itself = config.profile.self_preemption_ends_pass
         self.has_cuts = self.encoder is not None or self.alignment is not None
-        self.prompt_asked = 0
+        self.prompt_asked = self.drift = 0
         self.items = ()
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Request]:
@@ -96,25 +98,11 @@ class RunningPass:
                 continue
             planned_with = budget.encoder
             request.first_new_block = request.blocks.size
-            drift = 0
             end = request.num_computed_tokens + wanted
+            self.drift = 0
             while not kv.grow(request, end, ahead):
-                shortage = kv.shortage_of(request, end, ahead)
-                if self.policy.free_for_running(shortage, len(self.running)) or kv.free_kept(request):
-                    continue
-                position = self.policy.victim(self.running.requests)
-                victim: Request = self.running.requests[position]
-                was_served = self.take_from(victim, request, granted, budget, shortage, outcomes)
-                if position < at:
-                    if was_served or not self.drifts:
-                        at -= 1
-                    else:
-                        drift += 1
-                self.running.pop(position)
-                self.preempt(victim)
-                if not len(self.running):
-                    self.deadlock.preempted_itself(request, end + ahead)
-                if victim is request:
+                at = self.make_room(request, end, at, granted, budget, outcomes)
+                if request.status is not _RUNNING:
                     break
             if request.status is not _RUNNING:
                 if self.ends_with_itself:
@@ -126,16 +114,22 @@ class RunningPass:
             if self.items and self.encoder is not None:
                 budget.encoder = planned_with  # as in vLLM, which counts when it plans: what victims gave back is lost
                 self.encoder.commit(request, self.items, budget)
-            if drift:
-                self.drift_past(at, drift, budget, idle, outcomes)
+            if self.drift:
+                self.drift_past(at, budget, idle, outcomes)
             at += 1
+        self.end(at, granted, budget, idle, outcomes)
+        return granted
+
+    def end(
+        self, at: int, granted: list[Request], budget: StepBudget, idle: list[Outcome], outcomes: StepOutcomes
+    ) -> None:
+        """The pass has come to place ``at``."""
         if at < len(self.running.requests):
             self.note_left_out(at, budget, idle, outcomes)
         if idle:
             outcomes.not_scheduled[:0] = idle
         if budget.bounds is not None:
             budget.decode_tokens = sum([each.num_scheduled for each in granted if not in_prompt(each)])
-        return granted
 
     def wanted(self, request: Request, budget: StepBudget, idle: list[Outcome]) -> int:
         """Return the tokens that a request asks for, whatever is left of the budget; 0, and why in ``idle``: none."""
@@ -203,6 +197,34 @@ class RunningPass:
             outcomes.left_out(Reason.MAMBA_ALIGNMENT, name, wanted_tokens=wanted, budget_left=left)
         return granted
 
+    def make_room(
+        self,
+        request: Request,
+        end: int,
+        at: int,
+        granted: list[Request],
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> int:
+        """Drop a pin, or preempt one victim, for the request at place ``at``; returns the place that counts then."""
+        kv, ahead = self.kv, self.num_lookahead_tokens
+        shortage = kv.shortage_of(request, end, ahead)
+        if self.policy.free_for_running(shortage, len(self.running)) or kv.free_kept(request):
+            return at
+        position = self.policy.victim(self.running.requests)
+        victim: Request = self.running.requests[position]
+        was_served = self.take_from(victim, request, granted, budget, shortage, outcomes)
+        if position < at:
+            if was_served or not self.drifts:
+                at -= 1
+            else:
+                self.drift += 1
+        self.running.pop(position)
+        self.preempt(victim)
+        if not len(self.running):
+            self.deadlock.preempted_itself(request, end + ahead)
+        return at
+
     def take_from(
         self,
         victim: Request,
@@ -225,18 +247,14 @@ class RunningPass:
         if was_served:
             granted.remove(victim)
         computed = victim.num_computed_tokens
-        outcomes.preemptions.append(
-            Preemption(victim.request_id, request.request_id, computed, rolled_back, shortage)
-        )
+        outcomes.preemptions.append(Preemption(victim.request_id, request.request_id, computed, rolled_back, shortage))
         if victim is request:
             outcomes.left_out(Reason.SELF_PREEMPTED, request.request_id, kv=shortage)
         return was_served
 
-    def drift_past(
-        self, at: int, drift: int, budget: StepBudget, idle: list[Outcome], outcomes: StepOutcomes
-    ) -> None:
+    def drift_past(self, at: int, budget: StepBudget, idle: list[Outcome], outcomes: StepOutcomes) -> None:
         """The index slipped while the request was served: those right behind it lose their turn."""
-        for request in self.running.requests[at - drift + 1 : at + 1]:
+        for request in self.running.requests[at - self.drift + 1 : at + 1]:
             if self.wanted(request, budget, idle) > 0:
                 outcomes.left_out(Reason.RUNNING_INDEX_DRIFT, request.request_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,7 +16,8 @@ from tokenyard.core.basics import cached_attribute
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, StepBlocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.request import Request
-from tokenyard.core.rows import Int64s, TokenRow
+from tokenyard.core.rows import TokenRow
+from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, SLOT, Rows
 from tokenyard.errors import shown
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -115,58 +115,6 @@ class KnownTokens(Mapping[int, TokenIds]):
     def __reduce__(self) -> tuple[type, tuple[dict[int, TokenIds]]]:
         """Elsewhere they are a dictionary of arrays."""
         return dict, (dict(self),)
-
-
-class Names:
-    """The ids of a step's requests, made when they are first asked for; steps of the same requests share them."""
-
-    requests: list[Request]
-    ids: tuple[str, ...] | None
-
-    def __init__(self, requests: list[Request]) -> None:
-        self.requests = requests
-        self.ids = None
-
-    def tuple_of_ids(self) -> tuple[str, ...]:
-        """Return them, in scheduling order."""
-        if self.ids is None:
-            self.ids = tuple([request.request_id for request in self.requests])
-        return self.ids
-
-
-class Rows:
-    """The rows of a step: its requests, and a number of each in every column.
-
-    ``numbers`` holds the columns one behind the other, ``size`` entries each: slot, tokens of this step, computed tokens
-    before it, known tokens, prompt tokens, whether a token is sampled, output tokens in flight.
-    """
-
-    requests: list[Request]
-    size: int
-    numbers: Int64s
-    memory: array[int]
-    """The array that ``numbers`` looks into."""
-    num_chunks: int
-    """Rows in which nothing is sampled."""
-    names: Names
-
-    def __init__(self, requests: list[Request], names: Names) -> None:
-        self.requests = requests
-        self.names = names
-        self.size = len(requests)
-        self.memory = array("q", bytes(56 * self.size))
-        self.numbers = self.memory
-        self.num_chunks = 0
-
-    def column(self, place: int) -> IntArray:
-        """Return a column as an array, shape ``[n]``, read-only."""
-        whole = np.frombuffer(self.memory, np.int64)
-        whole.flags.writeable = False
-        return whole[place * self.size : (place + 1) * self.size]
-
-
-SLOT, NEW, COMPUTED, KNOWN, PROMPT, SAMPLES, IN_FLIGHT = range(7)
-"""Places of the columns in ``Rows.numbers``."""
 
 
 class SchedulerOutput:
@@ -320,7 +268,7 @@ class SchedulerOutput:
         """Return a copy with other values in these fields."""
         unknown = fields.keys() - set(_FIELDS)
         if unknown:
-            raise TypeError(f"SchedulerOutput has no {sorted(unknown)[0]!r}")
+            raise TypeError(f"SchedulerOutput has no {min(unknown)!r}")
         copy = SchedulerOutput.__new__(SchedulerOutput)
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(fields)

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenyard.core.config import PauseState
+from tokenyard.core.config import PauseState, SchedulerConfig
 from tokenyard.core.kv.allocation import StepBlocks
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, StepBounds, StepBudget
+from tokenyard.core.sched.candidate import Candidate, StepBounds, StepBudget, StepHooks
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder import EncoderInputs
+from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.running import RunningPass
-from tokenyard.core.sched.scheduler_output import (
-    COMPUTED,
-    IN_FLIGHT,
-    KNOWN,
-    NEW,
-    PROMPT,
-    SAMPLES,
-    KnownTokens,
-    Names,
-    NewRequest,
-    Rows,
-    SchedulerOutput,
-    StepInFlight,
-)
+from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
+from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, Names, Rows
 
 # To ask their classes for them costs more than to compare.
 _UNPAUSED, _PAUSED_ALL = PauseState.UNPAUSED, PauseState.PAUSED_ALL
@@ -47,27 +38,30 @@ class StepPlanner:
         self, context: SchedulerContext, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]
     ) -> None:
         """``expect_first_token`` is notified of every admitted request."""
-        self._config = context.config
-        self._features = features = context.features
-        self._hooks = context.hooks
-        self._policy = context.policy
-        self._lifecycle = lifecycle
-        self._expect_first_token = expect_first_token
-        self._waiting_queues = context.waiting_queues
-        self._running = context.running
+        self._config: SchedulerConfig = context.config
+        features = context.features
+        self._features: Features = features
+        self._hooks: StepHooks = context.hooks
+        self._policy: PolicyGate = context.policy
+        self._lifecycle: Lifecycle = lifecycle
+        self._expect_first_token: Callable[[Request], None] = expect_first_token
+        self._waiting_queues: WaitingQueues = context.waiting_queues
+        self._running: RunningList = context.running
         deadlock = AdmissionDeadlock(context)
-        self._encoder_deadlock = None if features.encoder is None else EncoderDeadlock(context, features.encoder)
-        self._running_pass = RunningPass(context, lifecycle.preempt, deadlock, self._encoder_deadlock)
-        self._admission_pass = AdmissionPass(context, lifecycle, deadlock)
-        self._output_builder = OutputBuilder(context)
+        self._encoder_deadlock: EncoderDeadlock | None = (
+            None if features.encoder is None else EncoderDeadlock(context, features.encoder)
+        )
+        self._running_pass: RunningPass = RunningPass(context, lifecycle.preempt, deadlock, self._encoder_deadlock)
+        self._admission_pass: AdmissionPass = AdmissionPass(context, lifecycle, deadlock)
+        self._output_builder: OutputBuilder = OutputBuilder(context)
         pads = context.config.profile.admission_pads_decodes
         may_ask = pads and (features.speculation is not None or bool(context.plugin_limits))
-        self._notes_run = may_ask or bool(context.config.max_loras)
+        self._notes_run: bool = may_ask or bool(context.config.max_loras)
         """Some limit may ask what has run."""
-        self._most_tokens = context.config.max_num_batched_tokens
-        self._longest_prefill = context.config.long_prefill_token_threshold
-        self._encoder_budget = context.config.max_num_encoder_input_tokens
-        self._draft_slots = features.num_draft_slots
+        self._most_tokens: int = context.config.max_num_batched_tokens
+        self._longest_prefill: int = context.config.long_prefill_token_threshold
+        self._encoder_budget: int = context.config.max_num_encoder_input_tokens
+        self._draft_slots: int = features.num_draft_slots
 
     def plan(
         self,
@@ -198,11 +192,12 @@ class OutputBuilder:
     def __init__(self, context: SchedulerContext) -> None:
         features = context.features
         self.kv = context.kv
-        self._running = context.running
+        self._running: RunningList = context.running
         self.speculation = features.speculation
-        self._encoder = features.encoder
-        self._zeroes_blocks = context.kv.zeroes_blocks
-        self._counts_common_prefix = context.config.count_common_prefix_blocks
+        self._encoder: EncoderInputs | None = features.encoder
+        self._zeroes_blocks: bool = context.kv.zeroes_blocks
+        self._counts_common_prefix: bool = context.config.count_common_prefix_blocks
+        self._says_more: bool = self._counts_common_prefix or self._zeroes_blocks or self._encoder is not None
         self.is_async = features.placeholders is not None
         self.last_step = -1
         self.names = Names([])
@@ -243,17 +238,22 @@ class OutputBuilder:
             plan.not_scheduled_before = tuple(left_out_before)
         sent = (*left_out_before, *plan.admitted_resumed)
         if sent:
-            streams = {row: (granted[row].given, granted[row].appended, int(rows.numbers[KNOWN * rows.size + row])) for row in sent}
-            plan.known_tokens = KnownTokens(streams)
+            known = {row: (granted[row].given, granted[row].appended, granted[row].num_tokens) for row in sent}
+            plan.known_tokens = KnownTokens(known)
         if outcomes.preemptions or preempted_before:
             plan.preempted_req_ids = (*preempted_before, *[each.request_id for each in outcomes.preemptions])
+        if self._says_more:
+            self._say_more(plan, granted, budget)
+        return StepInFlight(plan, granted)
+
+    def _say_more(self, plan: SchedulerOutput, granted: list[Request], budget: StepBudget) -> None:
+        """Add what features that are switched on say in every step."""
         if self._counts_common_prefix:
             plan.num_common_prefix_blocks = self._num_common_prefix_blocks()
         if self._encoder is not None:
             self._note_encoder_inputs(self._encoder, plan, granted, budget)
         if self._zeroes_blocks:
             plan.new_block_ids_to_zero = self.kv.take_new_block_ids()
-        return StepInFlight(plan, granted)
 
     def fill(self, step: int, rows: Rows, num_running: int, plan: SchedulerOutput) -> list[int]:
         """Fill the columns of a step, and count its tokens as computed; returns running rows that the last step left

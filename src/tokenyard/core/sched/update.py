@@ -16,6 +16,7 @@ from tokenyard.core.rows import NO_TOKEN, Int64s
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import Placeholders, Speculation
 from tokenyard.core.sched.features.encoder import EncoderInputs
+from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
 from tokenyard.core.sched.repetition import repeats
@@ -69,8 +70,8 @@ class AuxUpdate:
 
     def __init__(self, routing: RoutedExperts | None, *, resets_drop_pooled: bool = False) -> None:
         """``resets_drop_pooled``: a pooler's result in flight when a reset preempts its request is dropped."""
-        self._routing = routing
-        self._resets_drop_pooled = resets_drop_pooled
+        self._routing: RoutedExperts | None = routing
+        self._resets_drop_pooled: bool = resets_drop_pooled
 
     def run(
         self,
@@ -191,8 +192,8 @@ class OutputUpdate:
         self.max_model_len = context.config.max_model_len
         self.hash_size = context.kv.hash_size
         self.min_tokens_bar_stops = profile.min_tokens_bar_stops
-        self._finish = finish
-        self._grammars = context.grammars
+        self._finish: Callable[[list[tuple[Request, RequestStatus]], float], None] = finish
+        self._grammars: GrammarGate = context.grammars
         self.speculation = features.speculation
         self.placeholders = features.placeholders
         self.is_async = features.placeholders is not None
@@ -202,7 +203,9 @@ class OutputUpdate:
         )
         self.stale_changes_nothing = profile.stale_outputs_change_nothing
         self.takes_back_rest = profile.stops_take_back_rest and self.speculation is not None
-        self._aux_update = AuxUpdate(features.routing, resets_drop_pooled=profile.stale_outputs_change_nothing)
+        self._aux_update: AuxUpdate = AuxUpdate(
+            features.routing, resets_drop_pooled=profile.stale_outputs_change_nothing
+        )
         self._awaiting_first: set[Request] = set()
 
     def expect_first_token(self, request: Request) -> None:
