@@ -272,6 +272,8 @@ class BlockPool:
         if self.prompt_tails:
             self.prompt_tails.pop(block, None)
         if self.content[block] is not None:
+            if self.group_of[block] == group and self.content[block] == content:
+                return
             self.unchain(block)
         key = hash(content)
         home = (key ^ (key >> 29) ^ (group * 40503)) & self.mask

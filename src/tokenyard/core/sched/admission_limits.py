@@ -319,6 +319,7 @@ class CheckedLimit(Limit):
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         before = candidate.num_new_tokens
         answer = asked(PolicyError, self._limit, "ask", self._limit.ask, candidate, budget, queues)
+        candidate.num_new_tokens = int(candidate.num_new_tokens)  # it may have counted in another library's numbers
         refused = isinstance(answer, Refused) and answer.is_sound
         if not refused and answer is not None and not isinstance(answer, Outcome):
             problem = f'returned {shown(answer)}: return None, or Refused("a word of your own")'
@@ -358,7 +359,7 @@ class PolicyLimit(Limit):
 
     def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         view = AdmissionView(
-            running=tuple(self._running.requests),
+            running=self._running.members(),
             num_waiting=len(queues),
             free_blocks=self._kv.num_free_blocks,
             total_blocks=self._kv.pool.num_blocks,

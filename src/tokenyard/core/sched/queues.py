@@ -21,10 +21,22 @@ class RunningList:
 
     requests: list[Request]
     version: int
+    shown: tuple[Request, ...]
+    """The requests as others see them ..."""
+    shown_version: int
+    """... at this version."""
 
     def __init__(self) -> None:
         self.requests = []
         self.version = 0
+        self.shown = ()
+        self.shown_version = 0
+
+    def members(self) -> tuple[Request, ...]:
+        """Return the requests, to be kept: the same tuple until one comes or goes."""
+        if self.shown_version != self.version:
+            self.shown, self.shown_version = tuple(self.requests), self.version
+        return self.shown
 
     def __len__(self) -> int:
         return len(self.requests)

@@ -450,7 +450,7 @@ class Scheduler:
     @property
     def running(self) -> Sequence[Request]:
         """Requests in the running list, in running order."""
-        return tuple(self._running.requests)
+        return self._running.members()
 
     @property
     def waiting(self) -> QueueView:

@@ -254,13 +254,16 @@ class OutputUpdate:
         for row in range(len(requests)):
             request: Request = requests[row]
             arrived = counts[row]
-            if (request.status is not _RUNNING and request.status.is_finished) or (lost and request in lost):
-                counts[row] = 0
-                continue
             if not arrived:
+                continue
+            if request.status is not _RUNNING and request.status.is_finished:
+                counts[row] = 0
                 continue
             if request.async_steps_to_discard > 0:
                 request.async_steps_to_discard -= 1
+                counts[row] = 0
+                continue
+            if lost and request in lost:
                 counts[row] = 0
                 continue
             taken, status = 0, None

@@ -61,7 +61,7 @@ class ObserverView:
     @property
     def running(self) -> Sequence[Request]:
         """In running order."""
-        return tuple(self._running.requests)
+        return self._running.members()
 
     @property
     def running_version(self) -> int:
