@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from tests.support.toy_engine import make_request
+from tests.support.toy_engine import make_request, memory_state
 
-from tokenyard.core.config import CacheConfig
-from tokenyard.core.kv.allocation import Blocks, KVShortage
-from tokenyard.core.kv.hybrid_coordinator import GroupBounds
+from tokenyard.core.config import CacheConfig, GroupKind
+from tokenyard.core.kv.allocation import Blocks, KVShortage, StepBlocks
+from tokenyard.core.kv.groups import GroupBounds
+from tokenyard.core.kv.hybrid import HybridKVCacheManager
 from tokenyard.core.kv.manager import Demand, KVCacheManager
-from tokenyard.core.kv.prefix_index import PrefixIndex
 from tokenyard.core.request import Request
-from tokenyard.core.table import RequestTable
 
 __all__ = ["Memory"]
 
 
 class Memory:
-    """A manager, its table, and the steps a scheduler takes around an allocation."""
+    """A manager, and the steps a scheduler takes around an allocation."""
 
     def __init__(self, num_gpu_blocks: int = 10, block_size: int = 4, max_model_len: int = 64, **settings: Any) -> None:
         config = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=block_size, **settings)
-        self.table = RequestTable(4, block_size, num_groups=len(config.groups))
-        self.kv = KVCacheManager(config, self.table, GroupBounds(64, max_model_len))
+        is_single = [group.kind for group in config.groups] == [GroupKind.FULL]
+        make = KVCacheManager if is_single else HybridKVCacheManager
+        self.kv = make(config, GroupBounds(64, max_model_len))
+        self.rows: list[Request] = []
+        """Requests that have got tokens in this step."""
 
     @property
-    def index(self) -> PrefixIndex:
-        """The index of the one KV-cache group."""
-        return self.kv.pool.indexes[0]
+    def num_cached(self) -> int:
+        """Distinct contents that a lookup can find."""
+        return self.kv.num_cached_blocks
 
     @property
     def free(self) -> int:
@@ -43,10 +44,12 @@ class Memory:
         external = options.get("num_external_computed_tokens", 0)
         if num_new_tokens is None:
             num_new_tokens = request.num_tokens - hit.num_tokens - external
-        answer = self.kv.allocate_slots(Demand(request, num_new_tokens, hit, **options))
-        if not isinstance(answer, KVShortage):
-            request.num_computed_tokens = hit.num_tokens + external + num_new_tokens
-        return answer
+        short = self.kv.allocate_slots(Demand(request, num_new_tokens, hit, **options))
+        if short is not None:
+            return short
+        self.rows.append(request)
+        request.num_computed_tokens = hit.num_tokens + external + num_new_tokens
+        return self.kv.get_block_ids(request)
 
     def admit(
         self, name: str, prompt: int | Sequence[int], num_new_tokens: int | None = None, **options: Any
@@ -72,37 +75,35 @@ class Memory:
 
     def sample(self, request: Request, *tokens: int) -> None:
         """Append tokens to a running request, as the scheduler's update does."""
-        slots = np.array([request.slot])
         for token in tokens:
-            _, full = self.table.append(slots, np.array([token]))
-            if len(full):
-                self.kv.on_seal(self.table.seal(slots))
+            request.append_token(token)
+            if request.num_tokens % self.kv.hash_size == 0:
+                self.kv.block_is_full(request)
+
+    def new_step(self) -> None:
+        """Begin a step that has given nobody anything yet."""
+        self.kv.new_step_starts()
+        self.rows = []
 
     def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:
-        """Room for running requests up to the given positions; returns how many were served."""
-        slots = np.array([request.slot for request in ends])
-        return self.kv.grow_run(slots, np.array(list(ends.values())), num_lookahead_tokens)
+        """Room for running requests up to the given positions, as a running pass asks; returns how many were served."""
+        for served, (request, end) in enumerate(ends.items()):
+            request.first_new_block = request.blocks.size
+            if not self.kv.grow(request, end, num_lookahead_tokens):
+                return served
+            self.rows.append(request)
+        return len(ends)
 
     def blocks(self, request: Request) -> list[int]:
         return self.kv.get_block_ids(request)[0]
 
-    def new_blocks(self) -> dict[int, tuple[list[int], ...]]:
-        """Slot -> the blocks that its request got in this step, per KV-cache group."""
-        slots = np.array([slot for slot, request in enumerate(self.table.requests) if request is not None], np.int64)
-        given = self.kv.new_blocks.deltas(slots, np.zeros_like(self.table.row_in_step)).by_row()
-        return {int(slots[row]): blocks for row, blocks in given.items()}
+    def new_blocks(self) -> dict[str, tuple[list[int], ...]]:
+        """Request id -> the blocks that it got in this step, per KV-cache group."""
+        step = StepBlocks(self.kv.num_groups)
+        for row, request in enumerate(self.rows):
+            self.kv.gather_new_blocks(row, request, step)
+        return {self.rows[row].request_id: blocks for row, blocks in step.deltas().by_row().items()}
 
     def state(self) -> Any:
         """Everything an allocation may change, by value."""
-        pool, table = self.kv.pool, self.table
-        columns = {name: each.tolist() for name in dir(table) if hasattr(each := getattr(table, name), "tolist")}
-        return (
-            list(pool.free_queue),
-            list(pool.ref),
-            list(pool.hash_of),
-            {key: pool.indexes[0].all_blocks(key) for key in pool.hash_of if key},
-            self.kv.coordinator.holders(),
-            columns,
-            [request and request.request_id for request in table.requests],
-            self.new_blocks(),
-        )
+        return memory_state(self.kv), self.new_blocks()

@@ -10,8 +10,7 @@ from zlib import crc32
 from tests.support.profiles import VLLM_0_22
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.core.kv.block_pool import BlockPool
-from tokenyard.core.kv.hashing import digests
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import SchedulerState, StepObserver
@@ -21,7 +20,7 @@ from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
-__all__ = ["ToyEngine", "Watcher", "make_request", "prompt_of", "snapshot"]
+__all__ = ["ToyEngine", "Watcher", "make_request", "memory_state", "prompt_of", "snapshot"]
 
 FIRST_SAMPLED = 2_000_000_000
 """Tokens that the toy model samples start here: no prompt holds one."""
@@ -209,37 +208,51 @@ class ToyEngine:
 
 
 def snapshot(scheduler: Scheduler) -> Any:
-    """Everything a refusal must leave as it was, by value: queues, requests, table rows, blocks, index, statistics."""
-    pool, table, stats = scheduler.kv.pool, scheduler.kv.table, scheduler.kv.stats
-    columns = {name: each.tolist() for name in dir(table) if hasattr(each := getattr(table, name), "tolist")}
+    """Everything a refusal must leave as it was, by value: queues, requests, blocks, index, statistics."""
+    stats = scheduler.kv.stats
     return (
         list(scheduler.requests),
         [request.request_id for request in scheduler.running],
         [request.request_id for request in scheduler.waiting],
         [request.request_id for request in scheduler.skipped_waiting],
         {rid: _facts(request) for rid, request in scheduler.requests.items()},
-        list(pool.free_queue),
-        list(pool.ref),
-        list(pool.hash_of),
-        [(key, index.all_blocks(key)) for index in pool.indexes for key in sorted(_hashes_in(pool))],
-        scheduler.kv.coordinator.holders(),
-        columns,
-        [getattr(stats, name) for name in stats.__slots__],
+        memory_state(scheduler.kv),
+        [getattr(stats, name) for name in _STATISTICS],
         scheduler.step,
     )
 
 
-def _hashes_in(pool: BlockPool) -> set[bytes]:
-    return set(digests([each for each in pool.hash_of if each is not None]))
-
-
-def _facts(request: Request) -> tuple[Any, ...]:
+def memory_state(kv: KVCacheManager) -> Any:
+    """Who holds which blocks, in which order free ones are handed out, what each is found by, and the slots."""
+    pool = kv.pool
+    contents = {each for each in pool.content if each is not None}
     return (
-        request.status,
-        request.slot,
-        request.num_computed_tokens,
-        request.num_cached_tokens,
-        request.num_preemptions,
-        request.num_tokens,
-        list(request.block_hashes),
+        pool.free_blocks(),
+        list(pool.holders),
+        list(pool.content),
+        {(each, group): pool.blocks_with(each, group) for each in contents for group in range(pool.num_groups)},
+        pool.num_cached,
+        kv.held_lists(),
+        {slot: _facts(request) for slot, request in kv.tenants.items()},
+        (list(kv.free_slots), kv.num_slots),
     )
+
+
+def _facts(request: Request) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: getattr(request, name) for name in _COUNTERS}
+    return facts | {
+        "spec_token_ids": list(request.spec_token_ids),
+        "block_hashes": list(request.block_hashes),
+        "blocks": request.blocks.as_list(),
+        "all_token_ids": request.all_token_ids,
+    }
+
+
+_STATISTICS = ("requests", "queries", "hits", "preempted_requests", "preempted_queries", "preempted_hits", "reset")
+_COUNTERS = (
+    *("request_id", "status", "stop_reason", "num_prompt_tokens", "num_tokens", "num_computed_tokens"),
+    *("num_output_placeholders", "num_cached_tokens", "num_external_computed_tokens", "num_preemptions"),
+    *("async_steps_to_discard", "is_prefill_chunk", "last_step", "stop_at", "max_total", "eos", "looks_closer", "slot"),
+    *("num_published", "publish_at", "skip_at", "encoder_at"),
+)
+"""Of a request, what the scheduler writes and a refusal must not; a lookup may note what it has found."""

@@ -20,7 +20,7 @@ def test_a_new_request_gets_blocks_and_a_slot(memory: Memory) -> None:
     assert memory.ask(request) == ([1, 2, 3],)
     assert request.slot >= 0
     assert memory.blocks(request) == [1, 2, 3]
-    assert memory.table.capacity[request.slot] == 12
+    assert memory.kv.capacity(request) == 12
     assert memory.free == 6
     memory.kv.check_invariants()
 
@@ -37,7 +37,7 @@ def test_hits_are_touched_before_new_blocks_are_taken(memory: Memory) -> None:
 def test_a_chunk_takes_only_what_it_fills(memory: Memory) -> None:
     request = memory.admit("r", TEXT[:20], 5)
     assert len(memory.blocks(request)) == 2
-    assert len(memory.index) == 1, "only the full block within the chunk is findable"
+    assert memory.num_cached == 1, "only the full block within the chunk is findable"
 
 
 def test_known_tokens_beyond_the_chunk_are_not_published(memory: Memory) -> None:
@@ -103,7 +103,7 @@ def test_the_full_sequence_counts_evictable_hits() -> None:
 def test_the_full_sequence_ends_at_max_model_len() -> None:
     memory = Memory(num_gpu_blocks=5, max_model_len=16)
     request = make_request("r", 20)
-    assert not isinstance(memory.kv.allocate_slots(Demand(request, 4, full_sequence_must_fit=True)), KVShortage)
+    assert memory.kv.allocate_slots(Demand(request, 4, memory.kv.no_hits, full_sequence_must_fit=True)) is None
 
 
 @pytest.mark.parametrize(("running", "fits"), [(True, False), (False, True)])
@@ -149,7 +149,7 @@ def test_a_refusal_changes_nothing(options: dict[str, Any]) -> None:
     assert hit.num_tokens == 8
     before, hashes = memory.state(), list(request.block_hashes)
     new = {"num_new_tokens": 32, **options}
-    assert isinstance(memory.kv.allocate_slots(Demand(request, new_computed_blocks=hit, **new)), KVShortage)
+    assert memory.kv.allocate_slots(Demand(request, hit=hit, **new)) is not None
     assert memory.state() == before
     assert (request.slot, request.num_computed_tokens, request.block_hashes) == (-1, 0, hashes)
 
@@ -160,8 +160,8 @@ def test_a_refusal_changes_nothing(options: dict[str, Any]) -> None:
 def test_lookahead_slots_get_blocks_but_are_never_published(memory: Memory) -> None:
     request = memory.admit("r", TEXT[:8], num_lookahead_tokens=3)
     assert len(memory.blocks(request)) == 3
-    assert memory.table.capacity[request.slot] == 12
-    assert len(memory.index) == 2
+    assert memory.kv.capacity(request) == 12
+    assert memory.num_cached == 2
 
 
 def test_lookahead_ends_at_max_model_len() -> None:
@@ -200,7 +200,7 @@ def test_every_group_takes_external_blocks_before_any_takes_new_ones(
 
 def test_delayed_caching_publishes_nothing_yet(memory: Memory) -> None:
     memory.admit("r", TEXT[:14], delay_cache_blocks=True)
-    assert len(memory.index) == 0
+    assert memory.num_cached == 0
 
 
 # ---- giving back
@@ -209,7 +209,7 @@ def test_delayed_caching_publishes_nothing_yet(memory: Memory) -> None:
 def test_everything_returns_tail_first(memory: Memory) -> None:
     first, second = memory.admit("first", 8), memory.admit("second", 4)
     memory.finish(first)
-    assert list(memory.kv.pool.free_queue) == [4, 5, 6, 7, 8, 9, 2, 1]
+    assert memory.kv.pool.free_blocks() == [4, 5, 6, 7, 8, 9, 2, 1]
     assert (first.slot, memory.kv.get_block_ids(first)) == (-1, ([],))
     memory.finish(second)
     assert memory.free == memory.kv.num_usable_blocks == 9
@@ -233,6 +233,10 @@ def test_a_request_keeps_its_counters_and_tokens_when_it_leaves(memory: Memory) 
 
 def test_blocks_of_this_step_are_forgotten_by_the_next(memory: Memory) -> None:
     request = memory.admit("r", 8)
-    assert memory.new_blocks() == {request.slot: ([1, 2],)}
-    memory.kv.new_step_starts()
+    assert memory.new_blocks() == {"r": ([1, 2],)}
+    memory.new_step()
+    memory.grow({request: 9})
+    assert memory.new_blocks() == {"r": ([3],)}
+    memory.new_step()
+    memory.grow({request: 10})
     assert memory.new_blocks() == {}

@@ -8,8 +8,7 @@ from tests.support.toy_engine import ToyEngine, prompt_of
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.circular import CircularBufferManager
-from tokenyard.core.kv.groups import GroupBlocks
-from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.kv.groups import GroupBlocks, hash_block_size
 from tokenyard.errors import ConfigError
 
 FULL = KVCacheGroup()

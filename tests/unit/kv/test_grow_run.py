@@ -1,4 +1,4 @@
-"""Growth of running requests: one stroke over many rows, as many leading rows as memory allows."""
+"""Growth of running requests: each gets room in turn, as far as memory allows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def rows(memory: Memory) -> list[Request]:
 
 def test_rows_within_their_blocks_take_nothing(memory: Memory) -> None:
     request = memory.admit("r", 5)
-    memory.kv.new_step_starts()
+    memory.new_step()
     assert memory.grow({request: 8}) == 1
     assert len(memory.blocks(request)) == 2
     assert memory.new_blocks() == {}
 
 
 def test_rows_that_cross_a_boundary_get_blocks_in_order(memory: Memory, rows: list[Request]) -> None:
-    memory.kv.new_step_starts()
+    memory.new_step()
     assert memory.grow(dict.fromkeys(rows, 9)) == 3
     assert [memory.blocks(row)[2:] for row in rows] == [[7], [8], [9]]
-    assert memory.new_blocks() == {row.slot: (memory.blocks(row)[2:],) for row in rows}
-    assert memory.table.capacity[[row.slot for row in rows]].tolist() == [12, 12, 12]
+    assert memory.new_blocks() == {row.request_id: (memory.blocks(row)[2:],) for row in rows}
+    assert [memory.kv.capacity(row) for row in rows] == [12, 12, 12]
 
 
 def test_a_row_may_take_several_blocks(memory: Memory, rows: list[Request]) -> None:
@@ -65,7 +65,7 @@ def test_the_first_row_not_served_is_unchanged(memory: Memory, rows: list[Reques
     held = [memory.blocks(row) for row in rows]
     assert memory.grow({rows[0]: 9, rows[1]: 17, rows[2]: 9}) == 1
     assert [memory.blocks(row) for row in rows[1:]] == held[1:]
-    assert memory.kv.shortage_of(rows[1].slot, 17) == KVShortage(KVLimit.BLOCKS, needed=3, free=2, cached_hits=0)
+    assert memory.kv.shortage_of(rows[1], 17, 0) == KVShortage(KVLimit.BLOCKS, needed=3, free=2, cached_hits=0)
 
 
 def test_a_full_pool_serves_rows_that_need_nothing(memory: Memory, rows: list[Request]) -> None:
@@ -90,7 +90,7 @@ def test_growth_evicts_the_least_recently_used(memory: Memory) -> None:
     memory.finish(old, new)
     assert memory.free == 4
     memory.grow({runner: 24})
-    assert list(memory.kv.pool.free_queue) == [1, 4, 3], "old's tail went first"
+    assert memory.kv.pool.free_blocks() == [1, 4, 3], "old's tail went first"
     assert memory.kv.get_computed_blocks(make_request("x", prompt_of("old", 8))).num_tokens == 4
 
 
@@ -101,11 +101,11 @@ def test_a_block_is_published_when_a_step_computes_its_last_token(memory: Memory
     request = memory.admit("r", TEXT[:6])
     memory.sample(request, TEXT[6])
     memory.grow({request: 7})
-    assert len(memory.index) == 1
+    assert memory.num_cached == 1
     memory.sample(request, TEXT[7])
-    assert len(memory.index) == 1, "the token is known, not computed"
+    assert memory.num_cached == 1, "the token is known, not computed"
     memory.grow({request: 8})
-    assert len(memory.index) == 2
+    assert memory.num_cached == 2
     assert memory.kv.get_computed_blocks(make_request("x", TEXT[:12])).num_tokens == 8
 
 
@@ -113,19 +113,19 @@ def test_drafts_beyond_the_known_tokens_are_never_published(memory: Memory) -> N
     """Nine positions are computed, six tokens are verified."""
     request = memory.admit("r", TEXT[:5])
     memory.sample(request, TEXT[5])
-    memory.table.num_drafts.base[request.slot] += 3  # type: ignore[index]  # the column behind the view
+    request.spec_token_ids = [1, 2, 3]
     assert memory.grow({request: 9}) == 1
     assert len(memory.blocks(request)) == 3
-    assert len(memory.index) == 1
+    assert memory.num_cached == 1
     assert len(request.block_hashes) == 1
 
 
 def test_a_chunked_prefill_publishes_as_it_goes(memory: Memory) -> None:
     request = memory.admit("r", TEXT[:14], 3)
-    published = [len(memory.index)]
+    published = [memory.num_cached]
     for end in (6, 8, 13, 14):
         memory.grow({request: end})
-        published.append(len(memory.index))
+        published.append(memory.num_cached)
     assert published == [0, 1, 2, 3, 3]
 
 
@@ -144,5 +144,5 @@ def test_without_caching_growth_publishes_nothing() -> None:
     memory.sample(request, 70, 71, 72)
     assert memory.grow({request: 6}) == 1
     assert len(memory.blocks(request)) == 2
-    assert len(memory.index) == 0
+    assert memory.num_cached == 0
     memory.kv.check_invariants()

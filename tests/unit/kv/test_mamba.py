@@ -108,7 +108,8 @@ def test_fewer_drafts_than_before_need_nothing() -> None:
 
 def _cached(manager: MambaManager, *positions: int) -> dict[int, int]:
     blocks = dict(zip(positions, manager.pool.take(len(positions)), strict=True))
-    manager.pool.publish(list(blocks.values()), [HASHES[i] for i in positions])
+    for i, block in blocks.items():
+        manager.pool.publish(block, HASHES[i], manager.group_id)
     return blocks
 
 

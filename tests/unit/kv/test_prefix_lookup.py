@@ -38,7 +38,7 @@ def test_running_requests_share_too(memory: Memory) -> None:
     first = memory.admit("first", TEXT[:9])
     second = memory.admit("second", TEXT[:10])
     assert memory.blocks(second)[:2] == memory.blocks(first)[:2]
-    assert [memory.kv.pool.ref[block] for block in memory.blocks(second)] == [2, 2, 1]
+    assert [memory.kv.pool.holders[block] for block in memory.blocks(second)] == [2, 2, 1]
 
 
 def test_output_is_found_by_the_next_turn(memory: Memory) -> None:
@@ -62,7 +62,7 @@ def test_a_request_may_refuse_to_read(memory: Memory) -> None:
     assert memory.kv.get_computed_blocks(request) is memory.kv.no_hits
     assert not isinstance(memory.ask(request), KVShortage)
     assert memory.kv.stats.requests == 1, "only the first lookup counts"
-    assert len(memory.index.all_blocks(request.block_hashes[0])) == 2, "it still publishes"
+    assert len(memory.kv.pool.blocks_with(request.block_hashes[0], 0)) == 2, "it still publishes"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_caching_nothing_is_found_published_or_hashed() -> None:
     memory.finish(first)
     assert memory.kv.get_computed_blocks(make_request("second", TEXT[:8])) is memory.kv.no_hits
     assert first.block_hashes == []
-    assert len(memory.index) == 0
+    assert memory.num_cached == 0
     assert memory.kv.num_common_prefix_blocks(memory.admit("third", TEXT[:8])) == [0]
 
 

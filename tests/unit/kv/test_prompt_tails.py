@@ -60,8 +60,8 @@ def test_it_goes_to_the_end_of_the_free_queue(version: str, prompt: int, steps: 
     scheduler.finish_requests("a")
     scheduler.check_invariants()
     if version == "0.33":
-        is_kept = pool.hash_of[first] is not None or tail is not None
-        assert (first in list(pool.free_queue)[:5]) != is_kept
+        is_kept = pool.content[first] is not None or tail is not None
+        assert (first in pool.free_blocks()[:5]) != is_kept
     again = Request("again", list(range(prompt)))
     assert scheduler.kv.get_computed_blocks(again).num_tokens == 0, "no lookup finds it"
     pool.release(pool.take(pool.num_free))

@@ -9,7 +9,6 @@ from tests.support.memory import Memory
 from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
-from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import ChunkedLocalManager, GroupBlocks, PrefixQuery, SlidingWindowManager
 from tokenyard.core.kv.manager import Demand
@@ -29,7 +28,8 @@ def chunked(window: int, block_size: int = 4) -> ChunkedLocalManager:
 def _cached(manager: Any, *positions: int) -> dict[int, int]:
     """Publish blocks at these positions; returns position -> block."""
     blocks = dict(zip(positions, manager.pool.take(len(positions)), strict=True))
-    manager.pool.publish(list(blocks.values()), [HASHES[i] for i in positions])
+    for i, block in blocks.items():
+        manager.pool.publish(block, HASHES[i], manager.group_id)
     return blocks
 
 
@@ -66,10 +66,10 @@ def test_skipped_blocks_are_freed_and_leave_the_null_block() -> None:
     manager = sliding(4)
     manager.open(0, [], 0)
     held = manager.pool.take(5)
-    manager.deal([0], [5], held)
+    manager.deal(0, held)
     manager.drop_skipped(0, 13)
     assert manager.held[0] == [NULL_BLOCK, NULL_BLOCK, *held[2:]]
-    assert list(manager.pool.free_queue)[-2:] == [held[1], held[0]]
+    assert manager.pool.free_blocks()[-2:] == [held[1], held[0]]
     manager.drop_skipped(0, 13)
     manager.drop_skipped(0, 5)
     assert manager.held[0] == [NULL_BLOCK, NULL_BLOCK, *held[2:]], "nothing is freed twice"
@@ -177,9 +177,9 @@ def test_what_lies_before_the_window_is_given_back_before_more_is_taken() -> Non
         request = memory.admit(name, 24, 0, num_external_computed_tokens=8, delay_cache_blocks=True)
         before = memory.blocks(request)
         request.num_computed_tokens = 16
-        after = memory.kv.allocate_slots(Demand(request, 8))
-        assert not isinstance(after, KVShortage)
-        assert [block == NULL_BLOCK for block in after[0]] == [True, True, False, False, False, False]
-        assert before[1] not in after[0]
+        assert memory.kv.allocate_slots(Demand(request, 8, memory.kv.no_hits)) is None
+        after = memory.blocks(request)
+        assert [block == NULL_BLOCK for block in after] == [True, True, False, False, False, False]
+        assert before[1] not in after
         assert request.slot == slot, "it keeps its row"
         memory.kv.check_invariants()

@@ -20,7 +20,7 @@ from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.kv.hashing import BlockHasher, RequestHasher
-from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.request import BlockHash, Request, RequestStatus
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import ObserverWarning, SchedulerState, StepObserver
@@ -307,7 +307,7 @@ def test_a_scheduler_is_not_made_when_its_parts_refuse_it() -> None:
 
 
 # Busy is asked in every step; a host alone tells of requests that were refused.
-@pytest.mark.parametrize("event", hooks_of(StepObserver, without=["steps_repeated", "request_refused"]))
+@pytest.mark.parametrize("event", hooks_of(StepObserver, without=["request_refused"]))
 def test_an_observer_that_raises_is_left_out(event: str) -> None:
     fuse, yard = Fuse(), Yard(Busy(), connector=Connector(Random(3)))
     watcher = Watcher()
@@ -357,25 +357,24 @@ def test_a_pool_listener_that_raises_closes_the_scheduler(hook: str) -> None:
         yard = Yard(Busy(), connector=connector)
         yard.scheduler.kv.pool.subscribe(listener)
         yard.report = lambda: ConnectorOutput(  # type: ignore[method-assign]
-            invalid_block_ids=frozenset(b for b, known in enumerate(yard.scheduler.kv.pool.hash_of) if known)
+            invalid_block_ids=frozenset(b for b, known in enumerate(yard.scheduler.kv.pool.content) if known)
         )
     closes(yard, BoomError)
     assert fuse.has_blown
 
 
 @pytest.mark.parametrize("after", [0, 7])
-@pytest.mark.parametrize("hook", ["extend", "append_n"])
-def test_a_hasher_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
+def test_a_hasher_that_raises_closes_the_scheduler(after: int) -> None:
     fuse = Fuse(after)
 
-    def fused(hasher: BlockHasher, given: Any) -> Any:
-        fuse.after -= 1
-        if fuse.after < 0:
-            raise BoomError(hook)
-        return getattr(BlockHasher, hook)(hasher, given)
+    class Fused(BlockHasher):
+        def extend(self, request: Request) -> list[BlockHash]:
+            fuse.after -= 1
+            if fuse.after < 0:
+                raise BoomError("extend")
+            return super().extend(request)
 
-    hasher = type("Fused", (BlockHasher,), {hook: fused})(4)
-    closes(Yard(Busy(), block_hasher=hasher), BoomError)
+    closes(Yard(Busy(), block_hasher=Fused(4)), BoomError)
     assert fuse.after < 0
 
 

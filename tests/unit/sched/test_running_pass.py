@@ -87,7 +87,7 @@ def test_the_tail_is_preempted_and_starts_again() -> None:
     assert (b.status, b.slot, b.num_computed_tokens, b.num_preemptions) == (RequestStatus.PREEMPTED, -1, 0, 1)
     assert b.num_output_tokens == 1, "what it has said stays said"
     assert toy.waiting == ["b"]
-    assert list(toy.scheduler.kv.pool.free_queue) == list(reversed(held)), "its tail is evicted first"
+    assert toy.scheduler.kv.pool.free_blocks() == list(reversed(held)), "its tail is evicted first"
 
 
 def test_fcfs_takes_from_the_tail_until_the_head_fits() -> None:
