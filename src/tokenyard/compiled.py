@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
 
-MODULES: tuple[str, ...] = (
-)
+MODULES: tuple[str, ...] = ()
 """What is compiled, in the folder of the package."""
 
 MADE_FROM = "made-from.txt"

@@ -59,26 +59,24 @@ def memory_of(scheduler: Scheduler, *, tokens: bool) -> list[object]:
 
     Without ``tokens`` the hashes are named in the order in which one meets them.
     """
-    pool, table = scheduler.kv.pool, scheduler.kv.table
+    pool = scheduler.kv.pool
     names: dict[object, object] = {None: None}
 
     def named(key: object) -> object:
         return key if tokens else names.setdefault(key, len(names))
 
-    found: list[object] = [list(pool.free_queue), [named(key) for key in pool.hash_of], list(pool.ref)]
+    found: list[object] = [pool.free_blocks(), [named(key) for key in pool.content], list(pool.holders)]
     for request in [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]:
         counts = (request.num_tokens, request.num_computed_tokens, request.num_preemptions, request.num_cached_tokens)
         held = scheduler.kv.get_block_ids(request)
         found.append((request.request_id, counts, [named(key) for key in request.block_hashes], held))
         found.append(request.all_token_ids if tokens else None)
         if request.slot >= 0:
-            rows = [rows[request.slot, : len(ids)].tolist() for rows, ids in zip(table.block_tables, held, strict=True)]
-            columns = (table.capacity, table.seal_at, table.tail_origin, table.stop_at, table.placeholders)
-            found.append((rows, [int(column[request.slot]) for column in columns]))
-    for index in pool.indexes:
-        keys = {key for key in pool.hash_of if key is not None}
-        blocks = {key: index.all_blocks(key) for key in keys if index.get(key) is not None}
-        found.append(sorted((blocks[key], repr(named(key))) for key in blocks))
+            found.append((request.slot, request.publish_at, request.num_published, request.num_output_placeholders))
+    for group in range(pool.num_groups):
+        keys = {key for key in pool.content if key is not None}
+        blocks = {key: pool.blocks_with(key, group) for key in keys}
+        found.append(sorted((blocks[key], repr(named(key))) for key in blocks if blocks[key]))
     return found
 
 

@@ -22,6 +22,7 @@ from tokenyard.core.sched.observer import (
     Counts as Counts,
     Gauges as Gauges,
     QueueView as QueueView,
+    RepeatedSteps as RepeatedSteps,
     Observers as Observers,
     ObserverWarning as ObserverWarning,
 )

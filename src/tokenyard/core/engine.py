@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import starmap
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import has_member
 from tokenyard.core.request import Request, RequestStatus
@@ -64,6 +66,25 @@ class Executor(Protocol):
 
     def shutdown(self) -> None:
         """Let go of all resources; nothing is called afterwards."""
+
+
+class Repeated(NamedTuple):
+    """Steps that an executor has run ahead, all like the newest in flight."""
+
+    tokens: IntArray
+    """What their outputs bring, a token per request, shape ``[n, steps]``."""
+    moments: Sequence[float]
+    """Seconds at which their outputs came, on the scheduler's clock."""
+    futures: Sequence[StepFuture]
+    """Futures of the steps that are in flight then, the oldest first."""
+
+
+@runtime_checkable
+class RunsAhead(Protocol):
+    """An executor that knows what comes: it can run several steps alike in one stroke."""
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> Repeated | None:
+        """Let the oldest of ``futures`` come and begin a step like ``newest``, up to ``most`` times; None: not once."""
 
 
 class DoneStep:
@@ -195,6 +216,8 @@ class EngineCore:
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
         self._drained: list[EngineOutputs] = []
         """Outputs of a :meth:`drain` that has not come to its end."""
+        self._ahead = executor if isinstance(executor, RunsAhead) else None
+        """The executor, if it can run several steps in one stroke."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
         self._refused: list[RequestError] = []
 
@@ -301,7 +324,31 @@ class EngineCore:
         """
         if not self._fill():
             return None
+        self._run_ahead()
         return self._take_in()
+
+    @checked_call
+    def run_ahead(self) -> None:
+        """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen.
+
+        Between :meth:`fill` and :meth:`take_in`; nothing with an executor that cannot (``Executor`` alone).
+        """
+        self._run_ahead()
+
+    def _run_ahead(self) -> None:
+        executor = self._ahead
+        if executor is None:
+            return
+        most = self.scheduler.num_repeats()
+        if not most or self._begun is not None:
+            return
+        self._calls.is_half_done = True
+        futures = [each.future for each in self._in_flight]
+        repeated = executor.run_ahead(futures, self._in_flight[-1].plan, most)
+        if repeated is not None:
+            plans = self.scheduler.repeat(repeated.tokens, repeated.moments)
+            self._in_flight = deque(starmap(_InFlight, zip(plans, repeated.futures, strict=True)))
+        self._calls.is_half_done = False
 
     @checked_call
     def fill(self) -> bool:

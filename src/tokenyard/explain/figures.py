@@ -242,6 +242,11 @@ class TokenGaps:
             self._flowing.update(dict.fromkeys(streams.began, at))
         self._end_ended()
 
+    def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
+        """Steps ended, with a token each for the same answers."""
+        if sampled:
+            self._moments.extend(moments)
+
     def request_ended(self, record: RequestFinished, *, is_served: bool) -> None:
         """A request ended; with its last token if it ``is_served``."""
         request_id, tokens = record.req_id or "", record.num_output_tokens or 0
@@ -414,6 +419,11 @@ class ArrivalsCounter:
         moment = record.finished_time if record.finished_time is not None else record.ts
         if arrived is not None and moment is not None:
             self.unseen_micros += max(micros(moment) - arrived, 0)
+
+    @property
+    def rows_left(self) -> int:
+        """First steps that are yet to come."""
+        return STEPS_KEPT - len(self._rows)
 
     def step(self, facts: StepFacts, unadmitted: int | None) -> None:
         """A step ran."""

@@ -236,6 +236,10 @@ class LatencyCounter:
                 if found is not None:
                     found.token = ts
 
+    def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
+        """Steps ended, with a token each for the same answers."""
+        self._gaps.steps_completed(moments, sampled)
+
     def ended(self, record: RequestFinished) -> None:
         """A request ended."""
         self.finished += 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tokenyard.trace.facts import StepFacts
+from tokenyard.trace.facts import RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason, held_by_word
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Reason
@@ -191,6 +191,12 @@ class RecordedReasonCounter:
         """Take the outcome of the step with these facts, which took ``micros``."""
         kv = outcome.kv
         self._add(outcome, micros, facts, (facts.free_blocks,), () if kv is None else (kv.free or 0,))
+
+    def add_repeated(self, steps: RepeatedFacts, micros: int) -> None:
+        """Take the outcomes of all but the last; ``micros`` is the time from the first to the last."""
+        outcome, times = steps.like.outcome, len(steps.moments) - 1
+        if outcome is not None and times > 0:
+            self._add(outcome, micros, steps.like, steps.free_blocks[:times], steps.free_after[:times])
 
     def _add(
         self,

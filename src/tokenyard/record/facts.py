@@ -7,11 +7,11 @@ from math import inf
 
 from tokenyard.core.arrays import all_ones
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.sched.observer import Counts
+from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
 from tokenyard.record.recordable import RecordableDrafts, RecordableOutputs, RecordableState, RecordableStep
 from tokenyard.record.writer import RECORD_BYTES, Piece, encoded
-from tokenyard.trace.facts import Drafts, FactSink, StepFacts, Streams, running_consumed
+from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, Streams, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -298,6 +298,35 @@ class FactEmitter:
         self._last, self._last_quiet = facts, facts if is_quiet else None
         for sink in self._sinks:
             sink.step_decided(facts)
+
+    def steps_repeated(self, steps: RepeatedSteps, streams: Streams) -> None:
+        """Hand over the facts of steps that differ from the last one in moments and free blocks only.
+
+        ``streams``: whose tokens began or went on with the first that completed.
+        """
+        assert self._last is not None, "a step was decided before"
+        count, oldest = len(steps.moments), next(iter(self._started))
+        moments = [float(moment) for moment in steps.moments]
+        began = [*self._started.values(), *moments]
+        ended_before = [self._last_end, *moments]
+        repeated = RepeatedFacts(
+            like=self._last,
+            first=steps.first,
+            moments=moments,
+            free_blocks=list(steps.free_blocks),
+            free_after=[*steps.free_blocks[1:], steps.free_in_the_end],
+            completed=oldest,
+            seconds=[
+                moment - max(start, before) for moment, start, before in zip(moments, began, ended_before, strict=False)
+            ],
+            sampled=len(steps.like.req_ids),
+            streams=streams,
+        )
+        self.step = steps.first + count - 1
+        self._started = dict(zip(range(oldest + count, self.step + 1), began[count:], strict=True))
+        self._last_end = moments[-1]
+        for sink in self._sinks:
+            sink.steps_repeated(repeated)
 
     def step_completed(self, ts: float, output: RecordableStep, outputs: RecordableOutputs, streams: Streams) -> None:
         """Report that the model ran."""

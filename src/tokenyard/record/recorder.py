@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tokenyard.arguments import given_kind
 from tokenyard.core.config import PauseState
 from tokenyard.core.request import BlockHash, FinishReason
-from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.facts import FactEmitter, StepEffects
@@ -124,6 +124,11 @@ class TraceRecorder(StepObserver):
 
     # ---- steps
 
+    @property
+    def sees_repeats(self) -> bool:
+        """A trace has each step."""
+        return self._records is None
+
     def step_started(self, ts: float, step: int, state: RecordableState) -> None:
         """A step is about to be decided."""
         for each in self._watchers:
@@ -139,6 +144,10 @@ class TraceRecorder(StepObserver):
         streams = self._streams.step_completed(outputs.streamed_req_ids)
         for each in self._watchers:
             each.step_completed(ts, output, outputs, streams)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Hand several steps alike to the statistics."""
+        self._statistics.steps_repeated(steps, self._streams.step_completed(steps.like.req_ids))
 
     def refusals(self, ts: float, output: RecordableStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""

@@ -230,7 +230,10 @@ class Rank:
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
         listener: RankListener,
+        *,
+        leaps: bool = False,
     ) -> None:
+        """``leaps``: steps that decide alike may be taken in one stroke."""
         self.rank = rank
         self.scheduler = scheduler
         self.core = EngineCore(scheduler, executor)
@@ -238,6 +241,7 @@ class Rank:
         self._transfers = transfers
         self._executor = executor
         self._listener = listener
+        self._leaps = leaps
         self._is_due = False
         """The oldest step in flight has to be taken in before anything else."""
         self._slept_at = 0.0
@@ -401,6 +405,9 @@ class Rank:
         if not self._is_due:
             self._is_due = executor.is_idle and core.num_in_flight > 0
             self._tell_counts()
+        elif self._leaps and self._due_at < horizon:
+            executor.runs_until = horizon
+            core.run_ahead()
 
     def _tell_counts(self) -> None:
         if not self._listener.wants_reports:

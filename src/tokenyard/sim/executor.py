@@ -14,7 +14,7 @@ from tokenyard.arguments import is_number
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.core.arrays import any_true
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
-from tokenyard.core.engine import StepFuture
+from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.ahead import UNKNOWN_DRAFT
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
@@ -23,7 +23,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.drafts import RecordedDrafts
 from tokenyard.splitmix import GOLDEN, mixed, shares
-from tokenyard.steptime.model import LatencyModel, StepShape, host_seconds, step_seconds
+from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.tokens import stream_words, tokens_at
 
@@ -161,8 +161,17 @@ class SimulatedModel:
         tokens = self._tokens(output.slots, output.num_computed + output.num_new_tokens)
         chunks = output.is_prefill_chunk
         if chunks is None:
-            return ModelOutput(tokens[:, None], self._one_each(len(tokens)))
+            return self.one_each(tokens)
         return ModelOutput(tokens[:, None], (~chunks).astype(np.int64))
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        """What ``steps`` steps in a row sample, shape ``[n, steps]``; the first of them at positions ``first``."""
+        positions = (first[:, None] + np.arange(steps)).astype(np.uint32)
+        return tokens_at(self._offsets[slots, None], self._strides[slots, None], positions).astype(np.int64)
+
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        """The output of a step that samples these, shape ``[n]``."""
+        return ModelOutput(tokens[:, None], self._one_each(len(tokens)))
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
@@ -251,6 +260,9 @@ class SilentModel(SimulatedModel):
         known = self._outputs.get(chunks.tobytes())
         return known or self._kept(chunks.tobytes(), (~chunks).astype(np.int64))
 
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        return self._silence(len(tokens))
+
     def _silence(self, count: int) -> ModelOutput:
         """A token for each of so many requests."""
         return self._outputs.get(count) or self._kept(count, self._one_each(count))
@@ -261,6 +273,9 @@ class SilentModel(SimulatedModel):
             self._outputs.clear()
         output = self._outputs[key] = ModelOutput(np.zeros((len(num_sampled), 1), np.int64), num_sampled)
         return output
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        return np.zeros((len(slots), steps), np.int64)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -361,6 +376,8 @@ class SimulatedExecutor:
         """The end of the step that was begun last."""
         self.busy_seconds = 0.0
         """Time in which a step was being prepared or computed."""
+        self.runs_until = -inf
+        """The first moment at which something happens beside steps: no step that ends then is run ahead of."""
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
         self._most_empty = EMPTY_STEPS
@@ -427,6 +444,30 @@ class SimulatedExecutor:
         self._device_free_at = ends_at
         return ends_at
 
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> Repeated | None:
+        """Let the oldest of ``futures`` end and begin a step like ``newest``, up to ``most`` times, but not beyond
+        ``runs_until``; None: not once.
+        """
+        ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
+        if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
+            return None
+        clock, lasting, until, latency = self._clock, self._lasting, self.runs_until, self._latency
+        moments: list[float] = []
+        durations = decode_seconds(latency, newest.num_computed + 1, most, newest.step + 1)
+        while len(moments) < most and ends[0] < until:
+            now = clock.advance_to(ends.popleft())
+            moments.append(now)
+            seconds = next(durations)  # and then the host's part: a model may know what time it is
+            ends.append(lasting(now, seconds, host_seconds(latency), 0.0))
+        self._end = StepEnd(ends[-1])
+        steps, first = len(moments), newest.num_computed + (2 - len(futures))
+        tokens = self._model.decode(newest.slots, first, steps)
+        coming = self._model.decode(newest.slots, first + steps, len(ends))
+        later = [
+            SimulatedStep(clock, self._model.one_each(coming[:, i]), None, StepEnd(end)) for i, end in enumerate(ends)
+        ]
+        return Repeated(tokens, moments, later)
+
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
         """The step that was begun last, with its tokens."""
         output = self._model.execute(plan)
@@ -478,6 +519,9 @@ class PipelinedExecutor(SimulatedExecutor):
         """When the tokens are there that the next step begins with."""
         self._sampling: deque[tuple[int, float]] = deque()
         """Numbers of later steps, and when they have sampled."""
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> None:
+        """Steps go through the stages one by one."""
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         now, host, stages = self._clock.now(), host_seconds(self._latency), self._stages_free_at

@@ -150,11 +150,13 @@ class EngineGroup:
         steps_together: bool = False,
         speculation: SimulatedSpeculation | None = None,
         autoscaling: Autoscaling | None = None,
+        leaps: bool = False,
         blank: bool = False,
         models: Sequence[SimulatedModel] = (),
         latencies: Sequence[LatencyModel] = (),
     ) -> None:
-        """Without ``router`` there is one engine. ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual. ``latencies``:
+        """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
+        ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual. ``latencies``:
         those of engines that step alone, where each has its own.
 
         ConfigError for ranks that step together in several pipeline stages.
@@ -182,7 +184,7 @@ class EngineGroup:
                     silent=blank,
                     model=model,
                 )
-                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self))
+                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self, leaps=leaps))
             else:
                 joined = LockstepExecutor(
                     clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation, model=model

@@ -152,7 +152,7 @@ def replay(
     pace: MachineSpeed | None = None,
     kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
-    makes_tokens: bool = False,
+    leaps: bool = True,
     **options: Unpack[ReplayKeywords],
 ) -> ReplayResult:
     """Run the workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
@@ -181,8 +181,9 @@ def replay(
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
     arguments that are something else, or in another order.
 
-    Token ids and hashes are made only where a reader looks at them (``reads_tokens`` of the observer and the policy);
-    with ``makes_tokens`` always, which gives the same.
+    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where a reader looks at
+    them (``reads_tokens`` of the observer and the policy); without ``leaps`` steps are taken one by one and everything
+    is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
     check_kinds(pace=(pace, MachineSpeed), speculation=(speculation, SimulatedSpeculation))
@@ -191,7 +192,7 @@ def replay(
         latency = paced(latency, pace, clock)
     engine = ReplaySettings(config, cache_config, latency, kv_transfer=kv_transfer, speculation=speculation)
     run = _Replay(workload, ReplayOptions(**options), clock, 1)
-    return run.result([run.group(engine, alone=True, is_blank=not makes_tokens)])
+    return run.result([run.group(engine, alone=True, leaps=leaps)])
 
 
 @takes_options
@@ -266,7 +267,7 @@ def replay_engines(
         return _replayed_disaggregated(workload, options, settings, decode, (observers[:size], observers[size:]))
     alone = size == 1 and settings.autoscaling is None
     run = _Replay(workload, options, VirtualClock(), size)
-    return run.result([run.group(settings, observers=observers, alone=alone, is_blank=alone)])
+    return run.result([run.group(settings, observers=observers, alone=alone, leaps=alone)])
 
 
 @takes_options
@@ -380,7 +381,7 @@ class _Replay:
         policies: Sequence[PolicyChoice | None] | None = None,
         connectors: Sequence[tuple[KVConnector, WorkerTransfers]] | None = None,
         alone: bool = False,
-        is_blank: bool = False,
+        leaps: bool = False,
     ) -> EngineGroup:
         """``connectors`` of each engine, where they are not those of ``engines``; ``alone``: one, without a router.
 
@@ -403,7 +404,7 @@ class _Replay:
                 connector, transfers = connectors[rank]
             elif transfer is not None:
                 connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
-            if alone and is_blank and connector is None and engines.speculation is None:
+            if alone and leaps and connector is None and engines.speculation is None:
                 blocks = self._blocks(engines, observer, policy)
             parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, blocks), transfers))
         return EngineGroup(
@@ -414,6 +415,7 @@ class _Replay:
             steps_together=engines.fleet.steps_together,
             speculation=engines.speculation,
             autoscaling=engines.autoscaling,
+            leaps=leaps,
             blank=blocks is not None,
         )
 

@@ -250,6 +250,16 @@ class CalibratedLatency:
         """What the step has to do; where drafts are verified, a request that does counts as decode."""
         return StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
 
+    def decode_seconds(self, num: int, context: int, steps: int) -> Sequence[float]:
+        """Seconds of each of ``steps`` steps in which the same ``num`` requests decode, with ``context`` tokens cached.
+
+        ``context`` is what they have before the first. Number for number what :meth:`step_seconds` says: a column of
+        objects is computed with one by one, and all that does not change from step to step is computed once.
+        """
+        read: Any = np.array(range(context + num, context + num * steps + 1, num), object)
+        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks) + self.host_seconds
+        return seconds.tolist() if isinstance(seconds, np.ndarray) else [float(seconds)] * steps
+
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
         """Seconds of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""
         idle = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)

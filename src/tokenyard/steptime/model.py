@@ -229,6 +229,8 @@ class ConstantLatency:
 # model but through these functions; each raises LatencyError for an answer that is no finite number of seconds from 0
 # on.
 
+_FIRST_PIECE = 16
+"""Steps of a leap whose time is computed at once: it often ends before it has gone as far as it could."""
 _DUMMY = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
 """A dummy batch: one token without context."""
 
@@ -272,6 +274,40 @@ def ranks_seconds(latency: LatencyModel, shapes: Sequence[StepShape | None]) -> 
         return max(step_seconds(latency, _DUMMY if shape is None else shape) for shape in shapes)
     tokens = sum(0 if shape is None else shape.num_tokens for shape in shapes)
     return _checked(together(shapes), latency, "ranks_seconds", f"{len(shapes)} ranks that compute {tokens:,} tokens")
+
+
+def decode_seconds(
+    latency: LatencyModel, num_computed: Int64s, steps: int, first_step: int | None = None
+) -> Iterator[float]:
+    """Durations of ``steps`` steps that follow each other, in each of which the same requests decode.
+
+    ``num_computed`` is the context of the first of them, shape ``[n]``, ``first_step`` its number. Ask for each when it
+    begins: a model may know what time it is. One that does not may have a method of this name that takes the number of
+    requests, the tokens in their caches together and ``steps``, and says the same at once.
+    """
+    num = len(num_computed)
+    at_once = getattr(latency, "decode_seconds", None)
+    if at_once is None:
+        ones = np.ones(num, np.int64)
+        for ahead in range(steps):
+            step = None if first_step is None else first_step + ahead
+            yield step_seconds(latency, StepShape(ones, num_computed + ahead, num, num), step)
+        return
+    context, piece, done = total(num_computed), _FIRST_PIECE, 0
+    while done < steps:
+        piece = min(piece, steps - done)
+        said = at_once(num, context, piece)
+        if len(said) != piece:
+            raise LatencyError(latency, "decode_seconds", len(said), f"{piece} steps", "give as many durations")
+        for ahead, seconds in enumerate(said, done):
+            if type(seconds) is float and 0.0 <= seconds <= MOST_SECONDS:
+                yield seconds
+                continue
+            step = None if first_step is None else first_step + ahead
+            yield _checked(seconds, latency, "decode_seconds", f"{num} requests that decode", step)
+        context += num * piece
+        done += piece
+        piece *= 4
 
 
 def _checked(seconds: object, latency: LatencyModel, method: str, what: str, step: int | None = None) -> float:

@@ -53,7 +53,9 @@ class ScaledLatency:
     def __init__(self, model: LatencyModel, factors: StepTimeFactors, *, decode_tokens: int = 1) -> None:
         """``decode_tokens``: most new tokens of a request that decodes: one, and its drafts."""
         self.model, self.factors, self._decode_tokens = model, factors, decode_tokens
-        # A model that knows nothing of ranks is not asked about them.
+        # A model that does not answer for many steps at once is not asked to, nor one that knows nothing of ranks.
+        if hasattr(model, "decode_seconds"):
+            self.decode_seconds = self._decode_seconds
         if hasattr(model, "ranks_seconds"):
             self.ranks_seconds = self._ranks_seconds
 
@@ -73,6 +75,11 @@ class ScaledLatency:
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         return transfer_seconds(self.model, num_bytes, direction)
+
+    def _decode_seconds(self, num: int, context: int, steps: int) -> Sequence[float]:
+        """Seconds of ``steps`` steps in which the same ``num`` requests decode, as the model says them at once."""
+        model: CalibratedLatency = self.model  # type: ignore[assignment]  # or another that has the method
+        return [self._scaled(each, each) for each in model.decode_seconds(num, context, steps)]
 
     def _ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
         """Seconds of a step that ranks take together; those without a decode take part with a dummy batch."""

@@ -211,6 +211,51 @@ STEADY = Streams()
 """No flow changed."""
 
 
+class RepeatedFacts(NamedTuple):
+    """Steps that were decided like the last one: their moments and free blocks are their own, all else is the same.
+
+    At each moment the oldest step in flight completed, and the next one was decided.
+    """
+
+    like: StepFacts
+    """The last step before them that had a record of its own."""
+    first: int
+    """Number of the first of them."""
+    moments: list[float]
+    free_blocks: list[int]
+    """Free blocks before each of them."""
+    free_after: list[int]
+    completed: int
+    """Number of the first step that completed; the others follow it."""
+    seconds: list[float]
+    """How long the model ran for each that completed."""
+    sampled: int
+    """Tokens of each that completed."""
+    streams: Streams = STEADY
+    """What the first that completed changed; the others change nothing."""
+
+    def step(self, index: int) -> StepFacts:
+        """The facts of one of them."""
+        number, ts, outcome = self.first + index, self.moments[index], self.like.outcome
+        if outcome is not None:
+            kv = outcome.kv
+            numbers = None if kv is None else replace(kv, free=self.free_after[index])
+            outcome = replace(outcome, step=number, ts=ts, kv=numbers)
+        return replace(self.like, step=number, ts=ts, free_blocks=self.free_blocks[index], outcome=outcome)
+
+    def since(self, index: int) -> RepeatedFacts:
+        """The steps from ``index`` on."""
+        return self._replace(
+            first=self.first + index,
+            moments=self.moments[index:],
+            free_blocks=self.free_blocks[index:],
+            free_after=self.free_after[index:],
+            completed=self.completed + index,
+            seconds=self.seconds[index:],
+            streams=STEADY if index else self.streams,
+        )
+
+
 class Drafts(NamedTuple):
     """Draft tokens that a step verified, under vLLM's names."""
 
@@ -240,6 +285,9 @@ class FactSink(Protocol):
 
         Its number, its moment and the free blocks are its own; all other facts are the same.
         """
+
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Several steps were decided like the last one, with whichever requests waited, and as many completed."""
 
     def step_completed(
         self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None

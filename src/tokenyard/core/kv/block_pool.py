@@ -231,6 +231,15 @@ class BlockPool:
             at = self.after[at]
         return free
 
+    def first_free(self, count: int) -> list[int]:
+        """Return the next ``count`` blocks to be handed out, or all that are free."""
+        first: list[int] = []
+        at = self.after[0]
+        while at and len(first) < count:
+            first.append(at)
+            at = self.after[at]
+        return first
+
     def num_evictable(self, blocks: Iterable[int]) -> int:
         """Return how many of ``blocks`` lie in the free queue."""
         count = 0

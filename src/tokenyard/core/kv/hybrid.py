@@ -173,6 +173,10 @@ class HybridKVCacheManager(KVCacheManager):
         return False
 
     @property
+    def grows_in_steps(self) -> bool:
+        return False
+
+    @property
     def zeroes_blocks(self) -> bool:
         return bool(self._zeroed)
 

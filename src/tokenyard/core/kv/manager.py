@@ -193,6 +193,11 @@ class KVCacheManager:
         return self.enable_caching
 
     @property
+    def grows_in_steps(self) -> bool:
+        """Whether blocks for several decode steps can be allocated at once: no listener is notified of evictions."""
+        return self.events is None and not self.pool.listeners and not self.hashes_look_ahead
+
+    @property
     def zeroes_blocks(self) -> bool:
         """Whether :meth:`take_new_block_ids` has to be asked after every step."""
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.scheduler_output import StepInFlight, StepsInFlight
 from tokenyard.errors import shown
 
 _KNOWN_TO_WORKERS = -1
@@ -164,6 +164,25 @@ def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> 
         fix = f"give ids from 0 to {MAX_COUNT}, or {_KNOWN_TO_WORKERS} for a draft that only the worker knows"
         raise ValueError(f"row {row} drafts token {tokens[row, column]}: {fix}")
     return DraftTokens(tokens, counts)
+
+
+def checked_repeats(steps: StepsInFlight, tokens: IntArray, moments: Sequence[float], most: int) -> IntArray:
+    """``tokens`` as int64. ValueError unless there is a token id for each request and moment, and ``most`` at most."""
+    if not most:
+        raise ValueError("no further step would decide what the last one did: take its output in, and call schedule()")
+    if not 1 <= len(moments) <= most:
+        raise ValueError(f"moments has {len(moments)} entries: give 1 to {most}, as num_repeats() says")
+    *_, newest = steps
+    shape = len(newest.requests), len(moments)
+    if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or tokens.shape != shape:
+        fix = f"give an array of whole numbers of shape [requests, steps], {shape}"
+        raise ValueError(f"tokens = {shown(tokens)}: {fix}")
+    tokens = as_whole_numbers(tokens)
+    if not are_within(tokens, 0, MAX_COUNT):
+        row, column = np.argwhere((tokens < 0) | (tokens > MAX_COUNT))[0].tolist()
+        wrong = f"row {row} holds token {tokens[row, column]} in repeat {column}"
+        raise ValueError(f"{wrong}: give ids from 0 to {MAX_COUNT}")
+    return tokens
 
 
 def _check_counts(counts: IntArray, most: int, max_drafts: int, step: StepInFlight) -> None:

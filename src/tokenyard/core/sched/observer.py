@@ -120,6 +120,26 @@ class SchedulerState(Protocol):
         """Blocks the request holds."""
 
 
+class RepeatedSteps(NamedTuple):
+    """Steps that were decided like the one before them: a token for each of the same requests, and none came or went.
+
+    The ``i``-th was decided, and the oldest output in flight taken in before it, at ``moments[i]``.
+    """
+
+    first: int
+    """Number of the first of them."""
+    moments: Sequence[float]
+    """Seconds."""
+    free_blocks: Sequence[int]
+    """Before each of them."""
+    free_in_the_end: int
+    """Free blocks after the last of them."""
+    like: SchedulerOutput
+    """The step that they repeat."""
+    outcomes: StepOutcomes
+    """What that step refused, and they did: of the numbers only free blocks differ."""
+
+
 class StepObserver:
     """Called synchronously by the scheduler: override what you want to know.
 
@@ -133,6 +153,11 @@ class StepObserver:
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         check_hook_names(cls, "observer")
+
+    @property
+    def sees_repeats(self) -> bool:
+        """Whether it need not be notified of every step apart: ``steps_repeated`` tells it enough of steps alike."""
+        return _wants(self, "steps_repeated") or not any(_wants(self, event) for event in _STEP_EVENTS)
 
     def request_arrived(self, ts: float, request: Request) -> None:
         """``add_request`` accepted it."""
@@ -148,6 +173,12 @@ class StepObserver:
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         """End of ``update_from_output()``."""
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Several steps alike were taken in one stroke: this call stands for all three methods before, of each of them.
+
+        Only where every observer that overrides one of the three methods before also overrides this one.
+        """
 
     def request_finished(self, ts: float, request: Request) -> None:
         """It reached a finished status; ``request.times`` is complete and its blocks are freed."""
@@ -196,9 +227,15 @@ class ObserverGate(StepObserver):
         """The observers that are notified, in order."""
         return tuple(self._observers)
 
+    @property
+    def sees_repeats(self) -> bool:
+        """Whether no observer has to be notified of every step apart."""
+        return self._sees_repeats
+
     def _look_up(self) -> None:
         self._told = {event: [each for each in self._observers if _wants(each, event)] for event in _EVENTS}
         """The observers of an event."""
+        self._sees_repeats = all(each.sees_repeats for each in self._observers)
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._tell("request_arrived", ts, request)
@@ -214,6 +251,9 @@ class ObserverGate(StepObserver):
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         self._tell("step_completed", ts, output, outputs)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        self._tell("steps_repeated", steps)
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._tell("request_finished", ts, request)
@@ -254,6 +294,7 @@ class ObserverGate(StepObserver):
 
 
 _EVENTS = tuple(name for name, each in vars(StepObserver).items() if callable(each) and not name.startswith("_"))
+_STEP_EVENTS = ("step_started", "step_decided", "step_completed")
 
 
 def _wants(observer: StepObserver, event: str) -> bool:

@@ -8,17 +8,19 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.kv.events import KVEventBatch
 from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
+from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, checked_repeats
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.context import SchedulerContext, bind_parts, check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
+from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder_checks import check_encodable
 from tokenyard.core.sched.features.grammars import GrammarOutput
@@ -121,12 +123,14 @@ class Scheduler:
         self._answers = AnswerChecks(context, self.requests)
         self._update = OutputUpdate(context, lifecycle.stop)
         self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
+        self._fast_forward = FastForward(context, self._update, self._planner)
         self._standstill = Standstill(context, lifecycle, context.clock)
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Notify ``observer`` from now on, in place of the one before; ConfigError if it is none."""
         self.observer = _gate(observer)
+        self._fast_forward.forget()
 
     def __repr__(self) -> str:
         running, waiting = self.get_request_counts()
@@ -207,6 +211,7 @@ class Scheduler:
         for planned in self._hooks.step_planned:
             planned(step)
         self._in_flight.add(step)
+        self._fast_forward.note(step, outcomes)
         if step.plan.total_num_scheduled_tokens:
             self._standstill.num_steps = 0
         else:
@@ -228,7 +233,39 @@ class Scheduler:
     def _begins(self) -> None:
         """A call begins to work: what the last step decided says nothing of the next one."""
         self._calls.is_half_done = True
+        self._fast_forward.forget()
         self._standstill.num_steps = 0
+
+    @one_call
+    def num_repeats(self) -> int:
+        """How many further steps would decide what the last one did: a token for each of the same requests.
+
+        0 also while an observer wants to see every step.
+        """
+        return self._count_repeats()
+
+    def _count_repeats(self) -> int:
+        observer = self.observer
+        if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
+            return 0
+        return self._fast_forward.count(tells=observer is not None)
+
+    @checked_call
+    def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
+        """Take in the oldest output and decide a step like the last one, several times, in one stroke.
+
+        ``tokens`` has shape ``[n, steps]``: a token per request for each of the outputs, which come at ``moments``
+        (seconds). Returns the plans in flight then, the oldest first. They and all else are what as many calls of
+        :meth:`update_from_output` and :meth:`schedule` would give. ValueError, and nothing changes, for more steps than
+        :meth:`num_repeats` or none, and for what are no tokens of theirs.
+        """
+        tokens = checked_repeats(self._in_flight, tokens, moments, self._count_repeats())
+        self._calls.is_half_done = True
+        repeated = self._fast_forward.repeat(self.step, tokens, moments, tells=self.observer is not None)
+        self.step += len(moments)
+        if self.observer is not None and repeated is not None:
+            self.observer.steps_repeated(repeated)
+        return [step.plan for step in self._in_flight]
 
     # ---- after the model
 

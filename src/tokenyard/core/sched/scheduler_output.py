@@ -470,6 +470,10 @@ class StepsInFlight:
         """A step was decided."""
         self._by_number[step.plan.step] = step
 
+    def replace(self, plans: list[SchedulerOutput], requests: list[Request]) -> None:
+        """Steps of these requests are in flight instead, the oldest first; as many as before."""
+        self._by_number = {plan.step: StepInFlight(plan, requests) for plan in plans}
+
     def of(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""
         _check_plan(plan)

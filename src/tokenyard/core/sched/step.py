@@ -53,7 +53,7 @@ class StepPlanner:
         )
         self._running_pass: RunningPass = RunningPass(context, lifecycle.preempt, deadlock, self._encoder_deadlock)
         self._admission_pass: AdmissionPass = AdmissionPass(context, lifecycle, deadlock)
-        self._output_builder: OutputBuilder = OutputBuilder(context)
+        self.builder: OutputBuilder = OutputBuilder(context)
         pads = context.config.profile.admission_pads_decodes
         may_ask = pads and (features.speculation is not None or bool(context.plugin_limits))
         self._notes_run: bool = may_ask or bool(context.config.max_loras)
@@ -83,7 +83,7 @@ class StepPlanner:
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
         finished = self._lifecycle.take_finished()
         before = self._lifecycle.take_preempted()
-        planned = self._output_builder.build(step, granted, admitted, budget, outcomes, finished, before)
+        planned = self.builder.build(step, granted, admitted, budget, outcomes, finished, before)
         candidate: Candidate
         for candidate in admitted:
             candidate.request.status = _RUNNING

@@ -16,7 +16,7 @@ from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.trace.facts import Drafts, StepFacts
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import Reason
@@ -172,6 +172,21 @@ class SymptomCounter:
         """A step was decided like the last one; both schedule tokens, and hold no request back."""
         self._scheduled = (self._scheduled or 0) + self._tokens
         self._note_load(step)
+
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Steps were decided like the last one."""
+        facts, count = steps.like, len(steps.moments)
+        if facts.token_sum is not None:
+            self._scheduled = (self._scheduled or 0) + count * self._tokens
+        in_flight = min(steps.first - steps.completed, count)
+        for i in range(in_flight):
+            self.completed(steps.completed + i, steps.seconds[i])
+        self.settle()
+        if self._load is not None:
+            self._times.add(self._load, steps.seconds[in_flight:])
+            end = steps.first + count
+            for step in range(max(steps.first, steps.completed + count), end):
+                self._note_load(step)
 
     def _note_load(self, step: int) -> None:
         if self._load is not None:

@@ -28,13 +28,13 @@ from tokenyard.explain.report.report import (
 )
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
 from tokenyard.explain.steady import LoadCounter
-from tokenyard.trace.facts import STEADY, Drafts, StepFacts, Streams, micros
+from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
 
 _ADDED_AT_ONCE = 512
-"""Facts; a fifth of a megabyte of them."""
+"""Facts; a fifth of a megabyte of them, and some megabytes where most of them are leaps of many steps."""
 
 
 class _Totals:
@@ -175,6 +175,10 @@ class ReportBuilder:
         """Count a step like the last one."""
         self._later(self._add_repeated, step, ts, free_blocks)
 
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Add steps like the last one, all at once: of those that wait, and why, nothing changes."""
+        self._later(self._add_steps, steps)
+
     def step_completed(
         self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None
     ) -> None:
@@ -255,6 +259,51 @@ class ReportBuilder:
         self._repeats += 1
         self._last_repeat = step, ts
         self._symptoms.repeated(step)
+
+    def _add_steps(self, steps: RepeatedFacts) -> None:
+        apart = len(steps.moments)
+        if steps.like.outcome is not None or not steps.like.num_waiting:
+            apart = min(apart, max(self._arrivals.rows_left, 0))
+        for i in range(apart):
+            streams = STEADY if i else steps.streams
+            self._add_completed(steps.completed + i, steps.moments[i], steps.seconds[i], steps.sampled, streams)
+            self._add_step(steps.step(i))
+        if apart < len(steps.moments):
+            self._add_run(steps.since(apart) if apart else steps)
+
+    def _add_run(self, steps: RepeatedFacts) -> None:
+        """Steps of which every one counts alike, but for free blocks and moments."""
+        count, moments = len(steps.moments), steps.moments
+        self._add_repeats()
+        self._totals.sampled = (self._totals.sampled or 0) + count * steps.sampled
+        for seconds in steps.seconds:
+            self._busy_seconds += seconds
+        self._latencies.step_completed(moments[0], steps.sampled, steps.streams)
+        self._latencies.steps_completed(moments[1:], steps.sampled)
+        self._end_step(moments[0])
+        lasted = micros(moments[-1]) - micros(moments[0])
+        self._recorded.add_repeated(steps, lasted)
+        self._symptoms.steps_repeated(steps)
+        self._progress.steps_repeated(steps.like, lasted=lasted)
+        self._count_verdicts(steps, 0, count - 1)
+        self._totals.steps += count
+        self._note_moment(moments[-1])
+        self._add_gauges(steps.like, count)
+        self._note_free(min(steps.free_blocks), steps.like.total_blocks)
+        self._last = self._open = steps.step(count - 1)
+
+    def _count_verdicts(self, steps: RepeatedFacts, first: int, last: int) -> None:
+        """Classify steps whose free blocks grow fewer: two that are judged alike have none between them that is not."""
+        like, free = steps.like, steps.free_blocks
+        verdict = other = classify(msgspec.structs.replace(like, free_blocks=free[first]))
+        if free[last] != free[first]:
+            other = classify(msgspec.structs.replace(like, free_blocks=free[last]))
+        if (verdict.bucket, verdict.reason) == (other.bucket, other.reason):
+            self._count(verdict, like.outcome, last - first + 1)
+        else:
+            middle = (first + last) // 2
+            self._count_verdicts(steps, first, middle)
+            self._count_verdicts(steps, middle + 1, last)
 
     def _add_repeats(self) -> None:
         """Add the steps that were counted."""

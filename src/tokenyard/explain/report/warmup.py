@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.trace.facts import STEADY, Drafts, FactSink, StepFacts, Streams
+from tokenyard.trace.facts import STEADY, Drafts, FactSink, RepeatedFacts, StepFacts, Streams
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
 
@@ -61,6 +61,17 @@ class AfterWarmup:
         elif ts >= self._warmup:
             assert self._last is not None, "a step was decided before"
             self.step_decided(msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=free_blocks))
+
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Hand on those that count."""
+        if self._first_step is not None and steps.completed >= self._first_step:
+            self._told = True
+            self._sink.steps_repeated(steps._replace(streams=self._counted(steps.streams)))
+            return
+        for i, moment in enumerate(steps.moments):
+            streams = STEADY if i else steps.streams
+            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled, streams)
+            self.step_decided(steps.step(i))
 
     def step_completed(
         self, step: int, ts: float | None, seconds: float | None, sampled: int | None, streams: Streams | None

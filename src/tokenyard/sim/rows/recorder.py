@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.observer import Counts, SchedulerState, StepObserver
+from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
@@ -214,6 +214,22 @@ class RowRecorder(StepObserver):
             if row is not None and self._stalled.get(request_id) != cause:
                 row.waits.append(WaitRow(WaitState.STALLED, now_us, step, cause))
         self._stalled = held.stalled
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        count, moments = len(steps.moments), np.array(steps.moments, np.float64)
+        like = np.array(self._decided[-len(_NOTED) :])
+        rows = np.tile(like, (count, 1))
+        rows[:, _NOTED.index("step")] = np.arange(steps.first, steps.first + count)
+        rows[:, _NOTED.index("start_s")] = moments
+        rows[:, _NOTED.index("free_blocks")] = steps.free_blocks
+        self._decided.frombytes(rows.tobytes())
+        self._num_steps += count
+        self._in_flight.extend(moments.tolist())
+        sampled = len(steps.like.req_ids)
+        self._follow(steps.like.req_ids)
+        self._num_sampling += count - 1
+        for moment in moments.tolist():
+            self._end(moment, sampled)
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         self._follow(outputs.streamed_req_ids)

@@ -126,10 +126,13 @@ def translated_stats(ours: SchedulerStats, cudagraph: Any = None) -> Any:
     )
 
 
+_LOOKUPS = ("requests", "queries", "hits", "preempted_requests", "preempted_queries", "preempted_hits", "reset")
+
+
 def _lookups(ours: PrefixCacheStats) -> Any:
     made = theirs.PrefixCacheStats()
     if ours is not NO_LOOKUPS:
-        for name in PrefixCacheStats.__slots__:
+        for name in _LOOKUPS:
             setattr(made, name, getattr(ours, name))
     return made
 
