@@ -336,3 +336,34 @@ def test_whole_numbers_of_any_width_say_the_same(width: str, is_async: bool) -> 
     assert any(len(step) > 1 for step in right)
     assert _told(width, is_async=is_async) == right
     assert all(tokens for step in right for _, tokens in step)
+
+
+REPEATS: dict[str, tuple[Any, Any, str]] = {
+    "more than there are": (np.full((2, 30), 5), range(30), "moments has 30 entries: give 1 to 7"),
+    "none": (np.zeros((2, 0), np.int64), [], "moments has 0 entries: give 1 to 7"),
+    "a token that is none": (np.array([[5, 5], [5, -7]]), [1.0, 2.0], "row 1 holds token -7 in repeat 1"),
+    "a request too few": (np.full((1, 2), 5), [1.0, 2.0], r"of shape \[requests, steps\], \(2, 2\)"),
+    "a moment too few": (np.full((2, 2), 5), [1.0], r"of shape \[requests, steps\], \(2, 1\)"),
+    "lists": ([[5], [5]], [1.0], "give an array of whole numbers"),
+    "numbers that are not whole": (np.full((2, 1), 0.5), [1.0], "give an array of whole numbers"),
+}
+
+
+@pytest.mark.parametrize("mistake", REPEATS)
+def test_a_wrong_answer_to_repeated_steps_changes_nothing(mistake: str) -> None:
+    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=400))
+    for name in "ab":
+        scheduler.add_request(Request(name, [1] * 20, SamplingParams(max_tokens=9)))
+    scheduler.update_from_output(scheduler.schedule(), ModelOutput.from_lists([[5], [5]]))
+    scheduler.schedule()
+    before = snapshot(scheduler)
+    tokens, moments, message = REPEATS[mistake]
+    with pytest.raises(ValueError, match=message):
+        scheduler.repeat(tokens, moments)
+    assert snapshot(scheduler) == before
+    (plan,) = scheduler.repeat(np.array([[5, 6], [7, 8]], np.int32), [1.0, 2.0])
+    scheduler.update_from_output(plan, ModelOutput.from_lists([[9], [9]]))
+    scheduler.check_invariants()
+    assert [each.output_token_ids for each in scheduler.requests.values()] == [[5, 5, 6, 9], [5, 7, 8, 9]]
+    with pytest.raises(ValueError, match="no further step would decide what the last one did"):
+        scheduler.repeat(np.array([[5], [7]]), [3.0])

@@ -307,7 +307,7 @@ def test_a_scheduler_is_not_made_when_its_parts_refuse_it() -> None:
 
 
 # Busy is asked in every step; a host alone tells of requests that were refused.
-@pytest.mark.parametrize("event", hooks_of(StepObserver, without=["request_refused"]))
+@pytest.mark.parametrize("event", hooks_of(StepObserver, without=["steps_repeated", "request_refused"]))
 def test_an_observer_that_raises_is_left_out(event: str) -> None:
     fuse, yard = Fuse(), Yard(Busy(), connector=Connector(Random(3)))
     watcher = Watcher()
