@@ -49,6 +49,8 @@ class RunningPass:
     """Prompt tokens that requests have asked for in this step, where the policy bounds them."""
     drift: int
     """Running requests to leave out behind the one whose turn it is."""
+    held: list[Outcome]
+    """Requests that the policy holds back in this step."""
     items: tuple[int, ...]
     """Encoder inputs that the request whose turn it is computes."""
 
@@ -78,6 +80,7 @@ class RunningPass:
         self.ends_with_itself = config.profile.self_preemption_ends_pass
         self.has_cuts = self.encoder is not None or self.alignment is not None
         self.prompt_asked = self.drift = 0
+        self.held = []
         self.items = ()
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Request]:
@@ -126,8 +129,9 @@ class RunningPass:
         """The pass has come to place ``at``."""
         if at < len(self.running.requests):
             self.note_left_out(at, budget, idle, outcomes)
-        if idle:
-            outcomes.not_scheduled[:0] = idle
+        if idle or self.held:
+            outcomes.not_scheduled[:0] = idle + self.held
+            self.held = []
         if budget.bounds is not None:
             budget.decode_tokens = sum([each.num_scheduled for each in granted if not in_prompt(each)])
 
@@ -144,13 +148,13 @@ class RunningPass:
         if wanted <= 0 or (self.decode_round is not None and self.decode_round.holds(request)):
             idle.append(left_out(Reason.NO_NEW_TOKENS, request))
             return 0
-        return wanted if budget.bounds is None else self.within(request, wanted, budget.bounds, idle)
+        return wanted if budget.bounds is None else self.within(request, wanted, budget.bounds)
 
     def ends_in_flight(self, request: Request) -> bool:
         """Whether the steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
         return request.num_computed_tokens - request.num_output_placeholders + 2 >= request.max_total
 
-    def within(self, request: Request, wanted: int, bounds: StepBounds, idle: list[Outcome]) -> int:
+    def within(self, request: Request, wanted: int, bounds: StepBounds) -> int:
         """Return what the policy's bounds of this step leave of ``wanted`` tokens."""
         if request.request_id in bounds.holds:
             wanted = 0
@@ -159,7 +163,7 @@ class RunningPass:
             self.prompt_asked += wanted
             wanted = min(wanted, left)
         if not wanted:
-            idle.append(left_out(Reason.POLICY_REFUSED, request, detail=bounds.detail))
+            self.held.append(left_out(Reason.POLICY_REFUSED, request, detail=bounds.detail))
         return wanted
 
     def cut(self, request: Request, wanted: int, budget: StepBudget, outcomes: StepOutcomes) -> int:
