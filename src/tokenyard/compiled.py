@@ -12,7 +12,8 @@ they were made from. ``TOKENYARD_INTERPRETED=1`` passes them over: a debugger se
 from __future__ import annotations
 
 import os
-from importlib.machinery import EXTENSION_SUFFIXES
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
 from zlib import crc32
 
@@ -83,6 +84,17 @@ def core_is_compiled() -> bool:
 def which_core() -> str:
     """Which core runs, in words."""
     return "compiled" if _interpreted_because is None else f"interpreted ({_interpreted_because})"
+
+
+def prefer_text(folder: str) -> None:
+    """Have modules below a folder run from their text, whatever was compiled beside it (``sys.path_hooks``)."""
+
+    def find_text(path: str) -> FileFinder:
+        if not path.startswith(folder):
+            raise ImportError
+        return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_text)
 
 
 def prefer_compiled(folder: str, path: MutableSequence[str]) -> None:

@@ -1,0 +1,63 @@
+"""Compile the modules that pyproject.toml lists, in place beside their text: all of them, or none and the text runs.
+
+Without a C compiler a line says so. TOKENYARD_COMPILE=1 makes that a failure (wheels), =0 asks for none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SETTINGS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["tokenyard"]
+MODULES: Sequence[str] = SETTINGS["compiled"]
+SHARED = f"{MODULES[0].rpartition('.')[0]}._shared" if MODULES else ""
+"""What Cython would otherwise put into each module that looks into memory: half of all C."""
+ASKED = os.environ.get("TOKENYARD_COMPILE", "")
+FLAGS = os.environ.get("TOKENYARD_CFLAGS", "-O2 -g0 -w").split()
+
+
+class AllOrNone(build_ext):
+    """Modules reach into each other's memory: some of them alone would not run."""
+
+    def initialize_options(self) -> None:
+        """Use all processors."""
+        super().initialize_options()
+        self.parallel = os.cpu_count()
+
+    def run(self) -> None:
+        """Compile them; where that fails the text runs."""
+        try:
+            super().run()
+        except Exception as error:
+            if ASKED == "1":
+                raise
+            self.extensions = []
+            print(f"tokenyard: nothing is compiled, the text runs interpreted: {error}", file=sys.stderr)
+
+
+def extensions(modules: Sequence[str] = MODULES, build_dir: str = "build/c", **options: Any) -> list[Extension]:
+    """Translate modules into C."""
+    from Cython.Build import cythonize  # noqa: PLC0415 - where nothing is compiled it is not needed
+
+    names = [*modules, SHARED]
+    sources = {name: f"src/{name.replace('.', '/')}.{'c' if name == SHARED else 'py'}" for name in names}
+    made: list[Extension] = cythonize(
+        [Extension(name, [source], extra_compile_args=FLAGS) for name, source in sources.items()],
+        build_dir=build_dir,
+        nthreads=(os.cpu_count() or 0) if sys.platform == "linux" else 0,  # elsewhere a child starts this file again
+        shared_utility_qualified_name=SHARED,
+        compiler_directives=SETTINGS["directives"],
+        **options,
+    )
+    return made
+
+
+if __name__ == "__main__":
+    setup(ext_modules=extensions() if MODULES and ASKED != "0" else [], cmdclass={"build_ext": AllOrNone})
