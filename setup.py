@@ -20,7 +20,7 @@ MODULES: Sequence[str] = SETTINGS["compiled"]
 SHARED = f"{MODULES[0].rpartition('.')[0]}._shared" if MODULES else ""
 """What Cython would otherwise put into each module that looks into memory: half of all C."""
 ASKED = os.environ.get("TOKENYARD_COMPILE", "")
-FLAGS = os.environ.get("TOKENYARD_CFLAGS", "-O2 -g0 -w").split()
+FLAGS = os.environ.get("TOKENYARD_CFLAGS", "-g0 -w").split()
 
 
 class AllOrNone(build_ext):
@@ -47,9 +47,18 @@ def extensions(modules: Sequence[str] = MODULES, build_dir: str = "build/c", **o
     from Cython.Build import cythonize  # noqa: PLC0415 - where nothing is compiled it is not needed
 
     names = [*modules, SHARED]
-    sources = {name: f"src/{name.replace('.', '/')}.{'c' if name == SHARED else 'py'}" for name in names}
     made: list[Extension] = cythonize(
-        [Extension(name, [source], extra_compile_args=FLAGS) for name, source in sources.items()],
+        [
+            Extension(
+                name,
+                [f"src/{name.replace('.', '/')}.{'c' if name == SHARED else 'py'}"],
+                extra_compile_args=[
+                    "-O2" if any(each.startswith(f"{name}.") for each in SETTINGS["hot"]) else "-O1",
+                    *FLAGS,
+                ],
+            )
+            for name in names
+        ],
         build_dir=build_dir,
         nthreads=(os.cpu_count() or 0) if sys.platform == "linux" else 0,  # elsewhere a child starts this file again
         shared_utility_qualified_name=SHARED,

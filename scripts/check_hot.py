@@ -42,8 +42,8 @@ def yellow_lines(annotated: Path, text: str, names: set[str]) -> Iterator[str]:
     inside: dict[int, str] = {}
     tree = ast.parse(text)
     found = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
-    for node in (each for each in tree.body if isinstance(each, ast.ClassDef)):
-        found |= {f"{node.name}.{each.name}": each for each in node.body if isinstance(each, ast.FunctionDef)}
+    for owner in (each for each in tree.body if isinstance(each, ast.ClassDef)):
+        found |= {f"{owner.name}.{each.name}": each for each in owner.body if isinstance(each, ast.FunctionDef)}
     for name in names:
         if name not in found:
             yield f"there is no {name}"
