@@ -68,6 +68,8 @@ def main(arguments: list[str]) -> int:
         if home is None:
             raise SystemExit(f"check_hot: {function} is in no module that is compiled")
         hot.setdefault(home, set()).add(function.removeprefix(f"{home}."))
+    if not hot:
+        return 0
     runpy.run_path("setup.py", run_name="setup")["extensions"](
         sorted(hot), build_dir="build/annotated", annotate=True, quiet=True
     )

@@ -225,9 +225,9 @@ def _fields(node: ast.ClassDef, module: Module, package: Package) -> dict[str, t
                 how, annotation = "readonly", annotation.slice
             found[name] = (how, _c_type(annotation, module, package))
     for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
-        for name, annotation in _assigned(method):
+        for name, kind in _assigned(method):
             if name not in inherited:
-                found.setdefault(name, ("public", _c_type(annotation, module, package)))
+                found.setdefault(name, ("public", _c_type(kind, module, package)))
     return found
 
 

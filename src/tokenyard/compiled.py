@@ -49,6 +49,8 @@ MADE_FROM = "made-from.txt"
 """Name of the file with the :func:`checksums` of their source, in the folder of compiled modules."""
 
 _PACKAGE = Path(__file__).parent
+_IN_PLACE = [_PACKAGE / "core" / f"_shared{suffix}" for suffix in EXTENSION_SUFFIXES]
+"""One of these is there where setup.py has compiled modules in place."""
 _COMPILED = _PACKAGE / "_compiled"
 
 
@@ -62,6 +64,8 @@ def _why_interpreted() -> str | None:
     """Why the core is interpreted; None if it is not."""
     if os.environ.get("TOKENYARD_INTERPRETED", "0") not in ("", "0"):
         return "TOKENYARD_INTERPRETED is set"
+    if any(each.exists() for each in _IN_PLACE):
+        return None
     try:
         made_from = (_COMPILED / MADE_FROM).read_text(encoding="utf-8")
         if made_from != checksums(_PACKAGE):
