@@ -16,10 +16,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SETTINGS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["tokenyard"]
-MODULES: Sequence[str] = SETTINGS["compiled"]
+ASKED = os.environ.get("TOKENYARD_COMPILE", "")
+MODULES: Sequence[str] = () if ASKED == "0" else SETTINGS["compiled"]
 SHARED = f"{MODULES[0].rpartition('.')[0]}._shared" if MODULES else ""
 """What Cython would otherwise put into each module that looks into memory: half of all C."""
-ASKED = os.environ.get("TOKENYARD_COMPILE", "")
 FLAGS = os.environ.get("TOKENYARD_CFLAGS", "-g0 -w").split()
 
 
@@ -32,8 +32,11 @@ class AllOrNone(build_ext):
         self.parallel = os.cpu_count()
 
     def run(self) -> None:
-        """Compile them; where that fails the text runs."""
+        """Translate them into C and compile that; where it fails the text runs."""
         try:
+            sources = {each.name: each.sources for each in in_c(self.extensions)}
+            for each in self.extensions:
+                each.sources = sources[each.name]
             super().run()
         except Exception as error:
             if ASKED == "1":
@@ -41,32 +44,35 @@ class AllOrNone(build_ext):
             self.extensions = []
             print(f"tokenyard: nothing is compiled, the text runs interpreted: {error}", file=sys.stderr)
 
+    def get_source_files(self) -> list[str]:
+        """Nothing for the sdist: C is made where it is compiled."""
+        return []
 
-def extensions(modules: Sequence[str] = MODULES, build_dir: str = "build/c", **options: Any) -> list[Extension]:
+
+def extension(name: str) -> Extension:
+    """What is made of a module; one with a hot function is optimised further, which takes twice as long."""
+    source = f"src/{name.replace('.', '/')}.{'c' if name == SHARED else 'py'}"
+    is_hot = any(each.startswith(f"{name}.") for each in SETTINGS["hot"])
+    return Extension(name, [source], extra_compile_args=["-O2" if is_hot else "-O1", *FLAGS])
+
+
+def in_c(extensions: Sequence[Extension], build_dir: str = "build/c", **options: Any) -> list[Extension]:
     """Translate modules into C."""
     from Cython.Build import cythonize  # noqa: PLC0415 - where nothing is compiled it is not needed
 
-    names = [*modules, SHARED]
-    made: list[Extension] = cythonize(
-        [
-            Extension(
-                name,
-                [f"src/{name.replace('.', '/')}.{'c' if name == SHARED else 'py'}"],
-                extra_compile_args=[
-                    "-O2" if any(each.startswith(f"{name}.") for each in SETTINGS["hot"]) else "-O1",
-                    *FLAGS,
-                ],
-            )
-            for name in names
-        ],
+    translated: list[Extension] = cythonize(
+        list(extensions),
         build_dir=build_dir,
         nthreads=(os.cpu_count() or 0) if sys.platform == "linux" else 0,  # elsewhere a child starts this file again
         shared_utility_qualified_name=SHARED,
         compiler_directives=SETTINGS["directives"],
         **options,
     )
-    return made
+    return translated
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions() if MODULES and ASKED != "0" else [], cmdclass={"build_ext": AllOrNone})
+    setup(
+        ext_modules=[extension(name) for name in (*MODULES, SHARED) if name],
+        cmdclass={"build_ext": AllOrNone},
+    )

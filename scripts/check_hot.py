@@ -70,9 +70,9 @@ def main(arguments: list[str]) -> int:
         hot.setdefault(home, set()).add(function.removeprefix(f"{home}."))
     if not hot:
         return 0
-    runpy.run_path("setup.py", run_name="setup")["extensions"](
-        sorted(hot), build_dir="build/annotated", annotate=True, quiet=True
-    )
+    setup = runpy.run_path("setup.py", run_name="setup")
+    extensions = [setup["extension"](name) for name in (*sorted(hot), setup["SHARED"])]
+    setup["in_c"](extensions, build_dir="build/annotated", annotate=True, quiet=True)
     found = []
     for module, names in sorted(hot.items()):
         path = Path("src", f"{module.replace('.', '/')}.py")
