@@ -15,6 +15,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
+DECLARED := $(shell find src -name '*.pxd')
 CHECKED := src tests scripts benchmarks conformance docs/reading
 # Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
 # one process.
@@ -69,6 +70,8 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python scripts/check_tree.py
+	@$(BIN)/python scripts/write_pxd.py --check
+	@$(BIN)/python scripts/check_hot.py
 	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
 	@$(BIN)/python scripts/generate_vllm_flags.py --check
@@ -101,19 +104,18 @@ docs: $(INSTALLED_DEV)  ## The site of the documents, into site/, without networ
 	@echo "open site/index.html"
 
 .PHONY: wheel
-wheel: $(INSTALLED_DEV)  ## The package, into dist/: with the viewer, the same bytes from the same commit
+wheel: $(INSTALLED_DEV)  ## The package, into dist/, for this machine and this Python: the same bytes from the same commit
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
-.PHONY: platform-wheel
-platform-wheel:  ## The package with the compiled core, for this machine and this Python, into dist/ (needs a C compiler)
-	@TOKENYARD_COMPILE=1 $(MAKE) --no-print-directory wheel
-
 .PHONY: compile
-compile: $(INSTALLED_DEV)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
-	@$(BIN)/python scripts/compile_core.py
+compile: .venv/.compiled  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
+
+.venv/.compiled: $(INSTALLED) setup.py pyproject.toml $(DECLARED) $(DECLARED:.pxd=.py)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
 
 .PHONY: sbom
 sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.json (CycloneDX)
@@ -226,6 +228,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 clean:  ## Remove everything that was built, all environments included
 	@rm -rf .venv .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules src/tokenyard/_compiled
+	@find src -name '*.so' -delete
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

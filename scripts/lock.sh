@@ -17,7 +17,7 @@ venv=.venv/lock
 
 compile() {
     CUSTOM_COMPILE_COMMAND="make lock" "$venv/bin/pip-compile" --quiet --upgrade --strip-extras \
-        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" pyproject.toml
+        --allow-unsafe --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" pyproject.toml
 }
 
 compile --extra server --build-deps-for editable --output-file requirements.lock

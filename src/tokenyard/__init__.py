@@ -9,7 +9,14 @@ for, so that reading a trace costs no scheduler and asking for the version costs
 
 from __future__ import annotations
 
+from os import environ
+
 from tokenyard.lazy import lazy_names
+
+if environ.get("TOKENYARD_INTERPRETED", "0") not in ("", "0"):
+    from tokenyard.compiled import prefer_text
+
+    prefer_text(__path__[0])
 
 NAMESPACES = {
     "tokenyard.deploy": "Settings of deployments",

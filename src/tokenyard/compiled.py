@@ -12,7 +12,8 @@ they were made from. ``TOKENYARD_INTERPRETED=1`` passes them over: a debugger se
 from __future__ import annotations
 
 import os
-from importlib.machinery import EXTENSION_SUFFIXES
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
 from zlib import crc32
 
@@ -28,6 +29,8 @@ MADE_FROM = "made-from.txt"
 """Name of the file with the :func:`checksums` of their source, in the folder of compiled modules."""
 
 _PACKAGE = Path(__file__).parent
+_IN_PLACE = [_PACKAGE / "core" / f"_shared{suffix}" for suffix in EXTENSION_SUFFIXES]
+"""One of these is there where setup.py has compiled modules in place."""
 _COMPILED = _PACKAGE / "_compiled"
 
 
@@ -41,6 +44,8 @@ def _why_interpreted() -> str | None:
     """Why the core is interpreted; None if it is not."""
     if os.environ.get("TOKENYARD_INTERPRETED", "0") not in ("", "0"):
         return "TOKENYARD_INTERPRETED is set"
+    if any(each.exists() for each in _IN_PLACE):
+        return None
     try:
         made_from = (_COMPILED / MADE_FROM).read_text(encoding="utf-8")
         if made_from != checksums(_PACKAGE):
@@ -63,6 +68,17 @@ def core_is_compiled() -> bool:
 def which_core() -> str:
     """Which core runs, in words."""
     return "compiled" if _interpreted_because is None else f"interpreted ({_interpreted_because})"
+
+
+def prefer_text(folder: str) -> None:
+    """Have modules below a folder run from their text, whatever was compiled beside it (``sys.path_hooks``)."""
+
+    def find_text(path: str) -> FileFinder:
+        if not path.startswith(folder):
+            raise ImportError
+        return FileFinder(path, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_text)
 
 
 def prefer_compiled(folder: str, path: MutableSequence[str]) -> None:

@@ -39,12 +39,9 @@ def run(*words: str | Path, cwd: Path = REPO, **environment: str) -> str:
 def wheel_in(folder: Path) -> Path:
     source = folder / "source"
     source.mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(REPO / name, source)
-    (source / "scripts").mkdir()
-    for name in ("compile_core.py", "wheel_hook.py"):
-        shutil.copy(REPO / "scripts" / name, source / "scripts")
-    shutil.copytree(REPO / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPO / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     build = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
     run(sys.executable, *build, SOURCE_DATE_EPOCH="1700000000")
     (wheel,) = folder.glob("*.whl")
