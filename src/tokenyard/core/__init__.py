@@ -5,9 +5,6 @@ What this package offers are the values that a scheduler takes and tells, beyond
 
 from __future__ import annotations
 
-from tokenyard.compiled import prefer_compiled
 from tokenyard.lazy import lazy_names
 
 OFFERED, __all__, __getattr__, __dir__ = lazy_names(__name__)
-
-prefer_compiled("core", __path__)

@@ -1,0 +1,23 @@
+# From step_rows.py, by scripts/write_pxd.py.
+
+cimport cython
+from tokenyard.core.request cimport Request
+
+cdef class Names
+cdef class Rows
+
+@cython.final
+cdef class Names:
+    cdef public list requests
+    cdef public tuple ids
+    cpdef tuple tuple_of_ids(self)
+
+@cython.final
+cdef class Rows:
+    cdef public list requests
+    cdef public long long size
+    cdef public long long[::1] numbers
+    cdef public object memory
+    cdef public long long num_chunks
+    cdef public Names names
+    cpdef column(self, long long place)
