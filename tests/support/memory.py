@@ -81,7 +81,7 @@ class Memory:
                 self.kv.block_is_full(request)
 
     def new_step(self) -> None:
-        """Begin a step that has given nobody anything yet."""
+        """Begin a step that has given no blocks yet."""
         self.kv.new_step_starts()
         self.rows = []
 

@@ -223,7 +223,7 @@ def snapshot(scheduler: Scheduler) -> Any:
 
 
 def memory_state(kv: KVCacheManager) -> Any:
-    """Who holds which blocks, in which order free ones are handed out, what each is found by, and the slots."""
+    """Return holders of blocks, the order in which free ones are handed out, what each is found by, and slots."""
     pool = kv.pool
     contents = {each for each in pool.content if each is not None}
     return (
@@ -255,4 +255,4 @@ _COUNTERS = (
     *("async_steps_to_discard", "is_prefill_chunk", "last_step", "stop_at", "max_total", "eos", "looks_closer", "slot"),
     *("num_published", "publish_at", "skip_at", "encoder_at"),
 )
-"""Of a request, what the scheduler writes and a refusal must not; a lookup may note what it has found."""
+"""What the scheduler writes in a request and a refusal must not; a lookup may note what it has found."""

@@ -7,7 +7,6 @@ from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_engine import ToyEngine
@@ -21,7 +20,7 @@ from tokenyard.core.config import (
     MambaCacheMode,
 )
 from tokenyard.core.facts import ReleaseFacts, release_facts, versions_with
-from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
+from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import GroupBlocks, Reachable, Retention, SlidingWindowManager
 from tokenyard.core.kv.hashing import LookaheadBlockHasher
@@ -31,7 +30,7 @@ from tokenyard.core.params import MultiModalItem
 from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, nearest_version, turned_between
 from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
-from tokenyard.core.sched.candidate import ScheduledRows, StepBudget
+from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -40,7 +39,6 @@ from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.sched.update import stop_status
-from tokenyard.core.table import RequestTable
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
 from tokenyard.serve import load_engine
 from tokenyard.sim import Fleet
@@ -156,24 +154,14 @@ def test_nothing_that_decides_asks_for_a_version() -> None:
 # ---- blocks
 
 
-def test_prepended_blocks_are_taken_first() -> None:
-    queue = FreeQueue(8, (1, 2))
-    queue.prepend_n((5, 6))
-    queue.prepend_n(())
-    assert list(queue) == [5, 6, 1, 2]
-    assert queue.popleft_n(3) == [5, 6, 1]
-    empty = FreeQueue(4)
-    empty.prepend_n((3,))
-    assert list(empty) == [3]
-
-
-@pytest.mark.parametrize(("put_back", "order"), [(append_freed, [4, 3, 2, 1]), (unhashed_first, [3, 1, 4, 2])])
-def test_where_freed_blocks_go(put_back: object, order: list[int]) -> None:
-    pool = BlockPool(5, put_back=put_back)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("version", "order"), [("0.22", [4, 3, 2, 1]), ("0.24", [3, 1, 4, 2])])
+def test_where_freed_blocks_go(version: str, order: list[int]) -> None:
+    pool = BlockPool(5, put_back=PROFILES[version].unhashed_blocks_first)
     pool.take(4)
-    pool.publish([2, 4], [b"two", b"four"])
+    pool.publish(2, b"two", 0)
+    pool.publish(4, b"four", 0)
     pool.release([4, 3, 2, 1])
-    assert list(pool.free_queue) == order
+    assert pool.free_blocks() == order
 
 
 def _window() -> SlidingWindowManager:
@@ -259,11 +247,15 @@ def test_each_request_takes_the_slots_of_its_drafter() -> None:
     [(12, 3, 9), (11, 3, 9), (10, 3, 8), (9, 3, 7), (8, 2, 6), (7, 2, 6), (6, 2, 5), (3, 1, 3), (2, 1, 2)],
 )
 def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
-    want = np.array([3, 3, 3])
-    requests = tuple(Request(f"{i}", [1]) for i in range(3))
-    rows = ScheduledRows(requests, np.arange(3), np.zeros(3, np.int64), known=np.full(3, 9), want=want)
-    assert rows.fit(0, tokens, 1) == (end, asked)
-    assert int(rows.granted[:end].sum()) == asked
+    budget = StepBudget(tokens + 1, slots_per_request=1, tokens=tokens)
+    granted = []
+    while len(granted) < 3 and budget.tokens > 0:
+        granted.append(min(3, budget.tokens))
+        budget.spend(granted[-1])
+    assert (len(granted), sum(granted), budget.tokens_used) == (end, asked, asked)
+    for each in reversed(granted):
+        budget.refund(each)
+    assert (budget.tokens, budget.tokens_used) == (tokens, 0)
 
 
 # ---- ends and images
@@ -331,7 +323,7 @@ def test_how_far_an_image_lets_a_prompt_go(
     version: str, head: int, num_new: int, granted: int, items: tuple[int, ...]
 ) -> None:
     config = SchedulerConfig(profile=PROFILES[version], max_num_encoder_input_tokens=8, encoder_cache_size=8)
-    inputs = EncoderInputs(config, RequestTable(4, 16), shift=head)
+    inputs = EncoderInputs(config, shift=head)
     request = Request("r", [1] * 30, mm_features=[MultiModalItem(mm_hash="cat", offset=10, length=4)])
     grant = inputs.plan(request, 0, num_new, 8 if num_new == 10 else 0)
     assert (grant.num_new_tokens, grant.items) == (granted, items)
@@ -376,7 +368,7 @@ def test_where_versions_cut_prompts_of_models_with_states(
     )
     config = SchedulerConfig(profile=PROFILES[version], max_num_batched_tokens=64)
     kv = Scheduler(config, cache).kv
-    alignment = Features.of(config, None, kv, kv.table, None, StepsInFlight(), GrammarGate()).alignment
+    alignment = Features.of(config, None, kv, None, StepsInFlight(), GrammarGate()).alignment
     assert alignment is not None
     assert alignment.split_request(Request("r", range(1, prompt + 1)), new, computed) == granted
 

@@ -17,6 +17,7 @@ import pytest
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
 from tokenyard.core import RepetitionDetectionParams, StructuredOutput
+from tokenyard.core.kv.hashing import PrefixHash
 from tokenyard.questions import Plan, SweepResult
 from tokenyard.sim import EndedBy
 
@@ -71,7 +72,7 @@ SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Mov
     {"BoundRange", "Sureness", "DecisionCheck", "StalledStep", "TracePrediction", "NotAnswered"}
     | {"RecordedDrafts", "Stall", "LoadState"}
     | {"StepNews", "Stepper", "Generation"}
-    | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "CounterTable"}
+    | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate"}
     | {
         "ToolCallEstimator",
         "QueueingDelay",
@@ -80,7 +81,6 @@ SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Mov
         "LayerSpec",
         "EncoderSpec",
         "WeightFormat",
-        "FreeQueue",
         "ChatTemplate",
         "QueueOrder",
         "TorchExecutor",
@@ -109,6 +109,7 @@ OF_TRACES = {"Traces", "Answers from traces"}
 
 
 _UNDER_TYPE_CHECKING = {
+    "PrefixHash": PrefixHash,
     "StructuredOutput": StructuredOutput,
     "EndedBy": EndedBy,
     "Mapping": Mapping,

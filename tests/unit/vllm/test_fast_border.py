@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tokenyard.core.profiles import NEWEST
@@ -213,9 +212,9 @@ def test_the_prompt_is_hashed_once_by_vllm() -> None:
 def test_a_full_block_of_output_is_hashed_with_what_went_before() -> None:
     theirs = TheirRequest(list(range(10)))
     ours = translated_request(theirs, None)
-    hashes = VllmHashes(SIZE, 0)
-    hashes.append_n([(ours, np.array([8, 9, 50, 51], np.int32).tobytes())])
-    assert ours.block_hashes[2] == bytes([*range(10), 50, 51])
+    for token in (50, 51):
+        ours.append_token(token)
+    assert VllmHashes(SIZE, 0).extend(ours)[2] == bytes([*range(10), 50, 51])
     assert theirs._output_token_ids == [50, 51]  # noqa: SLF001 - vLLM's name
 
 
@@ -225,7 +224,7 @@ def test_tokens_that_a_grammar_has_asked_for_are_not_taken_twice() -> None:
     for token in (50, 51):
         ours.append_token(token)
     sync_tokens(ours, 12)
-    VllmHashes(SIZE, 0).append_n([(ours, np.array([8, 9, 50, 51], np.int32).tobytes())])
+    VllmHashes(SIZE, 0).extend(ours)
     assert theirs._all_token_ids == [*range(10), 50, 51]  # noqa: SLF001 - vLLM's name
     assert len(ours.block_hashes) == 3
 
