@@ -44,8 +44,8 @@ This page is written by `scripts/generate_api.py` from the docstrings; `make lin
 
 
 ALIASES = {
-    "IntArray": "tokenyard.core.columns",
-    "Int32Array": "tokenyard.core.columns",
+    "IntArray": "tokenyard.core.arrays",
+    "Int32Array": "tokenyard.core.arrays",
     "TokenIds": "tokenyard.core.params",
     "Blocks": "tokenyard.core.kv.allocation",
     "KVEvent": "tokenyard.core.kv.events",

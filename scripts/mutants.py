@@ -32,12 +32,11 @@ __all__ = ["Mutant", "mutants_of"]
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tokenyard"
 TESTS = {
-    "core/kv/block_pool.py": "unit/kv/test_pool.py unit/kv/test_prefix_index.py unit/kv/test_prefix_lookup.py "
-    "unit/kv/test_free_queue.py unit/kv/test_prompt_tails.py unit/sched/test_hooks.py "
+    "core/kv/block_pool.py": "unit/kv/test_pool.py unit/kv/test_prefix_lookup.py unit/kv/test_prompt_tails.py "
+    "unit/sched/test_hooks.py "
     "unit/test_decision_profile.py",
-    "core/kv/prefix_index.py": "unit/kv/test_prefix_index.py unit/kv/test_prefix_lookup.py unit/kv/test_pool.py",
     "core/kv/manager.py": "unit/kv/test_allocate_slots.py unit/kv/test_prefix_lookup.py unit/kv/test_grow_run.py "
-    "unit/kv/test_hashed_prompts.py unit/kv/test_grow_steps.py unit/kv/test_events.py unit/kv/test_mamba.py "
+    "unit/kv/test_hashed_prompts.py unit/kv/test_events.py unit/kv/test_mamba.py "
     "unit/kv/test_windowed.py unit/sched/test_admission.py unit/sched/test_plugins.py",
     "core/sched/admission_limits.py": "unit/sched/test_admission.py unit/sched/test_connector.py unit/kv/test_mamba.py "
     "unit/sched/test_encoder_intake.py unit/sched/test_alignment.py unit/sched/test_speculation.py "

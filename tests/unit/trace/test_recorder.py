@@ -661,7 +661,7 @@ def test_a_decision_like_the_one_before_names_who_was_preempted_since(tmp_path: 
             self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
         ) -> None:
             lost = ("c",) if output.step == 2 else ()
-            named = msgspec.structs.replace(output, preempted_req_ids=lost)
+            named = output.replace(preempted_req_ids=lost)
             toy.recorder.step_decided(ts, named, outcomes, state)
 
     toy.scheduler.attach_observer(Observers(toy.watcher, Preempted()))
@@ -698,7 +698,7 @@ def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
     output = toy.schedule()
     result = toy.update(output)
     for step in range(-100, 0):
-        recorder.step_completed(99.0, msgspec.structs.replace(output, step=step), result)
+        recorder.step_completed(99.0, output.replace(step=step), result)
     toy.writer.close()
     late = [record["step"] for record in records_of(tmp_path, "step_completed") if record["step"] < 0]
     assert late == list(range(-64, 0))
