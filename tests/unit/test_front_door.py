@@ -73,6 +73,7 @@ SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Mov
     | {"RecordedDrafts", "Stall", "LoadState"}
     | {"StepNews", "Stepper", "Generation"}
     | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate"}
+    | {"ComputedBlocks", "PrefixHash", "Row", "Rows", "StepBlocks", "TokenRow"}
     | {
         "ToolCallEstimator",
         "QueueingDelay",
