@@ -248,7 +248,7 @@ def test_each_request_takes_the_slots_of_its_drafter() -> None:
 )
 def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
     budget = StepBudget(tokens + 1, slots_per_request=1, tokens=tokens)
-    granted = []
+    granted = list[int]()
     while len(granted) < 3 and budget.tokens > 0:
         granted.append(min(3, budget.tokens))
         budget.spend(granted[-1])
