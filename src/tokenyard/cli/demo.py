@@ -71,7 +71,7 @@ def _next(console: Console, program: str, again: str, trace: Path) -> None:
     ):
         console.print(f"  {what:<34} [cyan]{escape(command)}[/]", soft_wrap=True)
     if not core_is_compiled():
-        how = "make compile" if Path("scripts/compile_core.py").is_file() else "a platform wheel"
+        how = "make compile" if Path("setup.py").is_file() else "a platform wheel"
         console.print(
             f"\nThe core runs interpreted, which costs 50 to 100 % more CPU time; compiled by [cyan]{how}[/]",
             soft_wrap=True,
