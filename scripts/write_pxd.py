@@ -259,7 +259,7 @@ def _c_type(annotation: ast.expr | None, module: Module, package: Package) -> st
     text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
     text, is_optional = (str(text).removesuffix(" | None"), str(text).endswith(" | None"))
     name, bracket, _ = text.partition("[")
-    if " | " in text:
+    if " | " in re.sub(r"\[.*\]", "", text):
         return "object"
     if package.home(text, module) or name in CONTAINERS:
         return name

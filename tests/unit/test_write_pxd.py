@@ -53,7 +53,7 @@ class One:
     is_on: bool
     data: Int64s
     name: str
-    ids: list[int]
+    ids: list[int | None] | None
     other: "One | None"
     limit: int | None
     mark: Final[int]
