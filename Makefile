@@ -15,6 +15,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
+# What is compiled is compiled by make alone, which knows what has changed.
+COMPILED := .venv/.compiled
 DECLARED := $(shell find src -name '*.pxd')
 CHECKED := src tests scripts benchmarks conformance docs/reading
 # Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
@@ -34,7 +36,7 @@ help:  ## List the tasks
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held requests back
+demo: $(COMPILED)  ## Replay a built-in agentic workload and report what held requests back
 	@$(BIN)/tokenyard demo
 
 .PHONY: test
@@ -45,14 +47,14 @@ test: $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tes
 		scripts/at_once.sh lint types viewer-check -- $(MAKE) tests
 
 .PHONY: tests
-tests: $(INSTALLED_DEV)  ## All tests and nothing else, those in the browser first
+tests: $(INSTALLED_DEV) $(COMPILED)  ## All tests and nothing else, those in the browser first
 	@{ $(BIN)/python -m pytest -n 0 --collect-only -qq --ignore tests/browser || true; } > /dev/null 2>&1 & \
 		$(BIN)/python -m pytest $(BROWSERS) tests/browser \
 		|| $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none tests/browser; \
 		wait; $(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
 
 .PHONY: check
-check: $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
+check: $(INSTALLED_DEV) $(COMPILED)  ## The fast lane: lint, types and the quick unit tests, in about a minute
 	@scripts/at_once.sh lint types -- \
 		$(BIN)/python -m pytest -q $(PARALLEL) --maxfail=3 -m "not slow" tests/unit tests/regression
 
@@ -111,9 +113,10 @@ wheel: $(INSTALLED_DEV)  ## The package, into dist/, for this machine and this P
 	@ls dist/*.whl
 
 .PHONY: compile
-compile: .venv/.compiled  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
+compile: $(COMPILED)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
 
-.venv/.compiled: $(INSTALLED) setup.py pyproject.toml $(DECLARED) $(DECLARED:.pxd=.py)
+$(COMPILED): $(INSTALLED) setup.py pyproject.toml $(DECLARED) $(DECLARED:.pxd=.py)
+	@echo "Compiling what every step passes ..."
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -128,12 +131,16 @@ test-plugin: $(INSTALLED_DEV)  ## Try a policy of your own, with its limits and 
 	@[ -n "$(PLUGIN)" ] || { echo "Name your plug-in: make test-plugin PLUGIN=FILE.py:CLASS" >&2; exit 1; }
 	@TOKENYARD_EXAMPLES=all TOKENYARD_POLICIES="$(PLUGIN)" $(BIN)/python -m pytest -q tests/property/test_policies.py
 
+.PHONY: test-text
+test-text: $(INSTALLED_DEV)  ## Decisions and invariants of the text as it is interpreted, whatever is compiled
+	@TOKENYARD_INTERPRETED=1 $(BIN)/python -m pytest $(PARALLEL) tests/parity tests/property tests/unit/kv tests/unit/sched
+
 .PHONY: coverage
-coverage: $(INSTALLED_DEV)  ## All tests with branch coverage
+coverage: $(INSTALLED_DEV) $(COMPILED)  ## All tests with branch coverage
 	@$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
 
 .PHONY: bench
-bench: $(INSTALLED_DEV)  ## Time our own step, hashing and lookup
+bench: $(INSTALLED_DEV) $(COMPILED)  ## Time our own step, hashing and lookup
 	@$(BIN)/python -m pytest -c benchmarks/pytest.ini benchmarks $(ARGS)
 
 .PHONY: bench-vllm
@@ -240,7 +247,7 @@ clean:  ## Remove everything that was built, all environments included
 $(INSTALLED): requirements.lock pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv ..."
 	@$(PIP) install --quiet -r requirements.lock
-	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@TOKENYARD_COMPILE=0 $(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(INSTALLED_DEV): requirements-dev.lock $(INSTALLED)

@@ -32,7 +32,7 @@ _ALLOWED = re.compile(
     r"PyErr_(?:Format|SetString|Occurred)"  # None, bounds, overflow, an error that passes through
     r"|__Pyx_(?:Raise\w*|X?(?:INCREF|DECREF)(?:_SET)?|NewRef|TypeTest|AddTraceback|UNARY_NEG_WOULD_OVERFLOW)"
     r"|__Pyx_(?:PyList_(?:Append|GET_SIZE|GET_ITEM_REF|Pop)|(?:Get|Set|Del)ItemInt_List|PyList_SET_ITEM)"
-    r"|PyList_(?:New|SetSlice)|__Pyx_MemoryView_Len|__PYX_(?:INC|XCLEAR)_MEMVIEW"
+    r"|__Pyx_Py(?:List|Tuple|Dict|Set)_GET_SIZE|PyList_(?:New|SetSlice)|__Pyx_MemoryView_Len|__PYX_(?:INC|XCLEAR)_MEMVIEW"
 )
 
 

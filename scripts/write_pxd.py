@@ -84,7 +84,9 @@ def read_package(root: Path) -> Package:
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["tokenyard"]
     texts = [path.read_text("utf-8") for path in (root / "src").rglob("*.py")]
     bases = {name for text in texts for each in _BASES.findall(text) for name in re.findall(r"\w+", each)}
-    package = Package(NUMBERS | settings.get("c-types", {}), bases | set(settings.get("open", ())))
+    package = Package(
+        NUMBERS | settings.get("c-types", {}), bases | {each.rpartition(".")[2] for each in settings.get("open", ())}
+    )
     for name in settings["compiled"]:
         path = root / "src" / f"{name.replace('.', '/')}.py"
         tree = ast.parse(path.read_text("utf-8"))
@@ -257,7 +259,7 @@ def _c_type(annotation: ast.expr | None, module: Module, package: Package) -> st
     text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
     text, is_optional = (str(text).removesuffix(" | None"), str(text).endswith(" | None"))
     name, bracket, _ = text.partition("[")
-    if " | " in text:
+    if " | " in re.sub(r"\[.*\]", "", text):
         return "object"
     if package.home(text, module) or name in CONTAINERS:
         return name

@@ -30,6 +30,16 @@ settings.register_profile("few", _REPEATED, max_examples=ALL // 16)
 settings.load_profile(os.environ.get("TOKENYARD_EXAMPLES") or "quick")
 
 
+def pytest_configure() -> None:
+    """Refuse modules that were compiled from another text than lies beside them."""
+    if os.environ.get("TOKENYARD_INTERPRETED", "0") not in ("", "0"):
+        return
+    made = {path: path.with_name(f"{path.name.partition('.')[0]}.py") for path in (REPO / "src").rglob("*.so")}
+    stale = [text.name for path, text in made.items() if text.exists() and text.stat().st_mtime > path.stat().st_mtime]
+    if stale:
+        raise pytest.UsageError(f"changed since it was compiled: {', '.join(stale)}: make compile")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What commands keep for the user lies in a folder of the tests', one for each process that runs them."""

@@ -53,7 +53,7 @@ class One:
     is_on: bool
     data: Int64s
     name: str
-    ids: list[int]
+    ids: list[int | None] | None
     other: "One | None"
     limit: int | None
     mark: Final[int]
@@ -151,9 +151,10 @@ class Further(Base):
 
 
 def test_classes_are_final_unless_somebody_derives_from_them(tmp_path: Path) -> None:
-    text = "class Closed: ...\nclass Open: ...\nclass Base: ...\nclass Own(Base): ...\nclass Elsewhere: ...\n"
+    names = ("Closed", "Open", "Base", "Elsewhere", "Named")
+    text = "\n".join([*[f"class {name}: ..." for name in names], "class Own(Base): ..."])
     plain = "from PACKAGE.one import Elsewhere\nclass Mine(Elsewhere): ...\n"
-    lines = Written(tmp_path, {"one": text, "plain": plain}, 'open = ["Open"]')["one"]
+    lines = Written(tmp_path, {"one": text, "plain": plain}, 'open = ["Open", "made.one.Named"]')["one"]
     final = [lines[i + 1] for i, line in enumerate(lines) if line == "@cython.final"]
     assert final == ["cdef class Closed:"]
 
