@@ -47,9 +47,9 @@ class Module:
     imported: dict[str, tuple[str, str]]
     """Name -> its module, and its name there."""
     functions: dict[str, ast.FunctionDef]
-    """Those that C calls."""
+    """The functions that C calls."""
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    """Those that become classes of C."""
+    """The classes that become classes of C."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ def _adopt(module: Module, package: Package) -> bool:
 
 
 def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    """Those that C might call: Python alone calls special ones."""
+    """Return the methods that C might call: Python alone calls special ones."""
     return {each.name: each for each in node.body if isinstance(each, ast.FunctionDef) and each.name[:2] != "__"}
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["NEVER", "NO_TOKEN", "Int32s", "Int64s", "Row", "TokenRow", "int32s", "int64s"]
+__all__ = ["NEVER", "NO_TOKEN", "Int32s", "Int64s", "Numbers", "Row", "TokenRow", "int32s", "int64s"]
 
-Int32s: TypeAlias = "array[int]"
-"""Numbers below 2**31, of fixed length."""
-Int64s: TypeAlias = "array[int]"
-"""Numbers of 64 bits, of fixed length."""
+if TYPE_CHECKING:
+    Numbers: TypeAlias = array[int]
+    Int32s: TypeAlias = array[int]
+    Int64s: TypeAlias = array[int]
+else:
+    Numbers = Int32s = Int64s = array
+# Int32s are numbers below 2**31, of fixed length; Int64s have 64 bits. Compiled, these two look into the memory of an array,
+# of any kind; Numbers are the array itself.
+
 NEVER = 9223372036854775807
 """A position that no request reaches."""
 NO_TOKEN = -1
@@ -31,7 +36,7 @@ class Row:
     """A row of numbers that grows at its end: ``data[:size]``."""
 
     data: Int64s
-    memory: array[int]
+    memory: Numbers
     """The array that ``data`` looks into."""
     room: int
     size: int
@@ -76,7 +81,7 @@ class Row:
     def __len__(self) -> int:
         return self.size
 
-    def as_array(self, start: int = 0) -> array[int]:
+    def as_array(self, start: int = 0) -> Numbers:
         """Return a copy from place ``start`` on, as an array."""
         return self.memory[start : self.size]
 
@@ -89,7 +94,7 @@ class TokenRow:
     """Token ids that grow at their end: ``data[:size]``."""
 
     data: Int32s
-    memory: array[int]
+    memory: Numbers
     """The array that ``data`` looks into."""
     room: int
     size: int
@@ -109,6 +114,6 @@ class TokenRow:
         self.data[self.size] = token
         self.size += 1
 
-    def part(self, start: int, stop: int) -> array[int]:
+    def part(self, start: int, stop: int) -> Numbers:
         """Return a copy of the tokens ``start..stop-1``, as an array of int32."""
         return self.memory[start : min(stop, self.size)]

@@ -174,7 +174,7 @@ class StepBlocks:
             self.ids[group].extend(each)
 
     def deltas(self) -> BlockDeltas:
-        """Return them as columns, which nobody changes."""
+        """Return them as columns, not to be changed."""
         rows = np.array(self.rows.as_array(), np.int64)
         bounds = zip(self.offsets, self.ids, strict=True)
         offsets = tuple([np.array([*each.as_list(), ids.size], np.int64) for each, ids in bounds])

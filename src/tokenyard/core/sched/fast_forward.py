@@ -114,7 +114,7 @@ class FastForward:
         return max(most, 0)
 
     def steps_to_the_first_end(self, requests: list[Request]) -> int:
-        """Return for how many further steps nobody can end; 0 also where a token could end one, or a grammar."""
+        """Return for how many further steps no request can end; 0 also where a token could end one, or a grammar."""
         most = _MOST
         for i in range(len(requests)):
             request: Request = requests[i]

@@ -118,7 +118,7 @@ class KnownTokens(Mapping[int, TokenIds]):
 
 
 class SchedulerOutput:
-    """One step's decision, as columns; a value, which nobody changes.
+    """One step's decision, as columns; a value, not to be changed.
 
     Request ``req_ids[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running
     ones in running order, then admitted ones (new and resumed mixed) in admission order.

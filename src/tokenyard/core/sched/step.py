@@ -187,7 +187,7 @@ class OutputBuilder:
     last_step: int
     """Number of the last step that was built."""
     names: Names
-    """Those of its requests."""
+    """The names of its requests."""
 
     def __init__(self, context: SchedulerContext) -> None:
         features = context.features

@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import Request
-from tokenyard.core.rows import Int64s
+from tokenyard.core.rows import Int64s, Numbers
 
 __all__ = ["COMPUTED", "IN_FLIGHT", "KNOWN", "NEW", "PROMPT", "SAMPLES", "SLOT", "Names", "Rows"]
 
@@ -43,7 +43,7 @@ class Rows:
     requests: list[Request]
     size: int
     numbers: Int64s
-    memory: array[int]
+    memory: Numbers
     """The array that ``numbers`` looks into."""
     num_chunks: int
     """Rows in which nothing is sampled."""

@@ -31,7 +31,7 @@ class Speculation:
         self._grammars = grammars
         self.max_drafts = max_drafts
         self.unknown = [UNKNOWN_DRAFT] * max_drafts
-        """As many drafts as there may be, of which nothing is known but their number; not to be changed."""
+        """The largest number of drafts there may be, of which nothing is known but their number; not to be changed."""
         self._stats = SpecDecodingStats(max_drafts)
 
     def schedule(self, requests: list[Request]) -> ScheduledDrafts | None:
