@@ -16,7 +16,7 @@ from tests.engine.test_token_exact import PROMPTS, check
 from tests.engine.tiny_models import Checkpoint
 
 from tokenyard.core.request import Request, SamplingParams
-from tokenyard.serve.torch import attention, load, sampling
+from tokenyard.serve.torch import attention, load, profiling, sampling
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.profiling import StepLimits, longest_step, widest_step
 
@@ -168,13 +168,13 @@ def test_a_long_prompt_needs_no_more_than_was_measured(
     )
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
     monkeypatch.setattr(sampling, "_MOST_AT_ONCE", 1 << 16)  # else what is drawn from is larger than all else
-    measured, run = Allocated(), load.run_largest_steps
+    measured, run = Allocated(), profiling.run_largest_steps
 
     def run_measured(*arguments: Any) -> None:
         with measured:
             run(*arguments)
 
-    monkeypatch.setattr(load, "run_largest_steps", run_measured)
+    monkeypatch.setattr("tokenyard.serve.torch.load.run_largest_steps", run_measured)
     core = load.load_engine(
         tmp_path,
         dtype="float32",
