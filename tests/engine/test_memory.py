@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.engine import drive
+from tests.engine.adapters import make_adapter
 from tests.engine.drive import serve
 from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import FAMILIES
@@ -16,9 +18,11 @@ from tests.engine.test_token_exact import PROMPTS, check
 from tests.engine.tiny_models import Checkpoint
 
 from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.serve.torch import attention, load, profiling, sampling
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.profiling import StepLimits, longest_step, widest_step
+from tokenyard.serve.torch.runner import ModelRunner
 
 LENGTH = 16_384
 BUDGET = 2_048
@@ -195,3 +199,27 @@ def test_a_long_prompt_needs_no_more_than_was_measured(
     core.shutdown()
     results = LENGTH * 2 * 16  # ids and log-probabilities, which the client is given
     assert 0 < needed.peak - results <= measured.peak * 1.02  # a window's chunks begin anywhere in a block
+
+
+def test_drafts_and_adapters_are_measured_with_the_model(
+    checkpoints: Callable[[str], Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = checkpoints("llama"), checkpoints("draft")
+    make_adapter(target, tmp_path / "poet")
+    steps: list[tuple[int, int]] = []
+    forward = ModelRunner.forward
+
+    def counted(runner: ModelRunner, plan: SchedulerOutput, held: Any) -> None:
+        steps.append((len(plan.slots), 0 if plan.drafts is None else int(plan.drafts.counts.sum())))
+        forward(runner, plan, held)
+
+    monkeypatch.setattr(ModelRunner, "forward", counted)
+    drafts = {"model": str(draft.folder), "num_speculative_tokens": 3}
+    options = {"enable_lora": True, "lora_modules": {"poet": tmp_path / "poet"}, "speculative_config": drafts}
+    core = drive.load(target, num_gpu_blocks_override=None, max_num_batched_tokens=64, max_num_seqs=8, **options)
+    try:
+        assert steps == [(1, 0), (8, 24)]
+        request = Request("a", PROMPTS[0], SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True))
+        assert serve(core, [request]).tokens == [target.greedy(PROMPTS[0], 12)]
+    finally:
+        core.shutdown()
