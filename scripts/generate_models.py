@@ -70,11 +70,11 @@ and weights are within 1.2 % of what its model class holds on a rank. vLLM itsel
 `scripts/record_registry.py` builds every decoder of its registry on torch's `meta` device under a pretended H100, from
 the configuration class in `transformers` {transformers}, with the class's defaults and with two sets of sizes drawn by
 a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read only if all of that is equal;
-`tests/unit/models/test_registry.py` repeats the comparison. A row of the table in `src/tokenyard/models/reading` says
-which fields of a `config.json` fill which piece.
+`tests/unit/models/test_registry.py` repeats the comparison. A row in `src/tokenyard/models/reading/families` says which
+fields of a `config.json` fill which piece.
 
 A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
-not name it (`field_names.json` beside the rows, from the sources) or was seen not to read it (`unread.json`);
+not name it (`field_names.json` beside them, from the sources) or was seen not to read it (`unread.json`);
 `--ignore-unmodelled` goes on without it. A field that a file leaves out is what the configuration class fills in
 (`class_defaults.json`, from `transformers` {transformers}). A folder with Mistral's `params.json` alone is read as the
 `config.json` that vLLM makes of it.

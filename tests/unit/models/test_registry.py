@@ -6,7 +6,10 @@ configuration class and with drawn sizes, and knows nothing of our rows.
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,10 @@ from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.reading import table
 from tokenyard.models.reading.expressions import Expressions
 from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.ordinary import ORDINARY
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
 
@@ -25,13 +30,29 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 import generate_models
 
 RECORDED = recorded(Path(__file__).with_name("registry.json.gz"))
+FAMILIES = sorted(Path(table.__file__).with_name("families").glob("*.json"))
 ENTRIES = {entry["architecture"]: entry for entry in RECORDED["architectures"]}
 
 
 def test_no_architecture_is_in_the_table_without_proof() -> None:
     named = {MODELS[name].architecture for name in MODELS}  # those have recordings of their own
-    assert len(ROWS) == len({*ROWS}), "an architecture has two rows"
     assert {name for name in ROWS if name not in named and not is_proof(ENTRIES.get(name, {"cases": []}))} == set()
+
+
+def test_no_architecture_and_no_row_is_written_twice_and_none_is_without_use() -> None:
+    rows = [(name, row) for file in FAMILIES for name, row in json.loads(file.read_text())["rows"].items()]
+    named = Counter(each for _, row in rows for each in row.get("architectures", ()))
+    assert named == Counter([*ROWS]), "an architecture has two rows"
+    assert max(Counter(name for name, _ in rows).values()) == 1
+    liked = set(re.findall(r'"like": "(\w+)"', "".join(file.read_text() for file in FAMILIES)))
+    assert {name for name, row in rows if "architectures" not in row} <= liked | {ORDINARY}
+
+
+def test_a_name_that_there_is_not_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = table.written_rows() | {"wrong": {"like": "llama", "towers": [{"blok": 1}]}}
+    monkeypatch.setattr(table, "written_rows", lambda: written)
+    with pytest.raises(ValueError, match=r"row 'wrong': .*unknown field `blok`.*towers"):
+        table.named_row("wrong")
 
 
 @pytest.mark.slow

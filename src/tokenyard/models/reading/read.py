@@ -29,7 +29,7 @@ from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
 from tokenyard.models.reading.parts import ConfigReader, Stack, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
-from tokenyard.models.reading.table import ROWS, only_pools
+from tokenyard.models.reading.table import ROWS, named_row, only_pools
 from tokenyard.models.reading.versions import dropped_before, versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
@@ -224,7 +224,8 @@ def _spec(name: str, reading: ConfigReader, stack: Stack, encoders: tuple[Encode
 
 def _row(architecture: str, fields: Fields) -> ArchitectureRow:
     """The architecture's row; that of its decoder's ``model_type``, or of ordinary decoders, where it has none."""
-    return ROWS.get(_read_as(architecture, fields), ORDINARY)
+    name = _read_as(architecture, fields)
+    return ROWS[name] if name in ROWS else named_row(ORDINARY)
 
 
 def _read_as(architecture: str, fields: Fields) -> str:
