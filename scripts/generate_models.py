@@ -74,10 +74,10 @@ a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read
 fields of a `config.json` fill which piece.
 
 A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
-not name it (`field_names.json` beside them, from the sources) or was seen not to read it (`unread.json`);
+not name it (`field_names.json`, from the sources) or was seen not to read it (`unread.json`);
 `--ignore-unmodelled` goes on without it. A field that a file leaves out is what the configuration class fills in
-(`class_defaults.json`, from `transformers` {transformers}). A folder with Mistral's `params.json` alone is read as the
-`config.json` that vLLM makes of it.
+(`class_defaults.json`, from `transformers` {transformers}; all in `src/tokenyard/models/recorded`). A folder with
+Mistral's `params.json` alone is read as the `config.json` that vLLM makes of it.
 
 ## Quantised checkpoints
 

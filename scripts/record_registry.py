@@ -34,7 +34,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 OUT = REPO / "tests" / "unit" / "models" / "registry.json.gz"
-UNREAD = REPO / "src" / "tokenyard" / "models" / "reading" / "unread.json"
+UNREAD = REPO / "src" / "tokenyard" / "models" / "recorded" / "unread.json"
 AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
 TENSOR_PARALLEL = (1, 2, 8)
 SECONDS = 240

@@ -20,9 +20,10 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading import table
-from tokenyard.models.reading.expressions import Expressions
+from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.ordinary import ORDINARY
+from tokenyard.models.reading.pieces import Grouped
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
 
@@ -53,6 +54,33 @@ def test_a_name_that_there_is_not_is_an_error_that_names_it(monkeypatch: pytest.
     monkeypatch.setattr(table, "written_rows", lambda: written)
     with pytest.raises(ValueError, match=r"row 'wrong': .*unknown field `blok`.*towers"):
         table.named_row("wrong")
+
+
+def test_a_row_adds_to_the_fields_of_the_one_that_it_is_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        "first": {
+            "mixers": {
+                "full_attention": {"is": "grouped", "qkv_bias": True},
+                "sliding_attention": {"like": "full_attention", "window": "window"},
+            },
+            "names": {"width": "ffn_dim", "heads": "n_head"},
+            "harmless": ["one"],
+            "towers": [{"block": "vit", "names": {"h": "wide", "n": "deep"}}],
+        },
+        "second": {
+            "like": "first",
+            "norms": 4,
+            "names": {"heads": "num_heads"},
+            "harmless": ["two"],
+            "towers": [{"like": "first", "block": 5, "names": {"n": "depth"}}],
+        },
+    }
+    monkeypatch.setattr(table, "written_rows", lambda: rows)
+    row = table.named_row("second")
+    table.named_row.cache_clear()
+    assert row.mixers["sliding_attention"] == (Grouped(qkv_bias=True, window="window"),)
+    assert (row.norms, row.harmless, row.names) == (4, ("one", "two"), {"width": "ffn_dim", "heads": "num_heads"})
+    assert (row.towers[0].block, row.towers[0].names) == (5, {"h": "wide", "n": "depth"})
 
 
 @pytest.mark.slow
@@ -127,9 +155,10 @@ def test_embeddings_of_n_grams_are_in_the_layers_that_are_named() -> None:
         ("-(-10 // 4) * 4", 12),
         ("max(hidden // heads, 3)", 8),
         ("sum_positive(pyramid) - len_positive(pyramid)", 5),
+        (("heads * 2", "hidden // heads"), 24),
     ],
 )
-def test_an_expression_comes_to_this(expression: str, value: object) -> None:
+def test_an_expression_comes_to_this(expression: Fill, value: object) -> None:
     raw = {
         "num_attention_heads": 8, "hidden_size": 64, "flag": True, "chosen": [1, 2], "kinds": ["dense", "sparse"],
         "pyramid": [-1, -1, 3, 4],
