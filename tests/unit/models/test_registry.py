@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.planner_answers import is_proof, recorded
@@ -22,6 +23,7 @@ from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading import table
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.harmless import may_matter
 from tokenyard.models.reading.ordinary import ORDINARY
 from tokenyard.models.reading.pieces import Grouped
 from tokenyard.models.reading.read import model_from_config
@@ -47,6 +49,15 @@ def test_no_architecture_and_no_row_is_written_twice_and_none_is_without_use() -
     assert max(Counter(name for name, _ in rows).values()) == 1
     liked = set(re.findall(r'"like": "(\w+)"', "".join(file.read_text() for file in FAMILIES)))
     assert {name for name, row in rows if "architectures" not in row} <= liked | {ORDINARY}
+
+
+def test_fields_are_called_harmless_only_where_their_names_look_as_if_they_mattered() -> None:
+    named = ((name, each) for name, row in table.written_rows().items() for each in _harmless(row))
+    assert [(name, each) for name, each in named if not may_matter(each)] == []
+
+
+def _harmless(row: dict[str, Any]) -> list[str]:
+    return [*row.get("harmless", ()), *row.get("harmless_around", ())]
 
 
 def test_a_name_that_there_is_not_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

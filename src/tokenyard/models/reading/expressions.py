@@ -6,6 +6,7 @@
                                  the positive numbers of a list: len_positive, sum_positive), over names that the
                                  table has for every model (``hidden``, ``heads``, ...), fields (0 where they are
                                  missing) and what the caller binds (``i``, the number of a layer)
+["hidden * heads", "4 * hidden"] the sum of these, for one that is long
 """
 
 from __future__ import annotations
