@@ -28,7 +28,7 @@ from tokenyard.models.images.largest import LARGEST  # noqa: E402
 from tokenyard.models.images.limited import heeds_sizes  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
-from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
+from tokenyard.models.images.videos import KNOWN, video_rule  # noqa: E402
 from tokenyard.models.inputs import known_items, sharing_architectures  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
@@ -294,7 +294,7 @@ def _images() -> dict[str, str]:
         rows.append(f"| `{name}` | {kind[0].lower()}{kind[1:]} | {sizes} | {same} | {rules[0].planned:,} |")
     videos = [
         _video(case, *each) == each[3]
-        for name in FAMILIES
+        for name in KNOWN
         for case in found["families"][name]
         for each in map(tuple, case["video"]["videos"])
     ]
@@ -314,7 +314,7 @@ def _images() -> dict[str, str]:
         for asked in (sized, shown)
     )
     return {
-        "videos": ", ".join(f"`{name}`" for name in FAMILIES),
+        "videos": ", ".join(f"`{name}`" for name in KNOWN),
         "timed": str(len(_timed())),
         "sharing": str(len(sharing_architectures())),
         "limited_total": f"{sum(limited):,} of {len(limited):,} pictures of drawn sizes are vLLM's, and"
