@@ -32,7 +32,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "items.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "items.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "items.json"
 KINDS = ("multimodal", "pooling")
 """Architectures for which vLLM has a class of its own: transformers' say what their processor takes."""
 SECONDS = 60
