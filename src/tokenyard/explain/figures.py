@@ -38,11 +38,11 @@ class LatencyFigures(msgspec.Struct, frozen=True):
     """Statistics that are lower bounds: they rest on requests, or pauses, that had not ended; shown as ``>=``."""
     never: tuple[str, ...] = ()
     """Names in ``censored`` whose rank falls among refused requests: no number will ever stand there."""
-    unbounded: int = 0
-    """Requests of which is known only that it is at least 0, which says nothing."""
     left_out: int = 0
     """Requests that it leaves out since the trace does not tell of their pauses: it is then of a part, and decides
     nothing."""
+    unbounded: int = 0
+    """Requests of which is known only that it is at least 0, which says nothing."""
 
     def is_exact(self, statistic: str) -> bool:
         """Whether it is of everybody, and nothing that is yet to come can change it."""
