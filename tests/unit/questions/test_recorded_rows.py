@@ -146,3 +146,15 @@ def _figures(report: ty.Report) -> dict[str, Any]:
     told["header"] = {**told["header"], "source": None, "request_records": None}
     told["ranks"] = [{**each, "source": None, "dummy_batches": None} for each in told["ranks"]]
     return told
+
+
+def test_an_engine_without_a_step_has_no_end(tmp_path: Path) -> None:
+    made = ty.WorkloadBuilder("few")
+    for i in range(2):
+        made.request(at=0.1 * i, prompt=500, output=400)
+    deployment = ty.Deployment(**SMALL, data_parallel_size=4)
+    run = ty.run(made.build(), deployment, until=2.0, trace=tmp_path / "it")
+    assert run.requests["until_s"].tolist() == [2.0, 2.0]
+    told = ty.report(tmp_path / "it")
+    assert told.outcomes == run.report.outcomes
+    assert told.e2e_ms == run.report.e2e_ms
