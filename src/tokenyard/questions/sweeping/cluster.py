@@ -172,7 +172,8 @@ def _why_not(error: Exception, address: str) -> str:
     """Why this process is not connected to a cluster, and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     kind = f"{type(error).__name__} {text}".lower()
-    if "authenticat" in kind or "token" in kind or "unauthorized" in kind:
+    cause = str(error.__cause__).lower()  # a refused token is no more than that of a connection that failed
+    if "authenticat" in kind or "token" in kind or "unauthorized" in kind or "authentication" in cause:
         return (
             f"it asks for a token: {text[:300]}. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to"
             " what its machines were started with"

@@ -105,6 +105,13 @@ def test_machines_that_join_later_get_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(ray.sent_ahead) == 32
 
 
+def _refused_at_the_door() -> Exception:
+    """As Ray 2.60 says it: the reason is what its error comes from."""
+    error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
+    error.__cause__ = RuntimeError("Failed to connect to GCS: ... RAY_AUTH_TOKEN where token authentication is enabled")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -114,8 +121,9 @@ def test_machines_that_join_later_get_work(monkeypatch: pytest.MonkeyPatch) -> N
             "another Ray",
         ),
         (RuntimeError("InvalidAuthToken: authentication token is missing"), "set RAY_AUTH_MODE=token"),
+        (_refused_at_the_door(), "set RAY_AUTH_MODE=token"),
     ],
-    ids=["nowhere", "version", "token"],
+    ids=["nowhere", "version", "token", "token of Ray 2.60"],
 )
 def test_why_a_cluster_cannot_be_used_is_said(error: Exception, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fix = refusal(ToyRay(Machine("10.0.0.1"), refuses=error), monkeypatch).fix
