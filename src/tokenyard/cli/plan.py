@@ -21,14 +21,17 @@ from tokenyard.questions.space import gpus_of
 
 
 def execute(flags: PlanCommand) -> int:
-    """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""
+    """Search, print, then draw: a file that cannot be written takes no answer with it.
+
+    0 if there is a recommendation that holds every bound, 1 if none does.
+    """
     with _ends_after_saying():
         plan = make_plan(flags)
+    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     if flags.svg is not None:
         write_text("svg", flags.svg, plan.draw())
     if flags.html is not None:
         write_text("html", flags.html, plan.page())
-    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     return 0 if plan.holds else 1
 
 

@@ -14,11 +14,11 @@ def execute(flags: SweepCommand) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""
     result = ask(question_of(flags))
     rows = result.rows
-    if flags.html is not None:
-        write_text("html", flags.html, result.page())
     if flags.traces and any(row.problem is None and not row.traces for row in rows):
         warn("some variants have no trace: replicas leave none, and a full disk leaves none that is whole")
     print_json(result) if flags.json else print_sweep(result, results())
+    if flags.html is not None:
+        write_text("html", flags.html, result.page())
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
 
 
