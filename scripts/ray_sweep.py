@@ -73,7 +73,7 @@ def grid_of(number: int) -> list[dict[str, Any]]:
 
 def on_dying_cluster(job: VariantWorker, variants: Sequence[Settings], mark: Path) -> Iterator[Row]:
     """Rows from two workers of a cluster on this machine, one of which is killed with what it is doing."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
+    ray.init(LOCAL_RAY, num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
     try:
         yield from measured_on_ray(Dying(job, variants[len(variants) // 3], mark), variants, LOCAL_RAY)
     finally:

@@ -106,10 +106,10 @@ class Cluster(Generic[T, R]):
             return self._ray
         ray = _ray()
         if not ray.is_initialized():
-            of_this_machine = {"include_dashboard": False} if self._address == LOCAL_RAY else {"address": self._address}
+            more = {"include_dashboard": False} if self._address == LOCAL_RAY else {}
             try:
                 _reach(self._address)
-                ray.init(log_to_driver=False, **of_this_machine)
+                ray.init(address=self._address, log_to_driver=False, **more)
             except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
                 raise ConfigError("ray", self._address, _why_not(error, self._address)) from None
             self._is_ours = True

@@ -201,10 +201,12 @@ def test_a_sweep_on_a_cluster_keeps_its_traces_where_every_machine_sees_them(
 
 
 def test_a_cluster_of_this_machine_that_does_not_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", ToyRay(refuses=RuntimeError("the node timed out")))
+    ray = ToyRay(refuses=RuntimeError("the node timed out"))
+    monkeypatch.setitem(sys.modules, "ray", ray)
     with Cluster(squared, "local") as here, pytest.raises(ConfigError, match="none could be started") as refused:
         list(here.each([1]))
     assert "the node timed out" in refused.value.fix
+    assert ray.inits == [{"address": "local", "log_to_driver": False, "include_dashboard": False}], "and joins no other"
 
 
 def test_nothing_that_this_process_knows_travels_with_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
