@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import EmulateCommand
+from tokenyard.cli.support.flags.serving import EmulateCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import MissingExtraError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from tokenyard.cli.support.console import busy, errors, results, warn
-from tokenyard.cli.support.flags import ServeCommand
+from tokenyard.cli.support.flags.serving import ServeCommand
 from tokenyard.errors import MissingExtraError
 from tokenyard.serve.ending import EndedWhileLoading, OrderlyEnd
 

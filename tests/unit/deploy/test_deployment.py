@@ -14,7 +14,7 @@ import pytest
 from tokenyard import ConfigError, Deployment, SchedulerConfig
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.errors import NoStartError, NotModelledError
 

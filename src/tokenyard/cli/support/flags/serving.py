@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, optional
+from tokenyard.cli.support.flags.marks import Arg, Command, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
@@ -79,15 +79,15 @@ class AccessFlags(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeCommand:
+class ServeCommand(Command):
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
-    engine: Grouped[EngineFlags] = field(default_factory=EngineFlags)
-    access: Grouped[AccessFlags] = field(default_factory=AccessFlags)
-    front: Grouped[FrontSettings] = field(default_factory=FrontSettings)
-    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
+    engine: EngineFlags = field(default_factory=EngineFlags)
+    access: AccessFlags = field(default_factory=AccessFlags)
+    front: FrontSettings = field(default_factory=FrontSettings)
+    output: TraceSettings = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
@@ -95,7 +95,7 @@ class ServeCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadroomCommand:
+class HeadroomCommand(Command):
     """Say how much GPU memory a deployment leaves, by cause, which steps it is too little for, and what would start."""
 
     serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
@@ -111,7 +111,7 @@ class HeadroomCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulateCommand:
+class EmulateCommand(Command):
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
     serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
