@@ -22,7 +22,9 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.setting_values import kinds_in
 from tokenyard.errors import ConfigError
 
-TEXTS = st.text(st.characters(exclude_categories=("C",)), min_size=1).filter(lambda text: not text.startswith("-"))
+TEXTS = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Co", "Cn")), min_size=1).filter(
+    lambda text: not text.startswith("-")
+)
 
 
 def values(flag: Flag) -> st.SearchStrategy[Any]:
@@ -39,9 +41,13 @@ def single(kind: Any, choices: list[str]) -> st.SearchStrategy[Any]:
     """Draw one value of a type."""
     if choices:
         return st.sampled_from(list(kind) if isinstance(kind, type) and issubclass(kind, Enum) else choices)
-    texts = {str: TEXTS, Path: TEXTS.map(Path)}
-    numbers = {int: st.integers(-(10**18) + 1, 10**18 - 1), float: st.floats(allow_nan=False)}
-    return {**texts, **numbers}[kind]
+    of_kind: dict[type, st.SearchStrategy[Any]] = {
+        str: TEXTS,
+        Path: TEXTS.map(Path),
+        int: st.integers(-(10**18) + 1, 10**18 - 1),
+        float: st.floats(allow_nan=False),
+    }
+    return of_kind[kind]
 
 
 @st.composite
@@ -132,6 +138,8 @@ def test_what_cannot_be_read_is_named_with_what_can(line: str, error: str) -> No
         ("why t --js", "why t --json"),
         ("view --browser --no-browser", "view --no-browser"),
         ("run chat --limit 3 --limit 4", "run chat --limit 4"),
+        ("run chat --slo=ttft:9 tpot:4 --json", "run chat --slo ttft:9 tpot:4 --json"),
+        ("serve m --api-key=-k", "serve m --api-key=-k --api-key=-k"),
         ("whatif t --policy a --set x=1 --set y=2 z=3", "whatif t --policies=a --set=x=1 --set y=2 z=3"),
     ],
 )

@@ -1,7 +1,7 @@
 """The flags of each command as a table, read from the fields of its class, and what the library calls settings.
 
-Whoever needs to know a flag asks here: the parser, the help, completion in a shell, and messages, in which the library
-names settings as its configurations do.
+The parser, the help, completion in a shell and messages all ask this table. Messages do because the library names
+settings as its configurations do.
 """
 
 from __future__ import annotations
@@ -120,15 +120,19 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         return field_docs(same)[self.name]
 
 
-@cache
-def flags_of(command: type[Any]) -> tuple[Flag, ...]:
+def flags_of(command: type) -> tuple[Flag, ...]:
     """Return all arguments of a command, those without a flag (WORKLOAD, TRACE) included."""
+    return _table_of(command)
+
+
+@cache
+def _table_of(command: type[Any]) -> tuple[Flag, ...]:
     return tuple(_flags_of(command, None))
 
 
 def _flags_of(declared_in: type, group: str | None) -> Iterator[Flag]:
     hints = get_type_hints(declared_in, include_extras=True)
-    for each in fields(declared_in):  # type: ignore[arg-type]  # a dataclass, all of them
+    for each in fields(declared_in):
         hint = hints[each.name]
         is_marked = get_origin(hint) is Annotated
         kind, marks = (get_args(hint)[0], get_args(hint)[1:]) if is_marked else (hint, ())
@@ -142,14 +146,12 @@ def _flags_of(declared_in: type, group: str | None) -> Iterator[Flag]:
             )
 
 
-@cache
-def setting_names(command: type[Any]) -> set[str]:
+def setting_names(command: type) -> set[str]:
     """Return the settings that a command has a flag for; what stands without a flag (WORKLOAD, TRACE) is none."""
     return {each.name for each in flags_of(command) if not each.is_positional}
 
 
-@cache
-def spellings(command: type[Any]) -> dict[str, str]:
+def spellings(command: type) -> dict[str, str]:
     """Map every way in which a flag of a command is written, with its dashes, to the setting that it is."""
     return {word: each.name for each in flags_of(command) if not each.is_positional for word in each.spellings}
 

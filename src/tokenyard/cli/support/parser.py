@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import MISSING
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from tokenyard.cli.support.flag_table import HELP, Flag, flags_of, spellings
 from tokenyard.cli.support.flags import COMMANDS, command_of, name_of
 from tokenyard.deploy.setting_values import as_value
 from tokenyard.errors import ConfigError, near_names
-from tokenyard.redaction import hidden_text
+from tokenyard.redaction import HIDDEN, hidden_text, hidden_words
 
 _T = TypeVar("_T")
 
@@ -23,7 +23,7 @@ def read(command: type[_T], words: Sequence[str], others: Collection[str] = ()) 
     """
     flags = flags_of(command)
     try:
-        given, left = _parser(flags).parse_known_args(words)
+        given, left = _parser(flags).parse_known_args(list(_apart(flags, words)))
     except argparse.ArgumentError:
         raise _value_of_a_switch(flags, words) from None
     if given.help:
@@ -38,7 +38,13 @@ def read(command: type[_T], words: Sequence[str], others: Collection[str] = ()) 
         raise _unknown(command, unknown.partition("=")[0], others)
     bare = [*left[:end], *left[end + 1 :]]
     values = {each.name: _value(each, found[each.name]) for each in flags if each.name in found}
-    values |= _placed(command, [each for each in flags if each.is_positional], bare)
+    for each in flags:
+        if bare and each.is_positional:
+            takes_all = each.element is not None
+            values[each.name] = _value(each, bare if takes_all else bare[0])
+            bare = [] if takes_all else bare[1:]
+    if bare:
+        raise _one_too_many(command, bare[0], words)
     missing = next((each for each in flags if each.default is MISSING and each.name not in values), None)
     if missing is not None:
         raise ConfigError(_called(missing), "", f"is needed: {missing.text}", code="missing")
@@ -66,6 +72,17 @@ def _parser(flags: Sequence[Flag]) -> argparse.ArgumentParser:
     return parser
 
 
+def _apart(flags: Sequence[Flag], words: Sequence[str]) -> Iterator[str]:
+    """Write ``--flag=A B`` as ``--flag A B`` where a flag takes several values: argparse would give it A alone."""
+    several = {name for each in flags if each.element is not None for name in each.spellings}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in several and not value.startswith("-"):
+            yield from (name, value)
+        else:
+            yield word
+
+
 def _value(flag: Flag, said: Any) -> Any:
     """Return what was said in the type of the flag. Raises ConfigError."""
     if said is MISSING:
@@ -79,18 +96,11 @@ def _value(flag: Flag, said: Any) -> Any:
     return as_value(flag.name, said, flag.kind)
 
 
-def _placed(command: type, positional: Sequence[Flag], bare: list[str]) -> dict[str, Any]:
-    """Give the words that stand without a flag to the fields that take them, in their order. Raises ConfigError."""
-    values: dict[str, Any] = {}
-    for each in positional:
-        if bare:
-            takes_all = each.element is not None
-            values[each.name] = _value(each, bare if takes_all else bare[0])
-            bare = [] if takes_all else bare[1:]
-    if bare:
-        fix = f"is one word too many: `tokenyard {name_of(command)} --help` says what it takes"
-        raise ConfigError("argument", hidden_text(bare[0]), fix, code="unknown_argument")
-    return values
+def _one_too_many(command: type, word: str, words: Sequence[str]) -> ConfigError:
+    """Name a word that nothing takes, unless it may be the value of a flag that holds a secret."""
+    fix = f"is one word too many: `tokenyard {name_of(command)} --help` says what it takes"
+    shown = word if word in hidden_words(words) else HIDDEN
+    return ConfigError("argument", shown, fix, code="unknown_argument")
 
 
 def _value_of_a_switch(flags: Sequence[Flag], words: Sequence[str]) -> ConfigError:
