@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import MISSING
+from functools import partial
 from typing import Any, TypeVar
 
 from tokenyard.cli.support.flag_table import HELP, Flag, flags_of, spellings
@@ -23,7 +24,7 @@ def read(command: type[_T], words: Sequence[str], others: Collection[str] = ()) 
     """
     flags = flags_of(command)
     try:
-        given, left = _parser(flags).parse_known_args(list(_apart(flags, words)))
+        given, left = _parser(flags, words).parse_known_args(list(_apart(flags, words)))
     except argparse.ArgumentError:
         raise _value_of_a_switch(flags, words) from None
     if given.help:
@@ -51,14 +52,19 @@ def read(command: type[_T], words: Sequence[str], others: Collection[str] = ()) 
     return _made(command, flags, values)
 
 
-def _parser(flags: Sequence[Flag]) -> argparse.ArgumentParser:
-    """Make a parser of all that begins with a dash: the words that stand without a flag are left."""
+def _parser(flags: Sequence[Flag], words: Sequence[str]) -> argparse.ArgumentParser:
+    """Make a parser of the flags that are among the words: words that stand without a flag, or name none, are left."""
+    named = {word.partition("=")[0] for word in words}
     parser = argparse.ArgumentParser(
-        add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS, exit_on_error=False
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        exit_on_error=False,
+        formatter_class=partial(argparse.HelpFormatter, width=80),  # it prints nothing: a terminal is not asked for
     )
     parser.add_argument(*HELP, action="store_true", default=False)
     for each in flags:
-        if each.is_positional:
+        if each.is_positional or named.isdisjoint((*each.spellings, *each.off_spellings)):
             continue
         if each.is_switch:
             parser.add_argument(*each.spellings, dest=each.name, action="store_true")
