@@ -72,10 +72,7 @@ class WorkloadsCommand(Command):
 class ParityCommand(Command):
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
-    files: Annotated[
-        Positional[tuple[Path, ...]],
-        Arg(metavar="FILE ...", otherwise="the public points, where they are installed"),
-    ] = ()
+    files: Annotated[Positional[tuple[Path, ...]], Arg(metavar="FILE ...", otherwise="none: name one at least")] = ()
     """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
     json: Switch = False
     """Print one JSON object and nothing else."""
