@@ -24,8 +24,6 @@ _RANGE = lazy_pattern(r"([0-9]{1,18})\.\.([0-9]{1,18})")
 _WHOLE = lazy_pattern(r"[+-]?[0-9]{1,18}")
 _MOST = 10**18
 """More than any count or seed that is written as a text."""
-_PAIRED = {"async_scheduling": "no_async_scheduling"}
-"""Settings that are on, off or left to the version, as two switches."""
 
 
 @cache
@@ -43,7 +41,7 @@ def _table(kind: type[Any]) -> Mapping[str, tuple[str, type]]:
 
 def names_of(kind: type) -> list[str]:
     """The names of all settings that ``kind`` has in its groups, sorted."""
-    return sorted(set(_table(kind)) - set(_PAIRED.values()))
+    return sorted(_table(kind))
 
 
 def group_of(kind: type, name: str) -> tuple[str, Any] | None:
@@ -66,26 +64,17 @@ def value_of(settings: Any, name: str) -> Any:
 
 def default_of(kind: type, name: str) -> Any:
     """What counts where the setting is not given. KeyError if there is none of that name."""
-    return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
+    return getattr(_table(kind)[name][1](), name)
 
 
 def with_values(settings: _Of, values: Mapping[str, Any]) -> _Of:
-    """The same settings with other values, by name; None leaves a switch with two names to the version.
-
-    Raises ConfigError for a value of another type.
-    """
+    """Return the same settings with other values, by name. Raises ConfigError for a value of another type."""
     kind = type(settings)
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         found = group_of(kind, name)
         assert found is not None, f"{name} is no setting of {kind.__name__}"
-        group = groups.setdefault(found[0], {})
-        if name in _PAIRED and value is None:
-            group[name] = group[_PAIRED[name]] = False
-            continue
-        group[name] = as_value(name, value, found[1])
-        if name in _PAIRED:
-            group[_PAIRED[name]] = not group[name]
+        groups.setdefault(found[0], {})[name] = as_value(name, value, found[1])
     parts = {group: replace(getattr(settings, group), **new) for group, new in groups.items()}
     return replace(settings, **parts) if parts else settings  # type: ignore[type-var]  # a dataclass, as fields() asks
 
@@ -102,7 +91,7 @@ def as_value(name: str, value: Any, kind: Any) -> Any:
         raise ConfigError(name, value, f"give {_values_of(kinds)}")
     if str in kinds and not isinstance(value, str):
         return str(value) if isinstance(value, Path | int | float) else json_text(name, value)
-    if kind is bool or (bool in kinds and isinstance(value, bool)):
+    if kinds == (bool,) or (bool in kinds and isinstance(value, bool)):
         return _switched(name, value)
     if Path in kinds:
         return given_path(name, value)

@@ -21,6 +21,7 @@ from tokenyard.cli.support.parser import read
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.setting_values import kinds_in
 from tokenyard.errors import ConfigError
+from tokenyard.serve.emulate.settings import EmulateSettings
 
 TEXTS = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Co", "Cn")), min_size=1).filter(
     lambda text: not text.startswith("-")
@@ -56,6 +57,7 @@ def meant(draw: st.DrawFn) -> tuple[str, list[str], dict[str, Any]]:
     name = draw(st.sampled_from(list(COMMANDS)))
     flags = flags_of(command_of(name))
     optional = [each for each in flags if each.default is not MISSING and not each.is_positional]
+    optional = [each for each in optional if each.declared_in is not EmulateSettings]  # which refuses some values
     needed = [each for each in flags if each.default is MISSING]
     others = draw(st.lists(st.sampled_from(optional), max_size=4, unique_by=lambda each: each.name))
     said = {each.name: draw(values(each)) for each in (*needed, *others)}
@@ -118,6 +120,7 @@ def test_words_are_read_as_the_values_that_they_stand_for(drawn: tuple[str, list
         ("report a --perfetto x", "option = '--perfetto': is a flag of export: `tokenyard report --help` lists"),
         ("report a -o x", "option = '-o': there is no such flag: `tokenyard report --help` lists the flags"),
         ("report a --zzzzzz", "option = '--zzzzzz': there is no such flag"),
+        ("emulate line --speed 0", "speed = 0.0: give a number from 0.001 to 10000"),
         ("--json", "command = '--json': use one of: run, report"),
         ("--print-completion fish", "--print-completion = 'fish': give one of: bash, zsh"),
     ],
