@@ -16,7 +16,8 @@ from tokenyard.cli.support.flags.planning import WhatIfCommand
 from tokenyard.cli.support.flags.replays import CompareCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.flags.traces import ReportCommand, ViewCommand
 from tokenyard.cli.support.ignored_flags import ignored_flags
-from tokenyard.cli.support.parsing import names_in, parse
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.policy_names import names_in
 from tokenyard.cli.support.vllm_argv import REPLAYS
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
