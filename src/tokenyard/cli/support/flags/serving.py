@@ -12,7 +12,7 @@ from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, set
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.emulate.settings import EmulateSettings
-from tokenyard.serve.front import FrontSettings
+from tokenyard.serve.front import AccessSettings, FrontSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +64,13 @@ class EngineFlags(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessFlags(Settings):
-    """Access."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; the default can be reached from this machine alone."""
-    port: int = 8000
-    """Port to listen on; 0 takes any that is free."""
-    api_key: tuple[str, ...] = ()
-    """API keys, of which a request must give one; also VLLM_API_KEY. Without any, no key is needed."""
-    served_model_name: tuple[str, ...] = ()
-    """Names that clients may give as `model`; answers use the first."""
-    shutdown_timeout: int = 30
-    """Seconds that running requests may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeCommand(Command):
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
     engine: EngineFlags = field(default_factory=EngineFlags)
-    access: AccessFlags = field(default_factory=AccessFlags)
+    access: AccessSettings = field(default_factory=AccessSettings)
     front: FrontSettings = field(default_factory=FrontSettings)
     output: TraceSettings = field(default_factory=TraceSettings)
     view: Switch = False
