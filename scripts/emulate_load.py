@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.listening import server_config, spare_collector
 from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound, raise_limit
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
-from tokenyard.cli.support.flags import PlanCommand
+from tokenyard.cli.support.flags.planning import PlanCommand
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.prices import read_prices
