@@ -276,7 +276,7 @@ def test_settings_in_the_environment(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_written_takes_no_answer_with_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    words = ("chat", "--limit", "2", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
+    words: tuple[str, ...] = ("chat", "--limit", "2", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
     words += ("--set", "max_num_seqs=1,2", "--json", "--html", "file/below.html")
     for more in (("plan", "--slo", "ttft_p90=5s", "--no-largest-load"), ("sweep",)):
         outcome = call(more[0], *words, *more[1:], cwd=tmp_path)

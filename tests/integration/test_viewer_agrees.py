@@ -149,7 +149,7 @@ def test_a_run_that_is_cut_short_decides_nothing_else(
 @pytest.mark.parametrize(
     "part", [{"warmup": 6.0}, {"until": 12.0}, {"warmup": 6.0, "until": 12.0}], ids=["warmup", "until", "both"]
 )
-def test_a_part_of_a_run(part: dict[str, float], tmp_path: Path, headless_viewer: HeadlessViewer) -> None:
+def test_a_part_of_a_run(part: dict[str, Any], tmp_path: Path, headless_viewer: HeadlessViewer) -> None:
     """What came in the warm-up does not count, and who is unfinished has waited until the run ended."""
     deployment = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096)
     traffic: dict[str, Any] = {"num_prompts": 80, "request_rate": 6, "input_len": 900, "output_len": 120}

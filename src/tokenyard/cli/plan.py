@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
 from tokenyard.cli.support.flags.planning import PlanCommand
+from tokenyard.questions.ending import ends_after_saying
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.prices import read_prices
@@ -25,7 +20,7 @@ def execute(flags: PlanCommand) -> int:
 
     0 if there is a recommendation that holds every bound, 1 if none does.
     """
-    with _ends_after_saying():
+    with ends_after_saying():
         plan = make_plan(flags)
     print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     if flags.svg is not None:
@@ -33,34 +28,6 @@ def execute(flags: PlanCommand) -> int:
     if flags.html is not None:
         write_text("html", flags.html, plan.page())
     return 0 if plan.holds else 1
-
-
-@contextmanager
-def _ends_after_saying() -> Iterator[None]:
-    """SIGTERM is taken as Ctrl-C is: what was found so far is said. Then the process ends by it all the same."""
-    process, before = os.getpid(), signal.getsignal(signal.SIGTERM)
-
-    def end(*_: object) -> None:
-        if os.getpid() != process:  # a worker
-            os._exit(128 + signal.SIGTERM)
-        raise _TerminatedError
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except _TerminatedError:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.stderr.flush()
-        os.kill(process, signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM came."""
 
 
 def make_plan(flags: PlanCommand) -> Plan:

@@ -113,7 +113,7 @@ def test_a_trace_of_a_part_of_a_run_gives_the_figures_of_that_part(name: str, pa
     """What came before the warm-up was over does not count, and who is unfinished has waited until the run ended."""
     workload, arrivals, settings = RUNS[name]
     scale = 10.0 if name == "engines" else 1.0
-    asked = {each: seconds * scale for each, seconds in PARTS[part].items()}
+    asked: dict[str, Any] = {each: seconds * scale for each, seconds in PARTS[part].items()}
     slo = {"ttft": "300ms", "e2e_p90": "2s"}
     deployment = ty.Deployment(**SMALL | settings)
     run = ty.run(workload, deployment, trace=tmp_path / "it", slo=slo, **arrivals, **asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_an_unknown_metric_names_the_others(whole: Study) -> None:
 def test_lower_bounds_have_their_sign_and_are_not_compared() -> None:
     """One deployment does not serve all within the time, the other does."""
     slow = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096, max_num_seqs=4)
-    traffic = {"num_prompts": 30, "request_rate": 4, "input_len": 300, "output_len": 30}
+    traffic: dict[str, Any] = {"num_prompts": 30, "request_rate": 4, "input_len": 300, "output_len": 30}
     found = ty.study("random", {"slow": slow, "fast": slow.with_(gpu="h100")}, until=9.0, **traffic)
     first, second = found.cells
     assert found.is_at_least("ttft_ms.p99", first)

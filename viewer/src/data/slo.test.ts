@@ -37,7 +37,7 @@ test("goodput is of all that arrived, and nothing without a bound or without tim
   const refused = { ...gone, outcomes: { ...outcomes, refused: 4 } } as unknown as Statistics;
   expect(goodput(refused, { ...none, ttft: 500 })).toMatchObject({ requests: 0, share: 0 });
   expect(goodput(found, none)).toBe(null);
-  const nobody = { queue: [], ttft: [], tpot: [], e2e: [] };
-  const empty = { times: nobody, open: [], outcomes: { refused: 0 }, seconds: 8 } as unknown as Statistics;
+  const nothing = { queue: [], ttft: [], tpot: [], e2e: [] };
+  const empty = { times: nothing, open: [], outcomes: { refused: 0 }, seconds: 8 } as unknown as Statistics;
   expect(goodput(empty, { ...none, ttft: 500 })).toBe(null);
 });
