@@ -35,9 +35,9 @@ SEATS = 16
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is cut is cut into small parts, and no mask is kept."""
     monkeypatch.setattr(attention, "MOST_PLACES", 24)
-    monkeypatch.setattr(attention, "_FEW_SCORES", 100)
-    monkeypatch.setattr(attention, "_KEPT_SCORES", 0)
-    monkeypatch.setattr(sampling, "_MOST_AT_ONCE", 150)
+    monkeypatch.setattr(attention, "FEW_SCORES", 100)
+    monkeypatch.setattr(attention, "KEPT_SCORES", 0)
+    monkeypatch.setattr(sampling, "MOST_AT_ONCE", 150)
 
 
 def plain(query: Any, keys: Any, values: Any, start: int, window: int, scale: float, softcap: float | None) -> Any:
@@ -60,7 +60,7 @@ def plain(query: Any, keys: Any, values: Any, start: int, window: int, scale: fl
 def test_attention_in_pieces_is_attention(
     heads: int, num_keys: int, window: int, softcap: float | None, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_FEW_SCORES", bound)
+    monkeypatch.setattr(attention, "FEW_SCORES", bound)
     monkeypatch.setattr(attention, "MOST_PLACES", bound)
     torch.manual_seed(heads)
     block, size, value_size = 4, 8, 8
@@ -171,7 +171,7 @@ def test_a_long_prompt_needs_no_more_than_was_measured(
         max_position_embeddings=LENGTH + 64,
     )
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
-    monkeypatch.setattr(sampling, "_MOST_AT_ONCE", 1 << 16)  # else what is drawn from is larger than all else
+    monkeypatch.setattr(sampling, "MOST_AT_ONCE", 1 << 16)  # else what is drawn from is larger than all else
     measured, run = Allocated(), profiling.run_largest_steps
 
     def run_measured(*arguments: Any) -> None:
@@ -189,7 +189,7 @@ def test_a_long_prompt_needs_no_more_than_was_measured(
         async_scheduling=False,
     )
     core.executor.shutdown()
-    monkeypatch.setattr(core.executor, "_thread", ThisThread())
+    monkeypatch.setattr(core.executor, "thread", ThisThread())
     prompt = [3 + i * 7 % 990 for i in range(LENGTH)]
     wanted = SamplingParams(max_tokens=2, top_p=0.9, logprobs=1, ignore_eos=True)
     long = Request("long", prompt, SamplingParams(max_tokens=2, prompt_logprobs=1, ignore_eos=True))

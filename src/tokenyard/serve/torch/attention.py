@@ -120,13 +120,13 @@ def _num_bytes(row: Any) -> int:
 
 MOST_PLACES = 1 << 15
 """Places that a bucket gathers at most, unless one row has more."""
-_MOST_SCORES = {"cuda": 1 << 27}
+MOST_SCORES = {"cuda": 1 << 27}
 """Scores of a piece at most, unless one token has more: many keep a GPU busy ..."""
-_FEW_SCORES = 1 << 22
+FEW_SCORES = 1 << 22
 """... few are memory that a CPU's heap finds again."""
 _PARTS = 8
 """A piece leaves out whole parts of the places: pieces that are all of another size would tear a heap to holes."""
-_KEPT_SCORES = 1 << 20
+KEPT_SCORES = 1 << 20
 """Masks of a step's single tokens are made once, not in every layer, if they are no larger."""
 
 
@@ -189,7 +189,7 @@ class AttentionBatch:
     def pieces(self, num_heads: int) -> list[Piece]:
         """Pieces of few enough scores, from the last tokens on: none is larger than the first."""
         count, size, window = self.tokens.shape[1], self._size, self._window
-        most = _MOST_SCORES.get(self.tokens.device.type, _FEW_SCORES) // (len(self.blocks) * num_heads)
+        most = MOST_SCORES.get(self.tokens.device.type, FEW_SCORES) // (len(self.blocks) * num_heads)
         step = max(1, most // self.num_places)
         part = -(-self.num_places // size // _PARTS) * size
         if window:  # a piece attends to step + reach places at most
@@ -238,7 +238,7 @@ class BlockBatch:
         self.write_places = torch.from_numpy(positions % block_size).to(device)
         self.buckets = [self._bucket(table, rows, members) for members in self._alike(rows)]
         single = [bucket for bucket in self.buckets if bucket.tokens.shape[1] == 1]
-        keeps_mask = sum(len(bucket.blocks) * bucket.num_places for bucket in single) <= _KEPT_SCORES
+        keeps_mask = sum(len(bucket.blocks) * bucket.num_places for bucket in single) <= KEPT_SCORES
         for bucket in single:
             bucket.keeps_mask = keeps_mask
 

@@ -108,13 +108,13 @@ def apply_bitmask(logits: Any, mask: Int32Array) -> None:
 
 _COLDEST = 1e-5
 """Temperatures below it count as it: their logits would leave the numbers that there are."""
-_MOST_AT_ONCE = 1 << 22
+MOST_AT_ONCE = 1 << 22
 """Logits that are drawn from or scored at once, in float64, unless a row has more: 32 MB, and a few copies of them."""
 
 
 def rows_at_once(vocab_size: int) -> int:
     """Rows of logits that are drawn from or scored at once."""
-    return max(1, _MOST_AT_ONCE // vocab_size)
+    return max(1, MOST_AT_ONCE // vocab_size)
 
 
 def sample(logits: Any, params: Sequence[SamplingParams], seeds: IntArray, positions: IntArray) -> IntArray:
