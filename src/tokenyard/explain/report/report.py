@@ -470,6 +470,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             drafts=None if self.speculation is None else self.speculation.assumed,
             overload=overload_of(self.load, self.relief, self._num_gpus),
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
+            people=self.outcomes,
         )
 
     @property
