@@ -252,7 +252,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     lower_bounds: list[str] = []
     """Metrics whose mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
     speedup_is_open: bool = False
-    """Job completion times of it or of the first policy are lower bounds: nobody knows who is faster."""
+    """Job completion times of it or of the first policy are lower bounds: which is faster is open."""
 
 
 class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):

@@ -233,7 +233,7 @@ class _Folded(Generic[_T]):
         raise NotImplementedError
 
     def _whole(self, schema: Mapping[str, Any]) -> list[_T]:
-        """Of what holds beside it: what it refers to, all of ``allOf``."""
+        """Return the work of what holds beside it: what it refers to, all of ``allOf``."""
         found = [self.of(each) for each in _listed(schema, "allOf")]
         if isinstance(schema.get("$ref"), str):
             found.append(self.of(self._at(schema["$ref"])))

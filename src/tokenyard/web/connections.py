@@ -7,13 +7,14 @@ import socket
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import count
 from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -147,10 +148,19 @@ async def json_body(request: Request, most: int, *, is_there: bool = False) -> b
     except TimeoutError:
         came = f"{coming.size} bytes"
         if coming.gave_way:
+            await _thrown_away(request)
             raise RefusedError(503, "body", came, "there was no room for it among those of others: retry") from None
         raise RefusedError(408, "body", came, f"must come within {BODY_SECONDS:g} seconds") from None
     finally:
         room.left(coming)
+
+
+async def _thrown_away(request: Request) -> None:
+    """Drop what still comes, for a second: closed with bytes unread, a connection takes the answer with it."""
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(1.0):
+            async for _ in request.stream():
+                pass
 
 
 async def _read(request: Request, most: int, grew: Callable[[int], None]) -> bytes:

@@ -27,5 +27,5 @@ from tokenyard.files import packaged
 
 @cache
 def recorded(table: str) -> Any:
-    """A table, read once: nobody may change it."""
+    """Return a table, read once; not to be changed."""
     return msgspec.json.decode(packaged(__package__, f"{table}.json"))

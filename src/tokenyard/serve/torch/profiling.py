@@ -47,7 +47,7 @@ def longest_step(limits: StepLimits) -> StepRows:
 
 
 def widest_step(limits: StepLimits) -> StepRows:
-    """As many tokens in each row."""
+    """Return a step whose rows have the same number of tokens each."""
     num_rows = max(1, min(limits.max_num_seqs, limits.num_tokens // (1 + limits.num_drafts)))
     counts = np.full(num_rows, limits.num_tokens // num_rows, np.int64)
     counts[-1] += limits.num_tokens % num_rows
