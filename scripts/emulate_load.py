@@ -224,7 +224,7 @@ def peak_mib(*, anew: bool = False) -> float:
 
 
 def open_files() -> int:
-    """Return the number of open files of this process, its connections among them; -1 where the system does not tell."""
+    """Return the number of open files of this process, connections among them; -1 where the system does not tell."""
     files = Path("/proc/self/fd")
     return len(list(files.iterdir())) if files.exists() else -1
 
