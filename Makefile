@@ -126,6 +126,10 @@ sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.j
 	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-file dist/sbom.json
 	@$(BIN)/python scripts/licences.py requirements.lock
 
+.PHONY: audit
+audit:  ## Known vulnerabilities of locked packages, by pip-audit in .venv-audit (ARGS=--strict: fail where they cannot be looked up)
+	@$(PYTHON) scripts/audit.py $(ARGS)
+
 .PHONY: test-plugin
 test-plugin: $(INSTALLED_DEV)  ## Try a policy of your own, with its limits and hooks, on hundreds of small schedulers: PLUGIN=FILE.py:CLASS
 	@[ -n "$(PLUGIN)" ] || { echo "Name your plug-in: make test-plugin PLUGIN=FILE.py:CLASS" >&2; exit 1; }
@@ -233,7 +237,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 
 .PHONY: clean
 clean:  ## Remove everything that was built, all environments included
-	@rm -rf .venv .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf .venv .venv-audit .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules src/tokenyard/_compiled
 	@find src -name '*.so' -delete
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

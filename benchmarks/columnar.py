@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenyard.cli.run import run
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
 from tokenyard.trace.convert import convert
 from tokenyard.trace.files import find_trace

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver

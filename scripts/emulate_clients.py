@@ -34,8 +34,9 @@ from emulate_conformance import tiny_model
 from emulate_live import LINE, Seen
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.listening import server_config
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound

@@ -30,8 +30,9 @@ import uvicorn
 
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
 from tokenyard.serve.emulate.listening import server_config, spare_collector
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound

@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.listening import server_config, spare_collector
 from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound, raise_limit
 
@@ -222,6 +223,12 @@ def peak_mib(*, anew: bool = False) -> float:
     return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
 
 
+def open_files() -> int:
+    """Return the number of open files of this process, connections among them; -1 where the system does not tell."""
+    files = Path("/proc/self/fd")
+    return len(list(files.iterdir())) if files.exists() else -1
+
+
 def main() -> int:
     """Measure, print."""
     parser = argparse.ArgumentParser()
@@ -258,12 +265,20 @@ def main() -> int:
                 f"{flags.streams:,} streams at once: {told['answered']:,} answered, {grown:.0f} MiB more memory",
                 flush=True,
             )
-        told = asked(port, Wanted(flags.leaving, streaming, leaving=0.3))
-        time.sleep(1.0)
-        left, gone = held(emulation), f"{told['left']:,} clients left"
-        print(f"{flags.leaving:,} requests: {told['answered']:,} answered, {gone}, {left} blocks held")
-        lost = flags.leaving - told["answered"] - told["left"]
-        return 0 if not left and not lost else 1
+        parts = 3
+        return sum(
+            _leave(emulation, port, Wanted(flags.leaving // parts, streaming, leaving=1 / 3)) for _ in range(parts)
+        )
+
+
+def _leave(emulation: Emulation, port: int, wanted: Wanted) -> bool:
+    """Whether anything is left of requests some of whose clients leave, or one of them was lost."""
+    told = asked(port, wanted)
+    time.sleep(1.0)
+    left, gone = held(emulation), f"{told['left']:,} clients left"
+    now = f"{peak_mib(anew=True):.0f} MiB, {open_files()} files"
+    print(f"{wanted.number:,} requests: {told['answered']:,} answered, {gone}, {left} blocks held, {now}", flush=True)
+    return bool(left or wanted.number - told["answered"] - told["left"])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from tokenyard.models.images.largest import LARGEST  # noqa: E402
 from tokenyard.models.images.limited import heeds_sizes  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
-from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
+from tokenyard.models.images.videos import KNOWN, video_rule  # noqa: E402
 from tokenyard.models.inputs import known_items, sharing_architectures  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
@@ -70,14 +70,14 @@ and weights are within 1.2 % of what its model class holds on a rank. vLLM itsel
 `scripts/record_registry.py` builds every decoder of its registry on torch's `meta` device under a pretended H100, from
 the configuration class in `transformers` {transformers}, with the class's defaults and with two sets of sizes drawn by
 a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read only if all of that is equal;
-`tests/unit/models/test_registry.py` repeats the comparison. A row of the table in `src/tokenyard/models/reading` says
-which fields of a `config.json` fill which piece.
+`tests/unit/models/test_registry.py` repeats the comparison. A row in `src/tokenyard/models/reading/families` says which
+fields of a `config.json` fill which piece.
 
 A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
-not name it (`field_names.json` beside the rows, from the sources) or was seen not to read it (`unread.json`);
+not name it (`field_names.json`, from the sources) or was seen not to read it (`unread.json`);
 `--ignore-unmodelled` goes on without it. A field that a file leaves out is what the configuration class fills in
-(`class_defaults.json`, from `transformers` {transformers}). A folder with Mistral's `params.json` alone is read as the
-`config.json` that vLLM makes of it.
+(`class_defaults.json`, from `transformers` {transformers}; all in `src/tokenyard/models/recorded`). A folder with
+Mistral's `params.json` alone is read as the `config.json` that vLLM makes of it.
 
 ## Quantised checkpoints
 
@@ -294,7 +294,7 @@ def _images() -> dict[str, str]:
         rows.append(f"| `{name}` | {kind[0].lower()}{kind[1:]} | {sizes} | {same} | {rules[0].planned:,} |")
     videos = [
         _video(case, *each) == each[3]
-        for name in FAMILIES
+        for name in KNOWN
         for case in found["families"][name]
         for each in map(tuple, case["video"]["videos"])
     ]
@@ -314,7 +314,7 @@ def _images() -> dict[str, str]:
         for asked in (sized, shown)
     )
     return {
-        "videos": ", ".join(f"`{name}`" for name in FAMILIES),
+        "videos": ", ".join(f"`{name}`" for name in KNOWN),
         "timed": str(len(_timed())),
         "sharing": str(len(sharing_architectures())),
         "limited_total": f"{sum(limited):,} of {len(limited):,} pictures of drawn sizes are vLLM's, and"

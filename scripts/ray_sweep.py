@@ -21,7 +21,7 @@ from typing import Any, cast
 import ray
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import SweepCommand
+from tokenyard.cli.support.flags.planning import SweepCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.slo import read_slos
 from tokenyard.questions.sweeping.cluster import LOCAL_RAY, measured_on_ray
@@ -73,7 +73,7 @@ def grid_of(number: int) -> list[dict[str, Any]]:
 
 def on_dying_cluster(job: VariantWorker, variants: Sequence[Settings], mark: Path) -> Iterator[Row]:
     """Rows from two workers of a cluster on this machine, one of which is killed with what it is doing."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
+    ray.init(LOCAL_RAY, num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
     try:
         yield from measured_on_ray(Dying(job, variants[len(variants) // 3], mark), variants, LOCAL_RAY)
     finally:

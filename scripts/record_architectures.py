@@ -21,7 +21,7 @@ from tokenyard.core.releases import VERSIONS
 from tokenyard.models.reading.versions import versions_instead, versions_looked_into, versions_with_classes
 
 REPO = Path(__file__).resolve().parent.parent
-OUT = REPO / "src" / "tokenyard" / "models" / "reading" / "versions.json"
+OUT = REPO / "src" / "tokenyard" / "models" / "recorded" / "versions.json"
 REGISTRY = "vllm/model_executor/models/registry.py"
 _LENT = ("_TRANSFORMERS_SUPPORTED_MODELS", "_TRANSFORMERS_BACKEND_MODELS")
 """Tables of architectures that transformers' own code runs: all versions may."""

@@ -23,7 +23,7 @@ from tokenyard.models.reading.harmless import harmless_by_rule
 REPO = Path(__file__).resolve().parent.parent
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 NAMED = REPO / "src" / "tokenyard" / "models" / "configs"
-OUT = REPO / "src" / "tokenyard" / "models" / "class_defaults.json"
+OUT = REPO / "src" / "tokenyard" / "models" / "recorded" / "class_defaults.json"
 SECTIONS = OUT.with_name("class_sections.json")
 _TIMES = {
     "hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 2, "n_embd": 4,

@@ -30,7 +30,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "encoders.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "encoder_modes.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "encoder_modes.json"
 KINDS = ("multimodal", "pooling")
 """Architectures that run transformers' own code."""
 VARIANTS = ("default", "small")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tokenyard.models.reading.harmless import may_matter
 
-OUT = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "models" / "reading" / "field_names.json"
+OUT = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "models" / "recorded" / "field_names.json"
 _MODELS = "vllm.model_executor.models"
 _REGISTRY = "vllm/model_executor/models/registry.py"
 _TABLES = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")

@@ -26,7 +26,7 @@ from unittest.mock import MagicMock
 
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.images.largest import LARGEST
-from tokenyard.models.images.videos import FAMILIES as VIDEO_FAMILIES
+from tokenyard.models.images.videos import KNOWN as VIDEO_FAMILIES
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,

@@ -22,7 +22,7 @@ from typing import Any
 
 from planner.items import COUNTS, LINES, prompts
 from tokenyard.models.gpus import GPUS
-from tokenyard.models.inputs import known_items
+from tokenyard.models.recorded import recorded
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,
@@ -32,7 +32,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "items.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "items.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "items.json"
 KINDS = ("multimodal", "pooling")
 """Architectures for which vLLM has a class of its own: transformers' say what their processor takes."""
 SECONDS = 60
@@ -61,12 +61,12 @@ def main() -> int:
         if answer:
             known[name] = answer
             print(name, answer.get("error") or answer["supported"], flush=True)
-    recorded = {"versions": versions(), "architectures": known}
-    OUT.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
+    answers = {"versions": versions(), "architectures": known}
+    OUT.write_bytes(gzip.compress(json.dumps(answers, sort_keys=True).encode(), mtime=0))
     table = {name: each["supported"] for name, each in sorted(known.items()) if "supported" in each}
     lines = [f" {json.dumps(name)}: {json.dumps(each)}" for name, each in table.items()]
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    known_items.cache_clear()
+    recorded.cache_clear()
     print(f"{len(known)} architectures in {OUT}, {OUT.stat().st_size:,} bytes")
     same = [each.theirs == each.ours for each in prompts(known)]
     print(f"{sum(same):,} of {len(same):,} prompts of {len(table)} architectures are taken or refused as by vLLM")

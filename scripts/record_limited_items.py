@@ -37,7 +37,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 )
 
 OUT = MODELS / "limited_items.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "images" / "limits.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "limits.json"
 SIZES = 40
 """Drawn for each case of a family."""
 

@@ -27,7 +27,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "limits.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "inputs.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "inputs.json"
 SECONDS = 90
 FORBIDDEN = ("", "image", "image video", "audio", "image video audio", "vision_chunk")
 """Inputs that a line allows none of."""

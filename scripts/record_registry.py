@@ -6,7 +6,8 @@ with drawn sizes (``scripts/planner``). Run it in an environment with vLLM's sou
     PYTHONPATH=src:scripts nice python scripts/record_registry.py [ARCHITECTURE ...] [--kind text] [--work FOLDER]
 
 ``--work`` keeps an answer per architecture, and those that are there are not asked for again; all that are in it are
-entered into ``tests/unit/models/registry.json.gz``, and which fields no class reads into ``unread.json``.
+entered into ``tests/unit/models/registry.json.gz``, and which fields no class reads into ``unread.json``. What differs
+from the rows of ``src/tokenyard/models/reading/families`` is printed, of the architectures named or of all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.reading.harmless import may_matter
+from tokenyard.models.reading.table import ROWS
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,
@@ -30,8 +32,9 @@ from tokenyard.vllm.describing.pretend_gpu import (
 )
 
 REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO))
 OUT = REPO / "tests" / "unit" / "models" / "registry.json.gz"
-UNREAD = REPO / "src" / "tokenyard" / "models" / "reading" / "unread.json"
+UNREAD = REPO / "src" / "tokenyard" / "models" / "recorded" / "unread.json"
 AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
 TENSOR_PARALLEL = (1, 2, 8)
 SECONDS = 240
@@ -78,7 +81,19 @@ def main() -> int:
     recorded = {"versions": versions(), "gpu": gpu.name, "settings": settings, "architectures": answers}
     flags.out.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
     print(f"{len(answers)} architectures in {flags.out}, {flags.out.stat().st_size:,} bytes")
-    return 0
+    asked = [each for each in answers if not flags.names or each["architecture"] in flags.names]
+    return int(sum(_differs(each, recorded) for each in asked) > 0)
+
+
+def _differs(entry: dict[str, Any], recorded: dict[str, Any]) -> bool:
+    """Print what the row of an architecture comes to otherwise than vLLM; one without a row does not differ."""
+    from tests.support.planner_answers import differences
+
+    name = entry["architecture"]
+    found = [*differences(entry, recorded)] if name in ROWS else []
+    for line in found:
+        print(f"{name}: {line}")
+    return bool(found)
 
 
 def _written(file: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "stages.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "reading" / "stages.json"
+TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "stages.json"
 SECONDS = 90
 _NO_PIPELINE = ("Pipeline parallelism is not supported for this model", "does not support pipeline parallelism")
 

@@ -30,7 +30,7 @@ from tokenyard.vllm.describing.pretend_gpu import (
 
 REPO = Path(__file__).resolve().parent.parent
 REGISTRY = REPO / "tests" / "unit" / "models" / "registry.json.gz"
-OUT = REPO / "src" / "tokenyard" / "models" / "reading" / "towers.json"
+OUT = REPO / "src" / "tokenyard" / "models" / "recorded" / "towers.json"
 SECONDS = 240
 FP8 = {
     "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"], "config_groups": {

@@ -20,7 +20,7 @@ done
 limit=${SECONDS_EACH:-$([ -n "$smoke" ] && echo 600 || echo 3600)}
 
 # Whether pytest can be run in the environment $1, as it is.
-complete() { [ -x "$1" ] && "$1" -c 'import pytest, tyro, vllm, xxhash' >/dev/null 2>&1; }
+complete() { [ -x "$1" ] && "$1" -c 'import pytest, vllm, xxhash' >/dev/null 2>&1; }
 
 results=()
 failed=0

@@ -79,7 +79,7 @@ install() { pip install --progress-bar off "$@"; }
 # What the tests inside vLLM need beside it; an environment from before there were any gets it now.
 tools() {
     [ -e "$env/.tools" ] && return
-    part tools install pytest tyro xxhash
+    part tools install pytest xxhash
     touch "$env/.tools"
 }
 

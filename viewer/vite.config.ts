@@ -32,9 +32,12 @@ export default defineConfig({
     emptyOutDir: false,
     target: "es2022",
     modulePreload: false,
-    // Four kilobytes smaller than what esbuild makes of it.
+    // Four kilobytes smaller than what esbuild makes of it, packed: the options make it longer, and more like itself.
     minify: "terser",
-    terserOptions: { ecma: 2020, compress: { passes: 2 } },
+    terserOptions: {
+      ecma: 2020,
+      compress: { passes: 2, reduce_funcs: false, sequences: false, hoist_funs: true },
+    },
     reportCompressedSize: false,
     chunkSizeWarningLimit: 2_000,
     // Workers run the same script, as a classic one.

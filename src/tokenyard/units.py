@@ -58,11 +58,14 @@ def moment(ts: float, start: float) -> str:
 
 
 def milliseconds(value: float | None, *, at_least: bool = False) -> str:
-    """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table; a sign before what it is ``at_least``."""
+    """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table; a sign before what it is ``at_least``.
+
+    A dash for what is at least 0: that says nothing.
+    """
     if value is None:
         return "never" if at_least else "-"
     if at_least:
-        return f"\N{GREATER-THAN OR EQUAL TO}{milliseconds(value)}"
+        return "-" if value == 0 else f"\N{GREATER-THAN OR EQUAL TO}{milliseconds(value)}"
     number, unit = (value, "ms") if abs(value) < 1_000 else (value / 1_000, "s")
     size = abs(number)
     return f"{number:,.{2 if size < 10 else 1 if size < 1_000 else 0}f} {unit}"

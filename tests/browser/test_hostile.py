@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.browser.conftest import SMALL_LAST
+from tests.integration.command import call
+
+from tokenyard.questions.sweeping.page import page as page_of
+from tokenyard.questions.sweeping.rows import Row
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -117,3 +121,75 @@ def test_a_megabyte_in_the_address_and_odd_states_do_no_harm(open_files: Open, s
     expect(page.get_by_role("tab", selected=True)).to_have_text("Timeline")
     expect(page.locator("aside h2").first).to_have_text(f"Step {SMALL_LAST}")
     assert page.evaluate("window.hacked") is None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pages and pictures that are mailed, opened from disk.
+
+NAMES = (
+    *IDS[:5],
+    *IDS[7:10],
+    "</style><script>" + EVIL + "</script>",
+    "-->" + IDS[0],
+    "]]>" + IDS[0],
+    "'\"`${" + EVIL + "}",
+)
+
+
+def _is_unharmed(page: Page) -> None:
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.querySelectorAll('img, iframe, object, embed, base').length") == 0
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => /^on/.test(n))"
+        )
+        == []
+    )
+    assert page.evaluate("[...document.querySelectorAll('a')].every(a => !/^javascript:/i.test(a.href))")
+
+
+@pytest.mark.parametrize("words", [(), ("--with-prompts",)])
+def test_an_exported_page_runs_no_script_of_its_trace(
+    new_page: Callable[..., Page], evil_trace: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    file = tmp_path / "mailed.html"
+    trace = evil_trace / "sched_trace.evil.steps.jsonl"
+    done = call("export", str(trace), "--html", str(file), *words, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    page = new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector(".run")
+    for tab in ("1", "2", "3", "4", "5"):
+        page.keyboard.press(tab)
+        page.wait_for_timeout(150)
+        _is_unharmed(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_page_of_a_sweep_runs_no_script_of_its_names(new_page: Callable[..., Page], tmp_path: Path) -> None:
+    rows = [
+        Row(settings={name: value, "max_num_seqs": at}, figures={"ttft_ms.p90": at * 100.0, name: 1.0})
+        for at, (name, value) in enumerate(zip(NAMES, reversed(NAMES), strict=True), 1)
+    ]
+    rows += [Row(settings={"max_num_seqs": 99}, problem=name) for name in NAMES]
+    for name in (*NAMES, "x" * 20_000):
+        file = tmp_path / "sweep.html"
+        file.write_text(page_of(name, rows), encoding="utf-8")
+        page = new_page()
+        page.goto(file.as_uri())
+        assert page.locator("tbody tr").count() >= len(NAMES)
+        assert page.evaluate("document.querySelector('h1').scrollWidth <= window.innerWidth")
+        _is_unharmed(page)
+        page.close()
+
+
+def test_a_picture_of_a_report_runs_no_script(new_page: Callable[..., Page], evil_trace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.svg"
+    done = call("report", str(evil_trace / "sched_trace.evil.steps.jsonl"), "--svg", str(file), cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    page = new_page()
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.tagName") == "svg"
+    _is_unharmed(page)
+    assert page.evaluate("document.querySelectorAll('script, foreignObject').length") == 0

@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = make_demo_model(tmp_path_factory.mktemp("demo"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         settings = {"model": str(folder), "num_cpus": 0.5, "engine": ENGINE, "health_check_period_s": 1}

@@ -64,7 +64,7 @@ def call(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -
     ):
         try:
             code: object = main([str(argument) for argument in arguments])
-        except SystemExit as left:  # tyro, for help and mistyped flags
+        except SystemExit as left:  # once a help is printed
             code = left.code
     assert isinstance(code, int)
     return Outcome(code, stdout.getvalue(), stderr.getvalue())

@@ -272,3 +272,14 @@ def test_settings_in_the_environment(tmp_path: Path) -> None:
     call("run", path, cwd=tmp_path, env=env).refused("SCHED_TRACE_EVERY_N", "often")
     env = {"VLLM_SCHED_TRACE_PATH": str(tmp_path / "trace"), "SCHED_TRACE_POLICY": "a/b"}
     call("run", path, cwd=tmp_path, env=env).refused("SCHED_TRACE_POLICY = 'a/b'", "use letters")
+
+
+def test_a_page_that_cannot_be_written_takes_no_answer_with_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words: tuple[str, ...] = ("chat", "--limit", "2", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
+    words += ("--set", "max_num_seqs=1,2", "--json", "--html", "file/below.html")
+    for more in (("plan", "--slo", "ttft_p90=5s", "--no-largest-load"), ("sweep",)):
+        outcome = call(more[0], *words, *more[1:], cwd=tmp_path)
+        assert outcome.code == 2
+        assert "cannot be written" in outcome.stderr
+        assert json.loads(outcome.stdout)["rows"]

@@ -70,7 +70,7 @@ def _perform(how_to: str, copy: Path) -> Result:
             (copy / name).write_text(text.replace(f"\n{line}", f"\n{new}"), encoding="utf-8")
             edited.add(name)
     modules = sorted(name for name in edited if name.endswith(".py"))
-    for rules in ("check", "format --check"):
+    for rules in ("check", "format --check") if modules else ():
         _run(copy, f".venv/bin/python -m ruff {rules} --no-cache {' '.join(modules)}")
     return Result(edited, said)
 

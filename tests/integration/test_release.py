@@ -100,7 +100,7 @@ def test_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         assert run(program, command, "t", cwd=place)
     run(program, "export", "t", "--html", "page.html", cwd=place)
     assert "</html>" in (place / "page.html").read_text()
-    assert "_tokenyard" in run(program, "--tyro-print-completion", "bash", cwd=place)
+    assert "_tokenyard" in run(program, "--print-completion", "bash", cwd=place)
 
 
 @pytest.mark.slow

@@ -211,7 +211,7 @@ def test_a_file_of_flags_that_cannot_be_read(tmp_path: Path) -> None:
         clean(call("run", *SHORT, *SMALL, "--config", "flags.yaml", cwd=tmp_path), code=2)
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.values()))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_mistyped_flag(command: str, tmp_path: Path) -> None:
     clean(call(command, "chat", f"--api-kye={PLANTED}", cwd=tmp_path), code=2)
 
@@ -223,7 +223,7 @@ def test_a_flag_that_holds_a_key(command: str, words: list[str], tmp_path: Path)
     clean(call(command, *words, cwd=tmp_path), code=2)
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.values()))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_place_with_a_password(command: str, tmp_path: Path) -> None:
     for place in (f"https://me:{PLANTED}@example.org/x.jsonl", f"me:{PLANTED}@registry.example/image"):
         said = call(command, place, cwd=tmp_path)
@@ -260,7 +260,7 @@ NEVER_TOLD = {"accuracy", "demo", "describe", "parity", "serve", "watch", "workl
 
 
 def test_every_command_is_somewhere() -> None:
-    assert set(COMMANDS.values()) == ASKED_HERE | ASKED_ELSEWHERE | NEVER_TOLD
+    assert set(COMMANDS) == ASKED_HERE | ASKED_ELSEWHERE | NEVER_TOLD
 
 
 def test_every_command_holds_none(tmp_path: Path) -> None:

@@ -144,3 +144,24 @@ def test_a_run_that_is_cut_short_decides_nothing_else(
         assert shown["decision"] is None
     else:  # cut within a step
         assert (shown["decision"]["what"], shown["decision"]["row"]) == (told.what, told.equal_steps)
+
+
+@pytest.mark.parametrize(
+    "part", [{"warmup": 6.0}, {"until": 12.0}, {"warmup": 6.0, "until": 12.0}], ids=["warmup", "until", "both"]
+)
+def test_a_part_of_a_run(part: dict[str, Any], tmp_path: Path, headless_viewer: HeadlessViewer) -> None:
+    """What came in the warm-up does not count, and who is unfinished has waited until the run ended."""
+    deployment = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096)
+    traffic: dict[str, Any] = {"num_prompts": 80, "request_rate": 6, "input_len": 900, "output_len": 120}
+    run = ty.run("random", deployment, trace=tmp_path, advice=False, **traffic, **part)
+    people = run.report.outcomes
+    assert people is not None
+    assert bool(people.unfinished) == ("until" in part)
+    bounds = {"ttft": 4000.0, "tpot": None, "e2e": 30_000.0}
+    ours, theirs = (
+        figures_of_package(tmp_path, bounds=bounds),
+        figures_of_viewer(headless_viewer, tmp_path, None, bounds),
+    )
+    assert ours["partial"] is None
+    for name in ("statistics", "partial", "waits"):
+        assert list(differences(ours[name], theirs[name])) == []

@@ -11,7 +11,7 @@ from tests.support.examples import examples
 
 from tokenyard import Deployment, TokenyardError
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import resolve
 

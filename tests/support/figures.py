@@ -136,7 +136,7 @@ def _statistics(report: Report) -> dict[str, Any]:
         "itlMs": _spread(report.itl_ms),
         "itlOf": report.itl_requests if report.itl_ms.left_out and report.itl_ms.mean is not None else None,
         "outcomes": None if report.outcomes is None else msgspec.to_builtins(report.outcomes),
-        "goodput": None if good is None or good.requests is None else [good.requests, good.share],
+        "goodput": None if good is None or good.requests is None else [good.requests, good.open, good.share],
         "jobs": report.header.jobs,
     }
 
@@ -282,7 +282,7 @@ def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:
         "itlMs": _viewer_spread(found["itlSeconds"], _LATENCY, 1e3),
         "itlOf": (found["itlSeconds"] or {}).get("count"),
         "outcomes": found["outcomes"],
-        "goodput": None if (good := told["goodput"]) is None else [good["requests"], good["share"]],
+        "goodput": None if (good := told["goodput"]) is None else [good["requests"], good["open"], good["share"]],
         "jobs": told["jobs"],
     }
 

@@ -21,6 +21,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.engine import EngineCore, StepFuture
+from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
@@ -199,12 +200,15 @@ def toy_core(
     async_scheduling: bool = False,
     clock: Callable[[], float] = time.monotonic,
     policy_object: Policy | None = None,
+    kv_connector: KVConnector | None = None,
     **settings: Any,
 ) -> EngineCore:
     """An engine with the toy model; ``settings`` are those of SchedulerConfig."""
     cache = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=4)
     limits = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512} | settings
     config = SchedulerConfig(async_scheduling=async_scheduling, **limits)
-    scheduler = Scheduler(config, cache, clock=clock, observer=observer, policy=policy_object)
+    scheduler = Scheduler(
+        config, cache, clock=clock, observer=observer, policy=policy_object, kv_connector=kv_connector
+    )
     executor = ToyExecutor(cache, max_model_len=config.max_model_len, seconds=seconds, checks=checks)
     return EngineCore(scheduler, executor)

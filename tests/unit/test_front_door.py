@@ -191,14 +191,14 @@ def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
 @pytest.mark.parametrize(
     ("asked", "stays_out"),
     [
-        ("", "numpy msgspec rich tyro typing tokenyard.errors"),
-        ("tokenyard.__version__", "numpy msgspec rich tyro tokenyard.cli"),
+        ("", "numpy msgspec rich typing tokenyard.errors"),
+        ("tokenyard.__version__", "numpy msgspec rich tokenyard.cli"),
         (
             "tokenyard.TraceReader, tokenyard.report",
-            "rich tyro tokenyard.cli tokenyard.core.sched tokenyard.core.kv",
+            "rich tokenyard.cli tokenyard.core.sched tokenyard.core.kv",
         ),
-        ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.core.sched tokenyard.core.kv"),
-        ("tokenyard.Scheduler", "rich tyro tokenyard.cli tokenyard.sim tokenyard.explain"),
+        ("tokenyard.connectors", "numpy msgspec rich tokenyard.core.sched tokenyard.core.kv"),
+        ("tokenyard.Scheduler", "rich tokenyard.cli tokenyard.sim tokenyard.explain"),
     ],
 )
 def test_what_is_not_asked_for_is_not_loaded(asked: str, stays_out: str) -> None:

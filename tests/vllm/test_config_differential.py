@@ -37,7 +37,7 @@ def python(request: pytest.FixtureRequest) -> Path:
     if not found.exists():
         pytest.skip(f"no {found}: scripts/vllm_env.sh builds it")
     asked = subprocess.run(
-        [found, "-c", "import vllm, tyro, xxhash; print(vllm.__version__)"], capture_output=True, text=True, check=False
+        [found, "-c", "import vllm, xxhash; print(vllm.__version__)"], capture_output=True, text=True, check=False
     )
     if asked.returncode or not asked.stdout.startswith(("0.22", "0.33")):
         pytest.skip(f"{found}: {(asked.stdout + asked.stderr).splitlines()[-1]}")

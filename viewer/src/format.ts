@@ -104,12 +104,20 @@ export function milliseconds(seconds: number | null | undefined): string {
   return `${fixed(number, size < 10 ? 2 : size < 1000 ? 1 : 0)} ${unit}`;
 }
 
-/** A figure of latencies in seconds: with a sign where it is a lower bound. */
+/** A latency in seconds: with a sign where it is a lower bound, a dash where that is 0; `isNever`: of refused ones alone. */
 export function figureOf(
   spread: Spread | null | undefined,
   which: "mean" | "p50" | "p90" | "p95" | "p99" | "max",
+  isNever = false,
 ): string {
-  return (spread?.atLeast?.includes(which) ? "≥" : "") + milliseconds(spread?.[which]);
+  if (!spread && isNever) return "never";
+  return atLeast(milliseconds(spread?.[which]), spread?.[which], spread?.atLeast?.includes(which));
+}
+
+/** The text of a value, as a lower bound if it is one. */
+export function atLeast(text: string, value: number | null | undefined, isBound = false): string {
+  if (!isBound) return text;
+  return value === null ? "never" : value === 0 ? DASH : `≥${text}`;
 }
 
 /** `120 arrived, 95 served, 25 unfinished`. */

@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import AccuracyCommand
+from tokenyard.cli.support.flags.known import AccuracyCommand
 from tokenyard.questions.accuracy.ask import accuracy, recorded_runs
 from tokenyard.questions.accuracy.points import HOW_TO_GET, PACKAGE, installed_points
 from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy, show_run

@@ -6,8 +6,7 @@ from math import inf
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn, write_text
-from tokenyard.cli.support.flags import CompareCommand
-from tokenyard.cli.support.flags.replays import POLICIES_COMPARED
+from tokenyard.cli.support.flags.replays import POLICIES_COMPARED, CompareCommand
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import compare_recordings

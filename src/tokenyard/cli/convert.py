@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import ConvertCommand
+from tokenyard.cli.support.flags.traces import ConvertCommand
 from tokenyard.trace.convert import Conversion, OnProgress, convert, work_of
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
-from tokenyard.cli.support.flags import DemoCommand, RunCommand
+from tokenyard.cli.support.flags.replays import DemoCommand, RunCommand
 from tokenyard.compiled import core_is_compiled
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags

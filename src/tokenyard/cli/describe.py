@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import DescribeCommand
+from tokenyard.cli.support.flags.known import DescribeCommand
 from tokenyard.errors import ConfigError
 from tokenyard.models.described import model_in_words
 from tokenyard.models.hub_names import config_called

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import EmulateCommand
+from tokenyard.cli.support.flags.serving import EmulateCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import MissingExtraError
 
@@ -21,8 +21,7 @@ def execute(flags: EmulateCommand) -> int:
     """Serve until a signal ends it; 0 then. Raises TokenyardError."""
     began = time.monotonic()
     try:
-        from tokenyard.serve.emulate.host import EmulateSettings  # noqa: PLC0415 - an extra
-        from tokenyard.serve.emulate.listening import serve_emulated  # noqa: PLC0415
+        from tokenyard.serve.emulate.listening import serve_emulated  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
 
@@ -36,7 +35,7 @@ def execute(flags: EmulateCommand) -> int:
 
     lateness = serve_emulated(
         emulated_deployment(flags),
-        EmulateSettings(**{each.name: getattr(flags, each.name) for each in fields(EmulateSettings)}),
+        replace(flags.emulation, max_late_s=flags.max_late_s),
         host=flags.host,
         port=flags.port,
         trace=flags.trace,

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, warn
-from tokenyard.cli.support.flags import ExportCommand
+from tokenyard.cli.support.flags.traces import ExportCommand
 from tokenyard.explain.export import export
 
 _OPENED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import HeadroomCommand
+from tokenyard.cli.support.flags.serving import HeadroomCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.questions.headroom import headroom
 from tokenyard.questions.printing.headroom import print_headroom

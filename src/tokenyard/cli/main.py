@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], typed: list[type]) -> int:
-    """Read the command, which joins ``typed``, and execute it."""
+    """Read the command, whose class joins ``typed``, and execute it."""
     if arguments == ["--version"]:
         from tokenyard.compiled import which_core
         from tokenyard.version import __version__
@@ -87,17 +87,16 @@ def _run(arguments: list[str], typed: list[type]) -> int:
         return 0
     if arguments[:1] != ["serve"]:  # which runs models; what a replay multiplies is small
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # to begin threads takes longer than all they would do
-    from tokenyard.cli.support.flags import name_of
+    from tokenyard.cli.support.flags import COMMANDS, command_of, module_of
     from tokenyard.cli.support.parsing import parse
 
-    command = parse(["--help"] if arguments == ["help"] else arguments)
-    typed.append(type(command))
-    command = with_stdin(command)
+    typed += [command_of(name) for name in arguments[:1] if name in COMMANDS]
+    command = with_stdin(parse(arguments))
     from tokenyard.cli.support.ignored_flags import ignored_flags
 
     for sentence in ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
-    execute = import_module(f"tokenyard.cli.{name_of(type(command))}").execute
+    execute = import_module(module_of(type(command))).execute
     gc.freeze()  # what is loaded stays
     gc.set_threshold(50_000)  # a replay makes many objects, and hardly any that point at each other
     gc.enable()
@@ -106,7 +105,7 @@ def _run(arguments: list[str], typed: list[type]) -> int:
 
 def _in_flags(error: TokenyardError, typed: list[type]) -> str:
     """The message, with the flags that the user knows in the place of settings."""
-    from tokenyard.cli.support.flag_names import in_words_of
+    from tokenyard.cli.support.flag_table import in_words_of
 
     words = in_words_of(typed[0] if typed else None, error.marked)
     skips = isinstance(error, RequestError)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import track
 
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import ParityCommand
+from tokenyard.cli.support.flags.known import ParityCommand
 from tokenyard.parity.comparison import VectorComparison, compare_vectors
 from tokenyard.parity.replay import Difference, VectorResult
 from tokenyard.redaction import hidden_users

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
-from tokenyard.cli.support.flags import PlanCommand
+from tokenyard.cli.support.flags.planning import PlanCommand
+from tokenyard.questions.ending import ends_after_saying
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.prices import read_prices
@@ -15,13 +16,17 @@ from tokenyard.questions.space import gpus_of
 
 
 def execute(flags: PlanCommand) -> int:
-    """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""
-    plan = make_plan(flags)
+    """Search, print, then draw: a file that cannot be written takes no answer with it.
+
+    0 if there is a recommendation that holds every bound, 1 if none does.
+    """
+    with ends_after_saying():
+        plan = make_plan(flags)
+    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     if flags.svg is not None:
         write_text("svg", flags.svg, plan.draw())
     if flags.html is not None:
         write_text("html", flags.html, plan.page())
-    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     return 0 if plan.holds else 1
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import QueryCommand
+from tokenyard.cli.support.flags.traces import QueryCommand
 from tokenyard.trace.files import find_trace
 from tokenyard.trace.query import INTERRUPTIBLE, QueryAnswer, query_trace
 from tokenyard.trace.schema import json_value

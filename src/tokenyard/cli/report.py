@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from tokenyard.cli.support.console import print_json, results, write_text
-from tokenyard.cli.support.flags import ReportCommand
+from tokenyard.cli.support.flags.traces import ReportCommand
 from tokenyard.explain.console import PlainConsole
 from tokenyard.explain.recorded import report, report_by
 from tokenyard.explain.render.report import print_report

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results, warn
-from tokenyard.cli.support.flag_names import in_words_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flag_table import in_words_of
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report

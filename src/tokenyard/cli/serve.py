@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from tokenyard.cli.support.console import busy, errors, results, warn
-from tokenyard.cli.support.flags import ServeCommand
+from tokenyard.cli.support.flags.serving import ServeCommand
 from tokenyard.errors import MissingExtraError
 from tokenyard.serve.ending import EndedWhileLoading, OrderlyEnd
 
@@ -31,16 +31,11 @@ def _serve(flags: ServeCommand, ending: OrderlyEnd) -> None:
         from tokenyard.serve.openai.model_server import ModelServerSettings, serve_model  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
-    access = flags.access
     settings = ModelServerSettings(
         model=flags.model,
         engine=asdict(flags.engine),
+        access=flags.access,
         front=flags.front,
-        host=access.host,
-        port=access.port,
-        api_key=access.api_key,
-        served_model_name=access.served_model_name,
-        shutdown_timeout=access.shutdown_timeout,
         output=flags.output,
         view=flags.view,
         demo_clients=flags.demo_clients,

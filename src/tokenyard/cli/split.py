@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results
-from tokenyard.cli.support.flags import SplitCommand
+from tokenyard.cli.support.flags.replays import SplitCommand
 from tokenyard.questions.printing.split import print_split
 from tokenyard.questions.split import ask
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import print_json, results, variants_bar, warn, write_text
-from tokenyard.cli.support.flags import SweepCommand
+from tokenyard.cli.support.flags.planning import SweepCommand
 from tokenyard.questions.prices import read_prices
 from tokenyard.questions.printing.sweep import print_sweep
 from tokenyard.questions.sweep import SweepQuestion, ask
@@ -14,11 +14,11 @@ def execute(flags: SweepCommand) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""
     result = ask(question_of(flags))
     rows = result.rows
-    if flags.html is not None:
-        write_text("html", flags.html, result.page())
     if flags.traces and any(row.problem is None and not row.traces for row in rows):
         warn("some variants have no trace: replicas leave none, and a full disk leaves none that is whole")
     print_json(result) if flags.json else print_sweep(result, results())
+    if flags.html is not None:
+        write_text("html", flags.html, result.page())
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
 
 

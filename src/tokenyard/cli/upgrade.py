@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results
-from tokenyard.cli.support.flags import UpgradeCommand
+from tokenyard.cli.support.flags.replays import UpgradeCommand
 from tokenyard.questions.printing.upgrade import print_upgrade
 from tokenyard.questions.upgrade import ask
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
-from tokenyard.cli.support.flags import ViewCommand
+from tokenyard.cli.support.flags.traces import ViewCommand
 from tokenyard.errors import MissingExtraError
 
 

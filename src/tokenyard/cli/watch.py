@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import WatchCommand
+from tokenyard.cli.support.flags.traces import WatchCommand
 from tokenyard.cli.view import show
 from tokenyard.errors import ConfigError
 from tokenyard.web.newest import following, newest_trace, page_elsewhere

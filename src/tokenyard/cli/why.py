@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import WhyCommand
+from tokenyard.cli.support.flags.traces import WhyCommand
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
 from tokenyard.explain.why.longest_waits import waiting

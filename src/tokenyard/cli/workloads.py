@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import WorkloadsCommand
+from tokenyard.cli.support.flags.known import WorkloadsCommand
 from tokenyard.questions.known import known_names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from enum import Enum
 from os import PathLike
 from pathlib import Path
@@ -187,15 +187,12 @@ class Deployment:
             )
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
             raise ConfigError("deployment", text, f"is none that Deployment.to_json() wrote: {error}") from None
-        unknown = set(said.settings) - set(names_of(DeploymentSettings)) - {"no_async_scheduling"}
+        if said.settings.pop("no_async_scheduling", False):  # which was a setting of its own
+            said.settings["async_scheduling"] = False
+        unknown = set(said.settings) - set(names_of(DeploymentSettings))
         if unknown:
             raise ConfigError("deployment", min(unknown), "there is no such setting", code="unknown_setting")
-        plain = {name: value for name, value in said.settings.items() if name != "no_async_scheduling"}
-        settings = with_values(DeploymentSettings(launch=LaunchSettings(asked=asked)), plain)
-        if said.settings.get("no_async_scheduling"):
-            off = replace(settings.scheduler, no_async_scheduling=True)
-            settings = replace(settings, scheduler=off)
-        return cls.from_settings(settings)
+        return cls.from_settings(with_values(DeploymentSettings(launch=LaunchSettings(asked=asked)), said.settings))
 
 
 class _Numbered(msgspec.Struct, frozen=True):

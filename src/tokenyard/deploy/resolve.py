@@ -336,7 +336,7 @@ def _schedules_ahead(
     variables = flags.launch.asked.environment
     return schedules_ahead(
         version=version,
-        asked=_asked_ahead(flags.scheduler),
+        asked=flags.scheduler.async_scheduling,
         speculative=speculative,
         backend=parallel.distributed_executor_backend,
         pipeline_parallel_size=parallel.pipeline_parallel_size,
@@ -382,7 +382,7 @@ def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, Deploym
     if not pools(model, flags.hardware.runner, str(asked.value("convert"))):
         return model, flags, False
     model = pooled(model)
-    off: dict[str, Any] = {} if given.async_scheduling else {"no_async_scheduling": True}
+    off: dict[str, Any] = {} if given.async_scheduling else {"async_scheduling": False}
     if not cuts_prompts(model, asked.value("pooler-config")):
         off |= {each: False for each in ("enable_chunked_prefill", "enable_prefix_caching") if not asked.says((each,))}
     return model, replace(flags, scheduler=replace(given, **off)), True
@@ -520,13 +520,6 @@ def _graphs(
         given=hardware.cudagraph_capture_sizes,
         most=hardware.max_cudagraph_capture_size,
     )
-
-
-def _asked_ahead(given: SchedulerSettings) -> bool | None:
-    """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
-    if given.async_scheduling and given.no_async_scheduling:
-        raise ConfigError("async_scheduling", True, "§no_async_scheduling says the opposite: give one of them")
-    return True if given.async_scheduling else False if given.no_async_scheduling else None
 
 
 def _require_limits(given: SchedulerSettings) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,8 +21,9 @@ from tokenyard.patterns import lazy_pattern
 
 _Of = TypeVar("_Of")
 _RANGE = lazy_pattern(r"([0-9]{1,18})\.\.([0-9]{1,18})")
-_PAIRED = {"async_scheduling": "no_async_scheduling"}
-"""Settings that are on, off or left to the version, as two switches."""
+_WHOLE = lazy_pattern(r"[+-]?[0-9]{1,18}")
+_MOST = 10**18
+"""More than any count or seed that is written as a text."""
 
 
 @cache
@@ -38,7 +41,7 @@ def _table(kind: type[Any]) -> Mapping[str, tuple[str, type]]:
 
 def names_of(kind: type) -> list[str]:
     """The names of all settings that ``kind`` has in its groups, sorted."""
-    return sorted(set(_table(kind)) - set(_PAIRED.values()))
+    return sorted(_table(kind))
 
 
 def group_of(kind: type, name: str) -> tuple[str, Any] | None:
@@ -61,26 +64,17 @@ def value_of(settings: Any, name: str) -> Any:
 
 def default_of(kind: type, name: str) -> Any:
     """What counts where the setting is not given. KeyError if there is none of that name."""
-    return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
+    return getattr(_table(kind)[name][1](), name)
 
 
 def with_values(settings: _Of, values: Mapping[str, Any]) -> _Of:
-    """The same settings with other values, by name; None leaves a switch with two names to the version.
-
-    Raises ConfigError for a value of another type.
-    """
+    """Return the same settings with other values, by name. Raises ConfigError for a value of another type."""
     kind = type(settings)
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         found = group_of(kind, name)
         assert found is not None, f"{name} is no setting of {kind.__name__}"
-        group = groups.setdefault(found[0], {})
-        if name in _PAIRED and value is None:
-            group[name] = group[_PAIRED[name]] = False
-            continue
-        group[name] = as_value(name, value, found[1])
-        if name in _PAIRED:
-            group[_PAIRED[name]] = not group[name]
+        groups.setdefault(found[0], {})[name] = as_value(name, value, found[1])
     parts = {group: replace(getattr(settings, group), **new) for group, new in groups.items()}
     return replace(settings, **parts) if parts else settings  # type: ignore[type-var]  # a dataclass, as fields() asks
 
@@ -90,23 +84,42 @@ def as_value(name: str, value: Any, kind: Any) -> Any:
 
     Raises ConfigError.
     """
-    kinds = get_args(kind) if get_origin(kind) not in (None, tuple, Literal) else (kind,)
+    kinds = kinds_in(kind)
     if value is None:
-        if type(None) in kinds:
+        if NoneType in get_args(kind):
             return None
-        raise ConfigError(name, value, f"give {_values_of(kind)}")
+        raise ConfigError(name, value, f"give {_values_of(kinds)}")
     if str in kinds and not isinstance(value, str):
         return str(value) if isinstance(value, Path | int | float) else json_text(name, value)
-    if kind is bool or (bool in kinds and isinstance(value, bool)):
+    if kinds == (bool,) or (bool in kinds and isinstance(value, bool)):
         return _switched(name, value)
     if Path in kinds:
         return given_path(name, value)
     if isinstance(value, bool):
-        raise ConfigError(name, value, f"give {_values_of(kind)}")
+        raise ConfigError(name, value, f"give {_values_of(kinds)}")
     try:
+        return _converted(value, kind, kinds)
+    except (msgspec.ValidationError, ValueError):
+        raise ConfigError(name, value, f"give {_values_of(kinds)}{instead_of_range(name, value)}") from None
+
+
+def kinds_in(kind: Any) -> tuple[Any, ...]:
+    """Return the types that a value may have, without None: those of a union, or the one."""
+    several = get_origin(kind) in (Union, UnionType)
+    return tuple(each for each in get_args(kind) if each is not NoneType) if several else (kind,)
+
+
+def _converted(value: Any, kind: Any, kinds: Collection[Any]) -> Any:
+    """Convert a value to the type; Python's ways to write a number are among the texts. ValueError, ValidationError."""
+    if not isinstance(value, str):
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(name, value, f"give {_values_of(kind)}{instead_of_range(name, value)}") from None
+    if float in kinds:
+        with suppress(ValueError):
+            return float(value)
+    found = int(value) if int in kinds and _WHOLE.fullmatch(value) else msgspec.convert(value, kind, strict=False)
+    if isinstance(found, int) and abs(found) >= _MOST:
+        raise ValueError(value)
+    return found
 
 
 def range_in(text: str) -> tuple[int, int] | None:
@@ -140,14 +153,13 @@ def _switched(name: str, value: Any) -> bool:
         raise ConfigError(name, value, "give true or false") from None
 
 
-def _values_of(kind: Any) -> str:
-    """What a setting of the type may be, for an error's fix."""
+def _values_of(kinds: Sequence[Any]) -> str:
+    """Return what a setting of one of the types may be, for an error's fix."""
+    kind = kinds[0]
     if get_origin(kind) is Literal:
         return f"one of: {', '.join(map(str, get_args(kind)))}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of: {', '.join(str(each.value) for each in kind)}"
-    text = str(kind)
-    for word, sentence in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
-        if word in text:
-            return sentence
-    return "a text that it may be"
+    words = {int: "a whole number of at most 18 digits", float: "a number", bool: "true or false"}
+    several = {tuple[int, ...]: "whole numbers"}
+    return words.get(kind) or several.get(kind) or "a text that it may be"

@@ -248,10 +248,8 @@ class SchedulerSettings(Settings):
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
-    async_scheduling: Annotated[Switch, Help(otherwise=_AHEAD)] = False
+    async_scheduling: Annotated[bool | None, Help(otherwise=_AHEAD)] = None
     """Async scheduling: schedule a step while the previous one runs."""
-    no_async_scheduling: Annotated[Switch, Help(otherwise="see --async-scheduling")] = False
-    """No async scheduling: schedule a step after the previous one ended."""
     watermark: float = setting(CacheConfig)
     disable_chunked_mm_input: bool = setting(SchedulerConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)

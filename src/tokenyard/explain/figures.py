@@ -41,10 +41,17 @@ class LatencyFigures(msgspec.Struct, frozen=True):
     left_out: int = 0
     """Requests that it leaves out since the trace does not tell of their pauses: it is then of a part, and decides
     nothing."""
+    unbounded: int = 0
+    """Requests of which is known only that it is at least 0, which says nothing."""
 
     def is_exact(self, statistic: str) -> bool:
         """Whether it is of everybody, and nothing that is yet to come can change it."""
         return not self.left_out and statistic not in self.censored
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a statistic is a lower bound of 0, and shown as a dash."""
+        return any(getattr(self, each) == 0 for each in self.censored)
 
     def in_words(self, statistic: str) -> str:
         """17.3 ms; with a sign before it where it is a lower bound."""
@@ -158,6 +165,7 @@ def latency_figures(
         **{name: value * 1e3 for name, value in found.items()},
         censored=tuple(name for name in _STATISTICS if name in censored),
         never=tuple(name for name in _STATISTICS if name in never),
+        unbounded=int(np.count_nonzero(floors == 0)),
         left_out=left_out,
     )
 

@@ -31,7 +31,7 @@ from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, Wait, micros
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import RankTrace, find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, RequestArrived
@@ -123,7 +123,8 @@ class _RowsOfEngine:
         self._ways: dict[str, list[WaitPiece]] = {}
         numbers = array("d")
         arrived: dict[str, RequestArrived] = {}
-        for step, ended in TimelineReader(trace.files, causes=self).with_timelines():
+        reader = TimelineReader(trace.files, causes=self)
+        for step, ended in reader.with_timelines():
             numbers.extend(nan if value is None else value for value in _numbers(step))
             for each in (*step.arrived, *step.arrived_after):
                 if each.req_id is not None:
@@ -131,8 +132,12 @@ class _RowsOfEngine:
             for end in ended:
                 way = self._ways.pop(end.request_id, [])
                 pieces = [self._pieces(end.request_id, wait, way) for wait in end.waits]
-                self.requests.append((arrived.pop(end.request_id, None), end, pieces))
+                arrival = arrived.pop(end.request_id, None)
+                if not reader.warmup or (end.arrived_us or 0) >= micros(reader.warmup):
+                    self.requests.append((arrival, end, pieces))
         columns = np.array(numbers).reshape(-1, len(STEP_COLUMNS)).T
+        if reader.warmup:
+            columns = columns[:, columns[STEP_COLUMNS.index("start_s")] >= reader.warmup]
         self.steps = dict(zip(STEP_COLUMNS, columns, strict=True))
 
     def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:

@@ -178,7 +178,8 @@ def goodput_of(
         return None
     objectives = [_objective(slo, people, figures[slo.figure]) for slo in slos]
     bounds = _widest(slos)
-    if not bounds or not len(people) or figures["ttft"].mean is None:
+    is_untold = figures["ttft"].mean is None and not figures["ttft"].never
+    if not bounds or not len(people) or is_untold:
         return Goodput(met=all_met(objectives), objectives=objectives)
     good, may_be = np.ones(len(people), bool), np.ones(len(people), bool)
     for figure, bound in bounds.items():

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.explain.population import SERVED, outcomes_of
+from tokenyard.explain.population import CANCELLED, SERVED, outcomes_of
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.units import duration
 
@@ -43,13 +43,17 @@ _FALLEN_BEHIND = 0.25
 """Part of the arrivals that waits at the last one, from which on a short run is said to fall behind."""
 
 
+_GIVEN_UP = 0.25
+"""Part of the arrivals that is cancelled, from which on a queue that does not grow is no sign of a steady state."""
+
+
 class LoadState(StrEnum):
     """What a run says of the load that it was put under."""
 
     STEADY = "steady"
     """The queue does not grow: what arrives is served."""
     OVERLOADED = "overloaded"
-    """The queue grows as long as requests arrive."""
+    """The queue grows as long as requests arrive, or only so does not that many clients give up."""
     SHORT = "short"
     """Requests arrive for too short a time to tell: beside how long answers take, or beside what chance makes of them.
     """
@@ -61,7 +65,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     offered_requests_per_s: float | None = None
     """Requests that arrive per second; None where all arrive at once."""
     offered_output_tokens_per_s: float | None = None
-    """Tokens of their answers; None where one of them has not ended."""
+    """Tokens of their answers; None where one of them has not ended, or clients give up."""
     served_requests_per_s: float | None = None
     """Requests that end per second."""
     served_output_tokens_per_s: float | None = None
@@ -82,6 +86,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     some have not ended."""
     in_system: tuple[int, int] | None = None
     """Requests that had arrived and not ended, at the same moments."""
+    cancelled: int = 0
+    """Requests that were cancelled in that time: clients that give up keep a queue short."""
     state: LoadState | None = None
     """None where there are too few arrivals to have a rate, or all come at once."""
 
@@ -116,6 +122,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             said += f" for {self.offered_output_tokens_per_s:,.0f} output tokens/s"
         said += f" arrive, {rate_in_words(self.served_requests_per_s or 0.0)} are served meanwhile"
         if self.state is LoadState.OVERLOADED:
+            if self.cancelled:
+                return f"{said}: {self.cancelled:,} are cancelled in that time"
             numbers, what = (self.in_system, "unfinished") if self.waiting is None else (self.waiting, "waiting")
             return (
                 said + ": the queue grows" + ("" if numbers is None else f", {numbers[0]:,} to {numbers[1]:,} {what}")
@@ -224,7 +232,7 @@ class LoadCounter:
         """Arrived and not ended -> when."""
         self._early: set[str] = set()
         """Told to have ended, and not yet to have arrived: a trace names both at the step that follows."""
-        self._ended = {name: array("d") for name in ("arrival", "scheduled", "end", "tokens", "is_served")}
+        self._ended = {name: array("d") for name in ("arrival", "scheduled", "end", "tokens", "outcome")}
         self._jobs: dict[str, _Session] = {}
         self._with_turns: set[str] = set()
         """Jobs of which one request follows another's end."""
@@ -258,8 +266,8 @@ class LoadCounter:
         if arrival is None or end is None:
             return
         scheduled = end if record.first_scheduled_time is None else record.first_scheduled_time
-        is_served = outcomes_of([record.finish_reason or "unknown"])[0] == SERVED
-        told = (arrival, scheduled, end, record.num_output_tokens or 0, is_served)
+        outcome = outcomes_of([record.finish_reason or "unknown"])[0]
+        told = (arrival, scheduled, end, record.num_output_tokens or 0, outcome)
         for column, value in zip(self._ended.values(), told, strict=True):
             column.append(value)
         job = None if record.job_id is None else self._jobs.get(record.job_id)
@@ -280,7 +288,8 @@ class LoadCounter:
 
     def result(self) -> Load:
         """Return what has arrived beside what was served."""
-        arrival, scheduled, end, tokens, served = (np.array(column) for column in self._ended.values())
+        arrival, scheduled, end, tokens, outcome = (np.array(column) for column in self._ended.values())
+        served = (outcome == SERVED).astype(np.float64)
         unfinished = np.array(list(self._open.values()))
         moments = Moments(
             arrivals=np.sort(np.concatenate([arrival, unfinished])),
@@ -298,17 +307,22 @@ class LoadCounter:
         def rate(when: FloatArray, what: FloatArray | float = 1.0) -> float | None:
             return float((what * ((when > third) & (when <= last))).sum()) / seconds if seconds > 0 else None
 
+        came = int(((moments.arrivals > third) & (moments.arrivals <= last)).sum())
+        cancelled = int(((outcome == CANCELLED) & (end > third) & (end <= last)).sum())
+        state = load_state(moments, last, answer, session)
+        gives_up = state in (LoadState.STEADY, LoadState.SHORT) and cancelled >= max(_GIVEN_UP * came, FEWEST_ARRIVALS)
         return msgspec.structs.replace(
             known,
             offered_requests_per_s=rate(moments.arrivals),
-            offered_output_tokens_per_s=None if (unfinished <= last).any() else rate(arrival, tokens),
+            offered_output_tokens_per_s=None if gives_up or (unfinished <= last).any() else rate(arrival, tokens),
             served_requests_per_s=rate(end, served),
-            served_output_tokens_per_s=rate(end, tokens),
+            served_output_tokens_per_s=rate(end, tokens * served),
             span_s=last - first,
             drain_s=None if len(unfinished) or not len(end) else max(float(moments.ends[-1]) - last, 0.0),
             waiting=_numbers_at(moments.arrivals, moments.scheduled, third, last),
             in_system=_numbers_at(moments.arrivals, moments.ends, third, last),
-            state=load_state(moments, last, answer, session),
+            cancelled=cancelled if gives_up else 0,
+            state=LoadState.OVERLOADED if gives_up else state,
         )
 
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-
-@cache
-def _recorded() -> dict[str, dict[str, Any]]:
-    content: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("class_defaults.json").read_text())
-    return content
+from tokenyard.models.recorded import recorded
 
 
 def class_defaults(model_type: object) -> dict[str, Any]:
@@ -19,15 +12,8 @@ def class_defaults(model_type: object) -> dict[str, Any]:
 
     ``scripts/record_class_defaults.py`` records it from the classes.
     """
-    return _recorded().get(model_type, {}) if isinstance(model_type, str) else {}
-
-
-@cache
-def _sections() -> dict[str, dict[str, tuple[str, bool]]]:
-    content: dict[str, dict[str, tuple[str, bool]]] = json.loads(
-        Path(__file__).with_name("class_sections.json").read_text()
-    )
-    return content
+    found: dict[str, Any] = recorded("class_defaults").get(model_type, {}) if isinstance(model_type, str) else {}
+    return found
 
 
 def section_type(model_type: object, section: str, said: object) -> str:
@@ -35,5 +21,6 @@ def section_type(model_type: object, section: str, said: object) -> str:
 
     The same script records it from the classes.
     """
-    kind, is_free = _sections().get(str(model_type), {}).get(section, ("", True))
+    kind: str
+    kind, is_free = recorded("class_sections").get(str(model_type), {}).get(section, ("", True))
     return said if isinstance(said, str) and said and is_free else kind

@@ -1,23 +1,15 @@
 """Which inputs a model's encoders are loaded for, how many of each a prompt may have, and whether GPUs may share them
 out, as vLLM 0.33's classes say.
 
-``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` record them:
-``inputs.json``, ``items.json``, ``encoder_modes.json``.
+``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` record them.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 
+from tokenyard.models.recorded import recorded
 from tokenyard.models.spec import EncoderSpec, ModelSpec
-
-
-@cache
-def _recorded() -> dict[str, dict[str, list[str]]]:
-    content: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("inputs.json").read_text())
-    return content
 
 
 def inputs_of(model: ModelSpec, encoder: EncoderSpec) -> frozenset[str]:
@@ -26,7 +18,7 @@ def inputs_of(model: ModelSpec, encoder: EncoderSpec) -> frozenset[str]:
     Nothing where it is loaded in any case. Where vLLM's answer for the architecture is not recorded, a vision tower
     reads images, and videos if it is of a "VL" model.
     """
-    known = _recorded().get(model.architecture)
+    known = recorded("inputs").get(model.architecture)
     if known is None:
         return frozenset({"audio"} if encoder.kind == "audio" else _of_name(model.architecture))
     return frozenset(known[encoder.kind])
@@ -36,11 +28,10 @@ def _of_name(architecture: str) -> set[str]:
     return {"image", "video"} if "VL" in architecture else {"image"}
 
 
-@cache
 def known_items() -> dict[str, dict[str, int | None]]:
     """Architecture -> the inputs that its class takes, and the most of each in a prompt; None: as many as allowed."""
-    content: dict[str, dict[str, int | None]] = json.loads(Path(__file__).with_name("items.json").read_text())
-    return content
+    found: dict[str, dict[str, int | None]] = recorded("items")
+    return found
 
 
 def most_items(architecture: str, kind: str) -> int | None:
@@ -55,8 +46,7 @@ def most_items(architecture: str, kind: str) -> int | None:
 @cache
 def sharing_architectures() -> frozenset[str]:
     """Architectures whose classes heed ``--mm-encoder-tp-mode data``."""
-    content: list[str] = json.loads(Path(__file__).with_name("encoder_modes.json").read_text())
-    return frozenset(content)
+    return frozenset(recorded("encoder_modes"))
 
 
 def may_share_images(architecture: str) -> bool:

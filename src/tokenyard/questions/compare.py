@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.arguments import given_function, given_text
 from tokenyard.core.config import require_int
-from tokenyard.core.request import Request
+from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
@@ -148,6 +148,9 @@ _OF_CLASSES = {
 MetricValues = dict[str, float]
 """Metric name -> value of one replay."""
 
+_WHOLE = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITION)
+"""Ends of requests that were served."""
+
 
 class JobTimes(StepObserver):
     """Notes when jobs begin and end, on one engine or several. A request without a job is a job of its own."""
@@ -157,20 +160,34 @@ class JobTimes(StepObserver):
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
         self._ended: dict[str, float] = {}
+        self._broken: set[str] = set()
+        """Jobs of which a turn was not served to its end."""
         self.prompt_tokens = 0
         self.hit_tokens = 0
 
     @property
     def seconds(self) -> list[float]:
-        """Completion time of every job of which a turn has ended."""
+        """Completion time of every job of which a turn has ended; at least, where :attr:`is_broken`."""
         return [end - self._begun[job] for job, end in self._ended.items()]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a job has not come to its end: a turn of it was refused, given up or lost."""
+        return bool(self._broken) or len(self._ended) < len(self._begun)
 
     def request_arrived(self, ts: float, request: Request) -> None:
         job = request.job_id or request.request_id
         self._begun[job] = min(request.arrival_time, self._begun.get(job, inf))
 
+    def request_refused(self, ts: float, request: Request) -> None:
+        self.request_arrived(ts, request)
+        self.request_finished(ts, request)
+
     def request_finished(self, ts: float, request: Request) -> None:
-        self._ended[request.job_id or request.request_id] = ts
+        job = request.job_id or request.request_id
+        self._ended[job] = ts
+        if FinishReason.of(request.status) not in _WHOLE:
+            self._broken.add(job)
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
         self.prompt_tokens += request.num_prompt_tokens
@@ -199,6 +216,22 @@ def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
     }
 
 
+def lower_bounds_of(report: Report, jobs: JobTimes) -> frozenset[str]:
+    """Names of metrics that are at least what :func:`measures_of` says: some of those who came were not served."""
+    found = {"completion_s", "completion_p90_s"} if jobs.is_broken else set()
+    return frozenset(found | ({"ttft_s"} if "mean" in report.ttft_ms.censored else set()))
+
+
+class Replayed(NamedTuple):
+    """What one replay comes to."""
+
+    metrics: MetricValues
+    refused: int
+    """Requests refused and turns left out after them."""
+    lower_bounds: frozenset[str]
+    """Names of metrics that are lower bounds."""
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The comparison: every policy on every workload, at every load, for every seed.
 #
@@ -216,6 +249,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Job completion time of the first policy over this one's, seed by seed: above 1 is faster."""
     refused: int
     """Requests refused and turns left out after them, all seeds together."""
+    lower_bounds: list[str] = []
+    """Metrics whose mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
+    speedup_is_open: bool = False
+    """Job completion times of it or of the first policy are lower bounds: which is faster is open."""
 
 
 class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +286,12 @@ class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return table_from(
             "cells",
             [
-                {"load": cell.load, "policy": cell.policy, "refused": cell.refused}
+                {
+                    "load": cell.load,
+                    "policy": cell.policy,
+                    "refused": cell.refused,
+                    "lower_bounds": " ".join(cell.lower_bounds) or None,
+                }
                 | dict(
                     part
                     for name, value in {"speedup": cell.speedup, **cell.metrics}.items()
@@ -490,7 +532,7 @@ def _compared(
     Raises TokenyardError for a policy that breaks its contract, and where none can run.
     """
     made = {seed: workload(seed) for seed in seeds}
-    runs: dict[tuple[float, str], list[tuple[MetricValues, int]]] = {}
+    runs: dict[tuple[float, str], list[Replayed]] = {}
     failed: dict[str, TokenyardError] = {}
     for load in loads:
         at_load = {seed: made[seed].with_rate(load) for seed in seeds}
@@ -526,17 +568,25 @@ def _ratio(baseline: float, seconds: float) -> float:
 def _cell(
     policy: str,
     load: float,
-    replays: Sequence[tuple[MetricValues, int]],
-    baseline: Sequence[tuple[MetricValues, int]],
+    replays: Sequence[Replayed],
+    baseline: Sequence[Replayed],
 ) -> Cell:
     """What the replays of a policy, one per seed, come to beside those of the baseline."""
-    runs, refused = [run for run, _ in replays], sum(left for _, left in replays)
+    runs = [replay.metrics for replay in replays]
     speedups = [
-        _ratio(before["completion_s"], run["completion_s"]) for (before, _), run in zip(baseline, runs, strict=True)
+        _ratio(before.metrics["completion_s"], run["completion_s"]) for before, run in zip(baseline, runs, strict=True)
     ]
     shared = [name for name in runs[0] if all(name in run for run in runs)]
-    metrics = {name: interval([run[name] for run in runs]) for name in shared}
-    return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
+    lower = frozenset[str]().union(*[replay.lower_bounds for replay in replays])
+    return Cell(
+        policy=policy,
+        load=load,
+        metrics={name: interval([run[name] for run in runs]) for name in shared},
+        speedup=interval(speedups),
+        refused=sum(replay.refused for replay in replays),
+        lower_bounds=[name for name in shared if name in lower],
+        speedup_is_open=any("completion_s" in replay.lower_bounds for replay in (*replays, *baseline)),
+    )
 
 
 def _listener(
@@ -552,7 +602,7 @@ def _run(
     on_progress: Callable[[Progress], object] | None,
     slos: Sequence[SLO],
     by: str | None,
-) -> tuple[MetricValues, int]:
+) -> Replayed:
     """One replay: its measures, and how many requests were not served."""
     jobs = JobTimes()
     settings = choice.settings.seeded(seed)
@@ -567,13 +617,22 @@ def _run(
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    measured = measures_of(whole.report(), jobs)
+    report = whole.report()
+    measured, lower = measures_of(report, jobs), lower_bounds_of(report, jobs)
     if by is not None:
         rows = ReplayRows(kept)
-        measured |= _of_classes(
-            classes_of(rows.requests, rows.waits, column_called(by, rows.requests), slos=grouped_by_class(slos))
-        )
-    return measured, len(result.refused) + result.num_left_out
+        classes = classes_of(rows.requests, rows.waits, column_called(by, rows.requests), slos=grouped_by_class(slos))
+        measured |= _of_classes(classes)
+        lower |= _lower_bounds_of(classes)
+    return Replayed(measured, len(result.refused) + result.num_left_out, lower)
+
+
+def _lower_bounds_of(classes: Classes) -> frozenset[str]:
+    """Names of figures of classes that are lower bounds."""
+    figures = {
+        (each.name, figure): getattr(each, f"{figure}_ms") for each in classes.classes for figure in ("ttft", "e2e")
+    }
+    return frozenset(f"{name}:{figure}_p95_s" for (name, figure), of in figures.items() if "p95" in of.censored)
 
 
 def _of_classes(classes: Classes) -> MetricValues:

@@ -34,8 +34,6 @@ from tokenyard.questions.planning.answer import (
     ServedSplit,
     few_requests,
     floors_of,
-    is_borne,
-    largest_load,
     limits_of,
     meets_alone,
     nearest_row,
@@ -43,7 +41,7 @@ from tokenyard.questions.planning.answer import (
 )
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
 from tokenyard.questions.planning.progress import progress_journal, say_so_far
-from tokenyard.questions.planning.search import Searched, Trying, loads_of, search
+from tokenyard.questions.planning.search import Searched, Trying, search, steady_load
 from tokenyard.questions.planning.steadiness import Lengths, is_settled, is_unsettled, traffic_in_words, unsteady_of
 from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.prices import prices_of
@@ -417,8 +415,7 @@ def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[Larges
         return None
     with question.status("looking for the largest load"):
         growth = 1 + PRECISION if question.goal is Goal.LOAD else 2.0
-        at = loads_of(lengths, chosen.settings, chosen)
-        found = largest_load(at, start=chosen.load, borne=chosen if is_borne(chosen) else None, growth=growth)
+        found = steady_load(lengths, chosen.settings, chosen, growth=growth)
     load = None if found.borne is None else found.borne.load
     is_all = found.missed is None and load is not None
     beyond = found.missed

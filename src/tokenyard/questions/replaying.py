@@ -85,8 +85,10 @@ class Recordings:
                 self._writers.append(writer)
             else:
                 writer = None
-            sink = AfterWarmup(builder, self.watching.warmup) if self.watching.warmup else builder
-            self.recorders.append(TraceRecorder(writer, sink, start=one.start, turns=turns))
+            warmup = self.watching.warmup
+            sink = AfterWarmup(builder, warmup) if warmup else builder
+            start = msgspec.structs.replace(one.start, warmup=warmup or None)
+            self.recorders.append(TraceRecorder(writer, sink, start=start, turns=turns))
         made = zip(self._builders, self.recorders, strict=True)
         self._rows = [RowsOfEngine.with_report(*each) for each in made] if self.watching.rows else []
 
@@ -114,8 +116,9 @@ class Recordings:
     def rows(self, ended_at: float | None) -> ReplayRows | None:
         """Return tables of the replay, once it is over; None if none are wanted. ``ended_at``: when it was ended."""
         if ended_at is not None:
-            for builder in self._builders:
-                builder.time_passed(ended_at)
+            for builder, recorder in zip(self._builders, self.recorders, strict=True):
+                builder.run_ended(ended_at)
+                recorder.run_ended(ended_at)
         return ReplayRows(self._rows, warmup=self.watching.warmup, ended_at=ended_at) if self._rows else None
 
     @property
@@ -216,7 +219,7 @@ class Engines:
         result, bounds = self._result, self._recordings.watching.classes
         if result is None or result.rows is None or bounds is None:
             return None
-        return bounds.classes_of(result.rows, result.seconds)
+        return bounds.classes_of(result.rows, result.rows.report.duration_s)
 
     def judged(self) -> Report:
         """The report, whose goodput is that of the classes if their bounds are judged."""
@@ -229,9 +232,8 @@ class Engines:
         result, watching = self._result, self._recordings.watching
         if result is None:
             return self._recordings.report()
-        report = self._recordings.report(result.ranks, result.seconds, self.classes)
-        if result.ended_by is not EndedBy.WORKLOAD:
-            report = msgspec.structs.replace(report, header=msgspec.structs.replace(report.header, partial=None))
+        seconds = None if watching.warmup else result.seconds
+        report = self._recordings.report(result.ranks, seconds, self.classes)
         if watching.times is not None:
             measured = measured_beside(self._setup, watching.times, warmup=watching.warmup)
             report = msgspec.structs.replace(report, measured=measured)

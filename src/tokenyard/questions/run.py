@@ -130,7 +130,7 @@ class RunResult(Printable):
         """
         bounds = slos_by_class(slo_texts(slo))
         column = require_column(column, self.workload)
-        return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.result.seconds)
+        return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.report.duration_s)
 
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""

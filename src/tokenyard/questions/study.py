@@ -123,6 +123,14 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         values = list(self.values(metric, cell).values())
         return interval(values) if values else None
 
+    def is_at_least(self, metric: str, cell: StudyCell) -> bool:
+        """Whether the mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
+        return any(
+            metric in row.censored
+            for row in self.rows
+            if (row.settings["deployment"], row.settings["policy"], row.settings["load"]) == cell
+        )
+
     def against(self, metric: str, cell: StudyCell, baseline: StudyCell, *, ratio: bool = False) -> Interval | None:
         """The difference to the baseline, or the ratio, taken seed by seed, with the interval of 95 % of its mean.
 

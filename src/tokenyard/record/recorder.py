@@ -41,6 +41,7 @@ from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
+    TraceEnd,
     TraceStart,
 )
 
@@ -267,6 +268,11 @@ class TraceRecorder(StepObserver):
     def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
         """Record that a cache was to be forgotten."""
         self._append(CacheReset(step=self._steps.step + 1, ts=float(ts), policy=self._policy, cache=cache, done=done))
+
+    def run_ended(self, ts: float) -> None:
+        """Record that the run was ended, with whatever is unfinished. An engine without a step has no end."""
+        if self._steps.step >= 0:
+            self._append(TraceEnd(ts=float(ts), policy=self._policy))
 
     def _append(self, record: HostEvent) -> None:
         if self._records is not None:

@@ -11,14 +11,16 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Generic, TypeVar
 
 from tokenyard.errors import ConfigError
 from tokenyard.files import is_nested_deeper
 
 MOST_EXPANDED = 100_000
 """Characters of a regular expression with its repetitions written out; the same of a Lark grammar, and of all counts
-of a schema together.
+and patterns of a schema together.
 """
 MOST_ITEMS = 10_000
 """The largest count of items or properties in a schema."""
@@ -32,6 +34,7 @@ _DEEPEST = 64
 _OF_ITEMS = ("minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains")
 _OF_LENGTH = ("minLength", "maxLength")
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_T = TypeVar("_T")
 _VALUES = ("const", "enum", "default", "examples")
 """Keywords that hold no schemas."""
 
@@ -55,7 +58,7 @@ def check_form(kind: str, value: Any, max_bytes: int) -> None:
     if kind == "json":
         problem = _problem_of_schema(value, text)
     elif kind in ("regex", "grammar"):
-        problem = _problem_of_text(value)
+        problem = _counted(value)[1]
     if problem is not None:
         raise ConfigError(f"structured_outputs.{kind}", value, problem)
 
@@ -85,15 +88,15 @@ def _number(digits: str | None) -> int:
     return 0 if not digits else int(digits) if len(digits) <= 12 else _BEYOND
 
 
-def _problem_of_text(text: str) -> str | None:
-    """What is wrong with an expression, or a grammar."""
+def _counted(text: str) -> tuple[int, str | None]:
+    """Characters of an expression, or a grammar, with its repetitions written out, and what is wrong with it."""
     size, depth = _expanded(text)
     size += sum(_number(each) for each in _COUNT.findall(text))
     if size > MOST_EXPANDED:
-        return f"has {_told(size)} characters with its repetitions written out: at most {MOST_EXPANDED:,}"
+        return size, f"has {_told(size)} characters with its repetitions written out: at most {MOST_EXPANDED:,}"
     if depth > _DEEPEST:
-        return f"nests groups {depth:,} deep: at most {_DEEPEST}"
-    return None
+        return size, f"nests groups {depth:,} deep: at most {_DEEPEST}"
+    return size, None
 
 
 def _expanded(text: str) -> tuple[int, int]:
@@ -135,16 +138,19 @@ def _problem_of_schema(given: Any, text: bytes) -> str | None:
     if problem is not None:
         return problem
     try:
-        least = _Least(schema).of(schema)
+        least, step = _Least(schema).of(schema), _Step(schema)
+        remainders = max((_remainders(step.of(each)) for each in _schemas(schema)), default=0)
     except RecursionError:
         return "its references lead too far"
+    if remainders > MOST_EXPANDED:
+        return f"multipleOf of what holds together tells {MOST_EXPANDED:,} remainders apart and more"
     if least > MOST_LEAST:
         return f"the smallest value that keeps to it has {_told(least)} characters: at most {MOST_LEAST:,}"
     return None
 
 
 def _problem_of_counts(schema: Any) -> str | None:
-    total = 0
+    total, steps = 0, set[Fraction]()
     for each in _schemas(schema):
         for name in (*_OF_ITEMS, *_OF_LENGTH):
             count = each.get(name)
@@ -154,20 +160,38 @@ def _problem_of_counts(schema: Any) -> str | None:
             if not count <= most:
                 return f"{name} = {count}: at most {most:,}"
             total += int(count)
-        if _remainders(each.get("multipleOf")) > MOST_EXPANDED:
+        step = _step(each)
+        if _remainders(step) > MOST_EXPANDED:
             return f"multipleOf = {each['multipleOf']} tells {MOST_EXPANDED:,} remainders apart and more"
-        if isinstance(each.get("pattern"), str) and (problem := _problem_of_text(each["pattern"])) is not None:
-            return f"its pattern {problem}"
-    return None if total <= MOST_EXPANDED else f"its counts add up to {total:,}: at most {MOST_EXPANDED:,}"
+        steps.add(step)
+        for pattern in (each.get("pattern"), *_named(each, "patternProperties")):
+            size, problem = _counted(pattern) if isinstance(pattern, str) else (0, None)
+            if problem is not None:
+                return f"its pattern {problem}"
+            total += size
+    total += sum(map(_remainders, steps))
+    return None if total <= MOST_EXPANDED else f"its counts and patterns add up to {total:,}: at most {MOST_EXPANDED:,}"
 
 
-def _remainders(step: Any) -> int:
-    """Remainders that have to be told apart to see whether a number is a multiple of ``step``."""
-    if isinstance(step, bool) or not isinstance(step, int | float) or not math.isfinite(step):
-        return 0
-    _, digits, exponent = Decimal(repr(step)).as_tuple()
-    number = int("".join(map(str, digits)))
-    return number if int(exponent) <= 0 else number * 10 ** min(int(exponent), 20)
+def _step(schema: Mapping[str, Any]) -> Fraction:
+    """``multipleOf``, exactly; 0 where there is none, or one that no number is a multiple of."""
+    step = schema.get("multipleOf")
+    is_number = isinstance(step, int | float) and not isinstance(step, bool)
+    if not is_number or (isinstance(step, float) and not math.isfinite(step)):
+        return _NO_STEP
+    return abs(Fraction(Decimal(repr(step))))
+
+
+_NO_STEP = Fraction(0)
+
+
+def _remainders(step: Fraction) -> int:
+    """Remainders that have to be told apart to see whether a decimal number is a multiple of ``step``."""
+    digits, rest = step.numerator, step.denominator
+    while rest > 1:
+        common = math.gcd(10, rest)
+        digits, rest = digits * 10 // common, rest // common
+    return digits
 
 
 def _schemas(root: Any) -> Iterator[Mapping[str, Any]]:
@@ -186,44 +210,34 @@ def _schemas(root: Any) -> Iterator[Mapping[str, Any]]:
                     left.append(value)
 
 
-class _Least:
-    """Characters of the smallest value that keeps to a schema, roughly and never too many."""
+class _Folded(Generic[_T]):
+    """What all parts of a schema that hold together come to, references followed."""
+
+    nothing: _T
+    """What a schema that says nothing comes to; so does one within itself."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._known: dict[int, int] = {}
+        self._known: dict[int, _T] = {}
 
-    def of(self, schema: Any) -> int:
+    def of(self, schema: Any) -> _T:
         if not isinstance(schema, Mapping):
-            return 1
+            return self.nothing
         known = self._known.get(id(schema))
         if known is None:
-            self._known[id(schema)] = 1  # what leads back here may be empty
-            known = self._known[id(schema)] = min(_BEYOND, self._own(schema))
+            self._known[id(schema)] = self.nothing
+            known = self._known[id(schema)] = self._own(schema)
         return known
 
-    def _own(self, schema: Mapping[str, Any]) -> int:
-        found = [1]
+    def _own(self, schema: Mapping[str, Any]) -> _T:
+        raise NotImplementedError
+
+    def _whole(self, schema: Mapping[str, Any]) -> list[_T]:
+        """Return the work of what holds beside it: what it refers to, all of ``allOf``."""
+        found = [self.of(each) for each in _listed(schema, "allOf")]
         if isinstance(schema.get("$ref"), str):
             found.append(self.of(self._at(schema["$ref"])))
-        found += [self.of(each) for each in _listed(schema, "allOf")]
-        for name in ("anyOf", "oneOf"):
-            found.append(min((self.of(each) for each in _listed(schema, name)), default=1))
-        kind = schema.get("type")
-        if kind == "string":
-            found.append(_count(schema, "minLength"))
-        elif kind == "array":
-            first = _listed(schema, "prefixItems")
-            least = _count(schema, "minItems")
-            made = sum(1 + self.of(each) for each in first[:least])
-            found.append(made + max(0, least - len(first)) * (1 + self.of(schema.get("items"))))
-        elif kind == "object":
-            properties = schema.get("properties")
-            named = properties if isinstance(properties, Mapping) else {}
-            required = [each for each in _listed(schema, "required") if isinstance(each, str)]
-            found.append(sum(len(each) + self.of(named.get(each)) for each in required))
-            found.append(_count(schema, "minProperties"))
-        return max(found)
+        return found
 
     def _at(self, reference: str) -> Any:
         found = self._root
@@ -233,9 +247,58 @@ class _Least:
         return found
 
 
+class _Step(_Folded[Fraction]):
+    """What all numbers that keep to a schema are multiples of; of alternatives, the one that takes most."""
+
+    nothing = _NO_STEP
+
+    def _own(self, schema: Mapping[str, Any]) -> Fraction:
+        step = reduce(_common_multiple, self._whole(schema), _step(schema))
+        for name in ("anyOf", "oneOf"):
+            steps = [_common_multiple(step, self.of(each)) for each in _listed(schema, name)]
+            step = max(steps, key=_remainders, default=step)
+        return step
+
+
+def _common_multiple(one: Fraction, other: Fraction) -> Fraction:
+    if not one or not other:
+        return one or other
+    common = Fraction(math.lcm(one.numerator, other.numerator), math.gcd(one.denominator, other.denominator))
+    return common if common < _BEYOND else Fraction(_BEYOND)
+
+
+class _Least(_Folded[int]):
+    """Characters of the smallest value that keeps to a schema, roughly and never too many."""
+
+    nothing = 1
+
+    def _own(self, schema: Mapping[str, Any]) -> int:
+        found = [1, *self._whole(schema)]
+        found += [min(map(self.of, _listed(schema, name)), default=1) for name in ("anyOf", "oneOf")]
+        kind = schema.get("type")
+        if kind == "string":
+            found.append(_count(schema, "minLength"))
+        elif kind == "array":
+            first = _listed(schema, "prefixItems")
+            least = _count(schema, "minItems")
+            made = sum(1 + self.of(each) for each in first[:least])
+            found.append(made + max(0, least - len(first)) * (1 + self.of(schema.get("items"))))
+        elif kind == "object":
+            named = _named(schema, "properties")
+            required = [each for each in _listed(schema, "required") if isinstance(each, str)]
+            found.append(sum(len(each) + self.of(named.get(each)) for each in required))
+            found.append(_count(schema, "minProperties"))
+        return min(_BEYOND, max(found))
+
+
 def _listed(schema: Mapping[str, Any], name: str) -> list[Any]:
     value = schema.get(name)
     return value if isinstance(value, list) else []
+
+
+def _named(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = schema.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _count(schema: Mapping[str, Any], name: str) -> int:

@@ -1,4 +1,4 @@
-"""What stands between clients and an engine: tokenizer, template, defaults of requests, limits."""
+"""Settings of what stands between clients and an engine: address, keys, tokenizer, template, defaults, limits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from tokenyard.quick_dataclass import dataclass
 
 MAX_GRAMMAR_BYTES = 64 * 2**10
 """Longest text of a grammar, by default: it is compiled within seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings(Settings):
+    """Access."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    api_key: tuple[str, ...] = ()
+    """API keys, of which a request must give one; also VLLM_API_KEY. Without any, no key is needed."""
+    served_model_name: tuple[str, ...] = ()
+    """Names that clients may give as `model`; answers use the first."""
+    shutdown_timeout: int = 30
+    """Seconds that running requests may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

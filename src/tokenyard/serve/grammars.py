@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from time import thread_time
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,6 +93,10 @@ class DaemonPool:
 _THREADS = 2
 _TRIED = 16
 """First tokens, about, that a grammar is tried with when it is compiled."""
+MASK_SECONDS = 2.0
+"""Seconds of a processor that the masks of one answer may take; long forms that are in use take hundredths in all."""
+MASK_SECONDS_PER_TOKEN = 0.01
+"""Beside that."""
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _EVERYTHING = -1
 """A word of a bitmask with every bit set."""
@@ -108,8 +113,9 @@ class Grammar:
         self._compiled, self._num_words = compiled, num_words
         self._ends = eos_token_ids
         self._own: Any = None
+        self._seconds, self._num_masks = 0.0, 0
         self.problem: str | None = None
-        """Why it could not go on, where it reached a limit of its library's; None: it has not."""
+        """Why it could not go on, where it reached a limit of its library's, or took too long; None: it has not."""
 
     def another(self) -> Grammar:
         """The same one for another request, at its beginning: it is compiled once for all of them."""
@@ -138,19 +144,27 @@ class Grammar:
 
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         """Advance by sampled tokens; False if the grammar does not allow them."""
-        matcher = self._matcher
+        matcher, begun = self._matcher, thread_time()
         if matcher is None:
             return False
         rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
         # Where nothing more can follow, its text is complete before the token that says so.
         allowed = not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
-        self._note_problem(matcher)
+        self._note_problem(matcher, begun)
         return allowed and self.problem is None
 
-    def _note_problem(self, matcher: Any) -> None:
-        """A lexer or parser that has grown too large says so only while tokens are sampled by it."""
-        if self.problem is None and matcher.is_error():
+    def _note_problem(self, matcher: Any, begun: float) -> None:
+        """A lexer or parser that has grown too large says so only while tokens are sampled by it.
+
+        One that is ambiguous takes longer with each token, and all other requests wait for it.
+        """
+        self._seconds += thread_time() - begun
+        if self.problem is not None:
+            return
+        if matcher.is_error():
             self.problem = str(matcher.get_error()).splitlines()[0]
+        elif self._seconds > MASK_SECONDS + MASK_SECONDS_PER_TOKEN * self._num_masks:
+            self.problem = f"it took {self._seconds:.1f} s of a processor for {self._num_masks} tokens"
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The leading tokens that the grammar allows, without advancing."""
@@ -160,19 +174,20 @@ class Grammar:
     def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
         """Tokens allowed next, and after each of ``drafts``, shape ``[1 + len(drafts), words]``."""
         masks = np.full((1 + len(drafts), self._num_words), _EVERYTHING, np.int32)
-        matcher = self._matcher
+        matcher, begun = self._matcher, thread_time()
         if matcher is None:
             return masks
         advanced = 0
         for i, draft in enumerate((*drafts, _EVERYTHING)):
             found = np.frombuffer(matcher.compute_bitmask(), np.int32)
+            self._num_masks += 1
             masks[i] = 0
             masks[i, : len(found)] = found[: self._num_words]
             if draft < 0 or not matcher.try_consume_tokens([draft]):
                 break
             advanced += 1
-        self._note_problem(matcher)
-        if self.problem is None:
+        self._note_problem(matcher, begun)
+        if not matcher.is_error():
             matcher.rollback(advanced)
         return masks
 

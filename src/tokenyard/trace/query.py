@@ -94,6 +94,7 @@ EVENT_VIEWS = {
     "request_finished": "finishes",
     "pause_changed": "pauses",
     "cache_reset": "resets",
+    "trace_end": "ends",
 }
 """Event -> the view that has its records and their fields alone."""
 _SETTINGS = {

@@ -96,6 +96,11 @@ class TraceReader:
         """The ``trace_start`` record; known, if there is one, when the first step has been read."""
         return self._joiner.start
 
+    @property
+    def ended_at(self) -> float | None:
+        """When the run was ended, with whatever was unfinished; known, if it was, when all steps have been read."""
+        return self._joiner.ended_at
+
     def steps(self) -> Iterator[Step]:
         """All steps in file order. Raises TraceError at the end if there was none."""
         found = False

@@ -131,6 +131,15 @@ class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defa
     """Unix time at which the clock of the trace showed 0, where it is not Unix time itself."""
     clock_speed: float | None = None
     """Seconds of the trace's clock in a second of the wall; 1 if it is not given."""
+    warmup: Seconds | None = None
+    """Requests that arrive, and steps that begin, before this moment do not count in figures of the run."""
+
+
+class TraceEnd(msgspec.Struct, tag_field="event", tag="trace_end", omit_defaults=True, kw_only=True, gc=False):
+    """The run was ended at ``ts``, with whatever was unfinished; not written where it came to its own end."""
+
+    ts: Seconds | None = None
+    policy: str | None = None
 
 
 class KVNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -359,7 +368,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished
 """A record of the steps file about one request."""
 
-HostEvent = PauseChanged | CacheReset
+HostEvent = PauseChanged | CacheReset | TraceEnd
 """A record of the steps file about something that the host did to the whole scheduler."""
 
 StepEvent = (
@@ -373,6 +382,7 @@ StepEvent = (
     | StepCompleted
     | PauseChanged
     | CacheReset
+    | TraceEnd
 )
 """A record of the steps file."""
 

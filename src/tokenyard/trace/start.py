@@ -104,7 +104,7 @@ def deployment_of(config: dict[str, Any] | None) -> DeploymentHeader:
 # ---------------------------------------------------------------------------------------------------------------------
 # The settings of a ``trace_start`` record, flat: ``scheduler.max_num_seqs`` -> 128.
 
-_OF_THE_RUN = ("policy", "host", "model", "gpu", "block_size", "tokenyard_version", "every_n")
+_OF_THE_RUN = ("policy", "host", "model", "gpu", "block_size", "tokenyard_version", "every_n", "warmup")
 
 
 def settings_of(start: TraceStart) -> dict[str, Any]:

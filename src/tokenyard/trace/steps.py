@@ -32,6 +32,7 @@ from tokenyard.trace.schema import (
     StepDecision,
     StepEvent,
     StepSnapshot,
+    TraceEnd,
     TraceStart,
 )
 
@@ -242,6 +243,8 @@ class StepJoiner:
 
     def __init__(self, notes: ReadNotes) -> None:
         self.start: TraceStart | None = None
+        self.ended_at: float | None = None
+        """When the run was ended, with whatever was unfinished."""
         self._notes = notes
         self._open: deque[Step] = deque()
         self._by_number: dict[int, Step] = {}
@@ -253,6 +256,8 @@ class StepJoiner:
         """Take one record; gives out steps to which nothing more is expected."""
         if isinstance(record, TraceStart):
             self.start = self.start or record
+        elif isinstance(record, TraceEnd):
+            self.ended_at = record.ts
         elif isinstance(record, RequestArrived):
             self._waiting.arrived.append(record)
         elif isinstance(record, RequestFinished):

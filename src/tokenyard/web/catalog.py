@@ -344,8 +344,11 @@ def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes
                 facts.last_step = record.step
             arrived += record.event == "request_arrived"
             finished += record.event == "request_finished"
+            if record.event == "trace_end":  # whoever is unfinished then stays so
+                unfinished = 0
+                continue
             if record.event == "step_snapshot":
-                if record.num_running is not None and record.num_waiting is not None:
+                if unfinished is None and record.num_running is not None and record.num_waiting is not None:
                     unfinished = record.num_running + record.num_waiting + arrived - finished
                 break
     if start is not None:

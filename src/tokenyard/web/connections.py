@@ -6,14 +6,15 @@ import asyncio
 import socket
 import sys
 from collections import Counter, defaultdict
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import count
 from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -81,6 +82,50 @@ def whole_number(request: Request, field: str, default: int, *, most: int = 2**5
 
 BODY_SECONDS = 30.0
 """Seconds in which a body has to come."""
+_KEEPER = "tokenyard.keeper"
+"""Key in the state that the connections of a server share."""
+
+
+class _Coming:
+    """A body of which something has come, and not all."""
+
+    def __init__(self, ends: asyncio.Timeout) -> None:
+        self.ends = ends
+        self.size = 0
+        self.gave_way = False
+        """There was no room for it any more."""
+
+
+class BodyRoom:
+    """Memory for the bodies that are coming, of all clients of a server together."""
+
+    def __init__(self, most: int = 2**28) -> None:
+        self.most = most
+        self.held = 0
+        self._coming = dict[_Coming, None]()
+
+    def grew(self, body: _Coming, size: int, largest: int) -> None:
+        """A body has so many bytes now, and may have ``largest``. Where room is short, the one that came first goes."""
+        self._coming[body] = None
+        self.held += size - body.size
+        body.size = size
+        while self.held > max(self.most, 2 * largest):
+            first = next(iter(self._coming))
+            self.left(first)
+            first.gave_way = True
+            if not first.ends.expired():
+                first.ends.reschedule(0)
+
+    def left(self, body: _Coming) -> None:
+        """It is complete, or given up."""
+        self._coming.pop(body, None)
+        self.held -= body.size
+        body.size = 0
+
+
+def _room_of(request: Request) -> BodyRoom:
+    keeper = request.scope.get("state", {}).get(_KEEPER)
+    return BodyRoom() if keeper is None else keeper.bodies
 
 
 async def json_body(request: Request, most: int, *, is_there: bool = False) -> bytes:
@@ -94,15 +139,37 @@ async def json_body(request: Request, most: int, *, is_there: bool = False) -> b
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > most:
         raise RefusedError(413, "body", f"{said} bytes", f"must not be longer than {most} bytes")
-    body = bytearray()
+    if is_there:
+        return await _read(request, most, lambda size: None)
+    room, coming = _room_of(request), _Coming(asyncio.timeout(BODY_SECONDS))
     try:
-        async with nullcontext() if is_there else asyncio.timeout(BODY_SECONDS):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > most:
-                    raise RefusedError(413, "body", f"more than {most} bytes", f"must not be longer than {most} bytes")
+        async with coming.ends:
+            return await _read(request, most, lambda size: room.grew(coming, size, most))
     except TimeoutError:
-        raise RefusedError(408, "body", f"{len(body)} bytes", f"must come within {BODY_SECONDS:g} seconds") from None
+        came = f"{coming.size} bytes"
+        if coming.gave_way:
+            await _thrown_away(request)
+            raise RefusedError(503, "body", came, "there was no room for it among those of others: retry") from None
+        raise RefusedError(408, "body", came, f"must come within {BODY_SECONDS:g} seconds") from None
+    finally:
+        room.left(coming)
+
+
+async def _thrown_away(request: Request) -> None:
+    """Drop what still comes, for a second: closed with bytes unread, a connection takes the answer with it."""
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(1.0):
+            async for _ in request.stream():
+                pass
+
+
+async def _read(request: Request, most: int, grew: Callable[[int], None]) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise RefusedError(413, "body", f"more than {most} bytes", f"must not be longer than {most} bytes")
+        grew(len(body))
     return bytes(body)
 
 
@@ -113,8 +180,6 @@ async def json_body(request: Request, most: int, *, is_there: bool = False) -> b
 # uvicorn has a time-out after an answer and none before a request. Here the connection that has been idle longest is
 # closed where there are too many; a client is refused (by uvicorn's `limit_concurrency`) where all others are served.
 
-_KEEPER = "tokenyard.keeper"
-"""Key in the state that the connections of a server share."""
 _SECONDS_BETWEEN = 0.05
 """Seconds between two counts of the connections of each address."""
 _SPARE_FILES = 64
@@ -177,6 +242,8 @@ class Bounds(asyncio.Protocol):
     seconds_new = 1.0
     most = most_connections()
     """Connections of all clients; beyond, idle ones are closed however new they are."""
+    most_of_bodies = 2**28
+    """Bytes of all bodies that are coming, or two of the largest; beyond, the one that began first gives way."""
 
     # uvicorn's
     transport: asyncio.Transport
@@ -288,6 +355,7 @@ class _Keeper:
 
     def __init__(self, one: Bounds) -> None:
         self._loop, self._connections, self._rules = one.loop, one.connections, type(one)
+        self.bodies = BodyRoom(one.most_of_bodies)
         self._counts = self._looks = False
         """A call is due."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import pytest
-import tyro
 
-from tokenyard.cli.support.groups import registry
+from tokenyard.cli.support.parser import read
 from tokenyard.core.config import settings_for
 from tokenyard.deploy.settings import Settings, setting, with_settings
 
@@ -36,7 +35,7 @@ class Flags(Settings):
 
 
 def parsed(*arguments: str) -> Flags:
-    return tyro.cli(Flags, args=arguments, registry=registry())
+    return read(Flags, arguments)
 
 
 def test_defaults_are_the_configurations_unless_a_flag_has_its_own() -> None:
@@ -51,7 +50,7 @@ def test_values_arrive_where_their_names_are() -> None:
 def test_help_is_the_configurations(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed("--help")
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    text = " ".join(capsys.readouterr().out.split())
     assert "Most guests at a table. (default: 4)" in text
     assert "Whether anybody is let in. (default: False)" in text
     assert "--open" in text

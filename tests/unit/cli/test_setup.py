@@ -13,7 +13,7 @@ from tests.support.kv_size import size_kv_cache
 
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import HashAlgo
 from tokenyard.deploy.spec import ReplaySpec, open_trace

@@ -17,7 +17,7 @@ from tests.unit.trace.recorded import RecordedYard
 import tokenyard.cli.run
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.explain.advice.rules import Cost

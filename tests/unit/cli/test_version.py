@@ -8,7 +8,7 @@ import pytest
 from tests.support.profiles import VLLM_0_22
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import CompareCommand, DemoCommand, RunCommand, SplitCommand
+from tokenyard.cli.support.flags.replays import CompareCommand, DemoCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.profiles import NEWEST

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from tokenyard.cli.support.flags import WatchCommand
+from tokenyard.cli.support.flags.traces import WatchCommand
 from tokenyard.cli.watch import execute
 from tokenyard.errors import ConfigError
 from tokenyard.web.newest import following, newest_trace

@@ -14,7 +14,7 @@ import pytest
 from tokenyard import ConfigError, Deployment, SchedulerConfig
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.errors import NoStartError, NotModelledError
 
@@ -377,3 +377,12 @@ def test_json_is_a_text(text: Any) -> None:
 def test_json_may_be_bytes() -> None:
     deployment = Deployment(model="qwen3-8b", gpu="h100")
     assert Deployment.from_json(deployment.to_json().encode()) == deployment
+
+
+def test_json_of_a_time_when_no_async_scheduling_was_a_setting_of_its_own_is_read() -> None:
+    off = Deployment(model="llama-3.1-8b", gpu="h100", async_scheduling=False)
+    written = off.to_json()
+    older = written.replace('"async_scheduling":false', '"no_async_scheduling":true')
+    assert older != written
+    assert Deployment.from_json(older) == off
+    assert Deployment.from_json(older).resolve().scheduler.async_scheduling is False

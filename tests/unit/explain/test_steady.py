@@ -150,6 +150,28 @@ def test_an_end_that_is_told_before_its_arrival_counts_once() -> None:
     assert (load.arrivals, load.drain_s) == (1, 1.0)
 
 
+def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all_the_same() -> None:
+    given: dict[str, Any] = {**FEW, "num_prompts": 200, "request_rate": 20}
+    told = ty.run("random", SMALL, advice=False, client_timeout="1s", **given).report
+    assert told.load is not None
+    assert told.load.is_overloaded
+    assert told.load.cancelled > 50
+    overload = told.verdict.overload
+    assert overload is not None
+    assert overload.engines is None, "what is done for clients that leave says nothing of a larger fleet"
+    assert "are cancelled meanwhile" in told.verdict.sentence
+    patient = ty.run("random", SMALL, advice=False, client_timeout="60s", **given | {"request_rate": 2}).report.load
+    assert patient is not None
+    assert not patient.is_overloaded
+    assert not patient.cancelled
+
+
+def test_refused_requests_are_in_the_first_sentence() -> None:
+    given: dict[str, Any] = {"num_prompts": 30, "input_len": 52, "output_len": 4, "request_rate": 1}
+    report = ty.run("random", SMALL.with_(max_model_len=50), advice=False, skip_refused=True, **given).report
+    assert "30 of 30 requests were refused." in report.verdict.sentence
+
+
 def test_rates_are_short() -> None:
     assert [rate_in_words(each) for each in (12.0598, 3.867, 0.1638, 1204.2)] == ["12.1", "3.87", "0.164", "1,204"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.memory.room import ENCODER_MOST, EncodedAtOnce, MemoryPart, encoder_part

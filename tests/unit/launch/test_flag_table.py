@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.cli.support.flag_names import setting_names
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flag_table import setting_names
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, FlagKind, flag_table, recorded_flags
 from tokenyard.errors import ConfigError
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import KVCacheGroup
 from tokenyard.core.profiles import DecisionProfile

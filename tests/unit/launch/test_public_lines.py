@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.serve_line import read_serve_text
 from tokenyard.deploy.vllm_serve.flags import FlagEffect

@@ -9,7 +9,7 @@ from tests.support.planner_answers import recorded
 
 from planner.limited import compared, compared_videos
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
+from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.resolve import ResolvedSettings

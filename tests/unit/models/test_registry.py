@@ -6,8 +6,12 @@ configuration class and with drawn sizes, and knows nothing of our rows.
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.planner_answers import is_proof, recorded
@@ -16,8 +20,12 @@ from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
-from tokenyard.models.reading.expressions import Expressions
+from tokenyard.models.reading import table
+from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.harmless import may_matter
+from tokenyard.models.reading.ordinary import ORDINARY
+from tokenyard.models.reading.pieces import Grouped
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
 
@@ -25,13 +33,65 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 import generate_models
 
 RECORDED = recorded(Path(__file__).with_name("registry.json.gz"))
+FAMILIES = sorted(Path(table.__file__).with_name("families").glob("*.json"))
 ENTRIES = {entry["architecture"]: entry for entry in RECORDED["architectures"]}
 
 
 def test_no_architecture_is_in_the_table_without_proof() -> None:
     named = {MODELS[name].architecture for name in MODELS}  # those have recordings of their own
-    assert len(ROWS) == len({*ROWS}), "an architecture has two rows"
     assert {name for name in ROWS if name not in named and not is_proof(ENTRIES.get(name, {"cases": []}))} == set()
+
+
+def test_no_architecture_and_no_row_is_written_twice_and_none_is_without_use() -> None:
+    rows = [(name, row) for file in FAMILIES for name, row in json.loads(file.read_text())["rows"].items()]
+    named = Counter(each for _, row in rows for each in row.get("architectures", ()))
+    assert named == Counter([*ROWS]), "an architecture has two rows"
+    assert max(Counter(name for name, _ in rows).values()) == 1
+    liked = set(re.findall(r'"like": "(\w+)"', "".join(file.read_text() for file in FAMILIES)))
+    assert {name for name, row in rows if "architectures" not in row} <= liked | {ORDINARY}
+
+
+def test_fields_are_called_harmless_only_where_their_names_look_as_if_they_mattered() -> None:
+    named = ((name, each) for name, row in table.written_rows().items() for each in _harmless(row))
+    assert [(name, each) for name, each in named if not may_matter(each)] == []
+
+
+def _harmless(row: dict[str, Any]) -> list[str]:
+    return [*row.get("harmless", ()), *row.get("harmless_around", ())]
+
+
+def test_a_name_that_there_is_not_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = table.written_rows() | {"wrong": {"like": "llama", "towers": [{"blok": 1}]}}
+    monkeypatch.setattr(table, "written_rows", lambda: written)
+    with pytest.raises(ValueError, match=r"row 'wrong': .*unknown field `blok`.*towers"):
+        table.named_row("wrong")
+
+
+def test_a_row_adds_to_the_fields_of_the_one_that_it_is_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        "first": {
+            "mixers": {
+                "full_attention": {"is": "grouped", "qkv_bias": True},
+                "sliding_attention": {"like": "full_attention", "window": "window"},
+            },
+            "names": {"width": "ffn_dim", "heads": "n_head"},
+            "harmless": ["one"],
+            "towers": [{"block": "vit", "names": {"h": "wide", "n": "deep"}}],
+        },
+        "second": {
+            "like": "first",
+            "norms": 4,
+            "names": {"heads": "num_heads"},
+            "harmless": ["two"],
+            "towers": [{"like": "first", "block": 5, "names": {"n": "depth"}}],
+        },
+    }
+    monkeypatch.setattr(table, "written_rows", lambda: rows)
+    row = table.named_row("second")
+    table.named_row.cache_clear()
+    assert row.mixers["sliding_attention"] == (Grouped(qkv_bias=True, window="window"),)
+    assert (row.norms, row.harmless, row.names) == (4, ("one", "two"), {"width": "ffn_dim", "heads": "num_heads"})
+    assert (row.towers[0].block, row.towers[0].names) == (5, {"h": "wide", "n": "depth"})
 
 
 @pytest.mark.slow
@@ -106,9 +166,10 @@ def test_embeddings_of_n_grams_are_in_the_layers_that_are_named() -> None:
         ("-(-10 // 4) * 4", 12),
         ("max(hidden // heads, 3)", 8),
         ("sum_positive(pyramid) - len_positive(pyramid)", 5),
+        (("heads * 2", "hidden // heads"), 24),
     ],
 )
-def test_an_expression_comes_to_this(expression: str, value: object) -> None:
+def test_an_expression_comes_to_this(expression: Fill, value: object) -> None:
     raw = {
         "num_attention_heads": 8, "hidden_size": 64, "flag": True, "chosen": [1, 2], "kinds": ["dense", "sparse"],
         "pyramid": [-1, -1, 3, 4],

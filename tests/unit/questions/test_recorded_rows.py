@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tokenyard as ty
+from tokenyard.explain.recorded import report_by
 from tokenyard.explain.why.timeline import timeline_readers
 
 SMALL: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": "l4", "max_model_len": 8192}
@@ -97,3 +98,63 @@ def test_what_if_of_a_recording_is_a_data_frame(tmp_path: Path) -> None:
     frame = ty.Recording(tmp_path / "monday").whatif({"kv": dict(num_gpu_blocks_override=20_000)}).to_pandas()  # noqa: C408
     assert set(frame["variant"]) == {"kv"}
     assert "ttft_ms.mean" in set(frame["figure"])
+
+
+PARTS: dict[str, dict[str, float]] = {
+    "warmup": {"warmup": 0.08},
+    "until": {"until": 0.6},
+    "both": {"warmup": 0.08, "until": 0.6},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", ["memory", "seats", "engines"])
+def test_a_trace_of_a_part_of_a_run_gives_the_figures_of_that_part(name: str, part: str, tmp_path: Path) -> None:
+    """What came before the warm-up was over does not count, and who is unfinished has waited until the run ended."""
+    workload, arrivals, settings = RUNS[name]
+    scale = 10.0 if name == "engines" else 1.0
+    asked: dict[str, Any] = {each: seconds * scale for each, seconds in PARTS[part].items()}
+    slo = {"ttft": "300ms", "e2e_p90": "2s"}
+    deployment = ty.Deployment(**SMALL | settings)
+    run = ty.run(workload, deployment, trace=tmp_path / "it", slo=slo, **arrivals, **asked)
+    recorded = ty.Recording(tmp_path / "it")
+    told = recorded.report(slo=slo)
+    people = run.report.outcomes
+    assert people is not None
+    assert (people.arrived < len(run.workload)) == ("warmup" in asked)
+    assert bool(people.unfinished) == ("until" in asked)
+    assert _figures(told) == _figures(run.report)
+    assert told.header.warmup_s == asked.get("warmup")
+    assert told.header.partial is None
+    assert recorded.requests["request_id"].tolist() == run.requests["request_id"].tolist()
+    assert recorded.steps["step"].tolist() == run.steps["step"].tolist()
+    for column in ("arrival_s", "first_token_s", "until_s"):
+        np.testing.assert_allclose(recorded.requests[column], run.requests[column], atol=2e-6)
+    np.testing.assert_allclose(recorded.waits["seconds"].sum(), run.waits["seconds"].sum(), atol=1e-3)
+    assert recorded.waiting().requests == people.arrived
+    (ours,), (theirs,) = run.by("priority", slo).classes, report_by(tmp_path / "it", "priority", slo=slo)[1].classes
+    assert ours.outcomes == theirs.outcomes == people
+    for figure in ("requests", "open", "arrived", "requests_per_s", "met"):
+        assert getattr(ours.goodput, figure) == getattr(theirs.goodput, figure)
+
+
+def _figures(report: ty.Report) -> dict[str, Any]:
+    """All of a report but where it is from, what it says of its reading, and advice, which a run is asked for."""
+    told = report.to_dict()
+    for name in ("advice", "verdict", "reading"):
+        told.pop(name)
+    told["header"] = {**told["header"], "source": None, "request_records": None}
+    told["ranks"] = [{**each, "source": None, "dummy_batches": None} for each in told["ranks"]]
+    return told
+
+
+def test_an_engine_without_a_step_has_no_end(tmp_path: Path) -> None:
+    made = ty.WorkloadBuilder("few")
+    for i in range(2):
+        made.request(at=0.1 * i, prompt=500, output=400)
+    deployment = ty.Deployment(**SMALL, data_parallel_size=4)
+    run = ty.run(made.build(), deployment, until=2.0, trace=tmp_path / "it")
+    assert run.requests["until_s"].tolist() == [2.0, 2.0]
+    told = ty.report(tmp_path / "it")
+    assert told.outcomes == run.report.outcomes
+    assert told.e2e_ms == run.report.e2e_ms

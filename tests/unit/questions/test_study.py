@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,19 @@ def test_what_no_replay_could_take_is_named(given: dict[str, object], field: str
 def test_an_unknown_metric_names_the_others(whole: Study) -> None:
     with pytest.raises(ty.ConfigError, match=r"use one of: ttft_ms\.mean, ttft_ms\.p50"):
         whole.interval("ttft", whole.cells[0])
+
+
+def test_lower_bounds_have_their_sign_and_are_not_compared() -> None:
+    """One deployment does not serve all within the time, the other does."""
+    slow = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096, max_num_seqs=4)
+    traffic: dict[str, Any] = {"num_prompts": 30, "request_rate": 4, "input_len": 300, "output_len": 30}
+    found = ty.study("random", {"slow": slow, "fast": slow.with_(gpu="h100")}, until=9.0, **traffic)
+    first, second = found.cells
+    assert found.is_at_least("ttft_ms.p99", first)
+    assert not found.is_at_least("ttft_ms.p99", second)
+    interval = found.interval("ttft_ms.p99", first)
+    said = str(found)
+    assert f"\N{GREATER-THAN OR EQUAL TO}{interval} " in said
+    assert "a lower bound, since requests were not served" in said
+    (changes,) = (line.split() for line in said.splitlines() if line.strip().startswith("- "))
+    assert changes[:4] == ["-"] * 4

@@ -17,7 +17,8 @@ from tests.unit.server.real_server import serving_app
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.application import EmulatedApplication
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app as emulated_app
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext

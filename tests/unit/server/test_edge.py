@@ -181,6 +181,21 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(server: EdgeServer)
     assert status(server.raw(_sent(server, b"Content-Length: 900000000", b"Connection: close"))) == 413
 
 
+def test_bodies_of_all_clients_together_are_bounded(kind: str, traces: Path) -> None:
+    """Where there is no room for one more, the one that began first gives way; who sends at once is answered."""
+    rest = b'"]}'
+    begun = b'{"notes": ["' + b"a" * (4 * 2**20 - 1000)
+    with edge_server(kind, traces, most_of_bodies=1) as server, ExitStack() as stack:
+        sent = _sent(server, b"Content-Length: %d" % len(begun + rest), b"Connection: close", body=begun)
+        crowd = [connected(stack, server.port, sent) for _ in range(6)]
+        assert status(read_to_end(crowd[0])) == 503
+        body = server.written[2]
+        assert (
+            status(server.raw(_sent(server, b"Content-Length: %d" % len(body), b"Connection: close", body=body))) == 200
+        )
+        assert status(read_to_end(crowd[-1], rest)) not in (0, 408, 503)
+
+
 def test_who_does_not_ask_is_closed(kind: str, traces: Path) -> None:
     with edge_server(kind, traces, seconds_to_ask=0.3) as server, ExitStack() as stack:
         for sent in (b"", HALF):

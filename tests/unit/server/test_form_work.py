@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ TOO_MUCH: list[tuple[str, Any, str]] = [
     ("json", {"properties": {f"p{i}": {"maxLength": 99_999} for i in range(3)}}, "add up to 299,997: at most 100,000"),
     ("json", {"type": "integer", "multipleOf": 1_000_003}, "multipleOf = 1000003 tells 100,000 remainders apart"),
     ("json", {"type": "number", "multipleOf": 1e22}, "multipleOf"),
+    ("json", '{"multipleOf": 1' + "0" * 400 + "}", "multipleOf"),
+    ("json", {"allOf": [{"multipleOf": n} for n in (11, 3, 2, 9997)]}, "multipleOf of what holds together tells"),
+    ("json", {"multipleOf": 0.13, "anyOf": [{"multipleOf": 9973}, {}]}, "multipleOf of what holds together tells"),
+    (
+        "json",
+        {"properties": {"a": {"$ref": "#/$defs/a", "multipleOf": 9}}, "$defs": {"a": {"multipleOf": 99991}}},
+        "apart",
+    ),
+    ("json", {"properties": {n: {"multipleOf": 60_000 + n} for n in range(2)}}, "add up to 120,001"),
+    ("json", {"properties": {n: {"pattern": "a{60000}"} for n in range(2)}}, "add up to 120,000"),
+    ("json", {"patternProperties": {"a{1000000}": {}}}, "its pattern has 1,000,000 characters"),
     ("json", WITHIN, "the smallest value that keeps to it has 10,001,000 characters: at most 1,000,000"),
     ("json", json.dumps(WITHIN), "10,001,000 characters"),
     ("json", DOUBLING, "the smallest value that keeps to it has very many characters"),
@@ -79,6 +91,8 @@ FINE: list[tuple[str, Any]] = [
     ("json", {"type": "array", "minItems": 1000, "maxItems": 1000, "items": {"type": "integer"}}),
     ("json", {"type": "string", "maxLength": 65_536}),
     *(("json", {"type": "number", "multipleOf": step}) for step in (0.01, 1e-6, 12.5, 7, 1000, 86_400)),
+    ("json", {"allOf": [{"multipleOf": 0.01}, {"multipleOf": 5000}, {"multipleOf": -1}, {"multipleOf": 0}]}),
+    ("json", {"properties": {n: {"multipleOf": 86_400} for n in "abc"}}),
     ("json", {"const": BOMB, "default": BOMB, "enum": [BOMB]}),
     ("json", {"type": "object", "properties": {"minItems": {"type": "integer"}, "pattern": {"maxLength": 5}}}),
     ("json", {"type": "array", "items": {"$ref": "#"}, "minItems": 2}),
@@ -279,3 +293,29 @@ def test_what_the_library_refuses_is_told_by_it(compiler: grammars.GrammarCompil
             compiler.compile(regex="(a").check()
     with pytest.raises(ConfigError, match="minItems = 1000000000"):
         compiler.compile(json=BOMB)
+
+
+AMBIGUOUS = 'start: e\ne: e e | e e e | "a" | "" | e "a" e | e "b" e'
+
+
+@pytest.mark.parametrize("per_token", [1.0, 0.0])
+def test_a_grammar_that_takes_longer_with_each_token_ends_its_answer(
+    compiler: grammars.GrammarCompiler, monkeypatch: pytest.MonkeyPatch, per_token: float
+) -> None:
+    """By the processor's time, which is counted here: a second for each look at it."""
+    seconds = count()
+    monkeypatch.setattr(grammars, "thread_time", lambda: next(seconds))
+    monkeypatch.setattr(grammars, "MASK_SECONDS_PER_TOKEN", per_token * 2)
+    grammar = compiler.compile(grammar=AMBIGUOUS)
+    grammar.check()
+    tokens = 0
+    while tokens < 50 and grammar.problem is None:
+        assert grammar.bitmask([]).shape == (1, -(-VOCAB_SIZE // 32))
+        grammar.accept_tokens([ord("a")])
+        tokens += 1
+    if per_token:
+        assert (tokens, grammar.problem) == (50, None)
+    else:
+        assert (tokens, grammar.problem) == (2, "it took 3.0 s of a processor for 2 tokens")
+        assert not grammar.accept_tokens([ord("a")])
+        assert not grammar.another().problem

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.questions.compare import METRICS, Interval, JobTimes, compare, interval
+from tokenyard.questions.printing.policies import print_policies
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.load import load_latency
 from tokenyard.workload.generators import AgenticOptions, agentic
-from tokenyard.workload.record import Workload
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import Segment, StreamTokens
 
 
 def settings() -> ReplaySettings:
@@ -65,6 +70,35 @@ def test_everybody_sees_the_same_workloads() -> None:
     assert result.baseline == "fcfs"
     with pytest.raises(KeyError):
         result.cell("fcfs", 3.0)
+
+
+def test_whom_a_policy_loses_counts_at_least_by_its_age() -> None:
+    lost = Workload(
+        "lost",
+        [
+            WorkloadRequest(
+                request_id=f"r{i}",
+                prompt=StreamTokens(Segment(i, 0, 64)),
+                max_tokens=200,
+                arrival_time=0.001 * i,
+                patience=1.0 if i else None,
+            )
+            for i in range(3)
+        ],
+    )
+    one_seat = settings()._replace(scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=1))
+    result = compare(lambda seed: lost, one_seat, ["fcfs", "priority"], seeds=(1,))
+    cell = result.cell("priority", 1.0)
+    assert set(cell.lower_bounds) == {"completion_s", "completion_p90_s", "ttft_s"}
+    assert cell.speedup_is_open
+    with StringIO() as text:
+        print_policies(result, Console(file=text, width=200))
+        shown = text.getvalue()
+    assert "≥" in shown
+    assert "open" in shown
+    whole = compare(workload, settings(), ["fcfs", "priority"], seeds=(1,))
+    assert not whole.cell("priority", 1.0).lower_bounds
+    assert not whole.cell("priority", 1.0).speedup_is_open
 
 
 def test_a_drawing_names_what_it_draws() -> None:

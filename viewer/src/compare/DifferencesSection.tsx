@@ -28,7 +28,7 @@ function Figures({ a, b, found }: DifferencesProps) {
   return (
     <section aria-labelledby="figures-title">
       <h3 id="figures-title">Figures</h3>
-      <Uneven {...found.finished} />
+      <Uneven {...found.arrived} />
       <table class="numbers">
         <thead>
           <tr>
@@ -62,14 +62,14 @@ function Figures({ a, b, found }: DifferencesProps) {
   );
 }
 
-/** The two did not finish the same requests: what is compared then. */
-function Uneven({ a, b, both }: Comparison["finished"]) {
+/** Not the same requests came to both: what is compared then. */
+function Uneven({ a, b, both }: Comparison["arrived"]) {
   if (a === both && b === both) return null;
   return (
     <p class="uneven">
-      The two did not finish the same requests: A {count(a)}, B {count(b)}, of which {count(both)} are the same.{" "}
+      Not the same requests came to both: A {count(a)}, B {count(b)}, of which {count(both)} are the same.{" "}
       {both > 0
-        ? "Queue time, time to first token, per output token and end to end are those of these; the other figures are of each run as it is, and none of them is called better."
+        ? "Latencies are of these; the other figures are of each run as it is, and none of them is called better."
         : "So no figure is called better or worse."}
     </p>
   );

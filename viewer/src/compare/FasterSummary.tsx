@@ -41,7 +41,8 @@ function VerdictLine({ found, entries }: { found: Comparison; entries: readonly 
     <>
       {apart && <p class="uneven">{apart}</p>}
       <p class="winner">
-        <strong>{told.winner}</strong>, of the {plural(told.both, "request")} that both finished.
+        <strong>{told.winner}</strong>, of the {plural(told.both, "request")} of both
+        {told.cut > 0 && `; ${count(told.cut)} not finished in one of the two count as ≥`}.
       </p>
       <ul class="changes" aria-label="From A to B">
         {told.changes.map((change) => (

@@ -20,7 +20,6 @@ test("totals count those of both, and what is not whole in both is not judged", 
     faster: 1,
     slower: 1,
     sums: { took: 3, waited: 2.5 },
-    before: { took: 6, waited: 1 },
   };
   expect(totalsOf(JOBS, MEASURES.jobs)).toEqual(totals);
   expect(totalsOf([...JOBS, CUT], MEASURES.jobs)).toEqual({ ...totals, cut: 1 });
@@ -40,7 +39,16 @@ test("they are sorted and filtered, and what is not known stands last", () => {
 
 test("a job is whole if both finished as many requests, a request if both finished it", () => {
   const half = { begin: 0, end: 4, waited: 1, requests: 2, finished: 1 };
-  const request = { request: 0, begin: 0, waited: 1, ttft: 2, tpot: 1, e2e: 3, finished: true };
+  const request = {
+    request: 0,
+    begin: 0,
+    waited: 1,
+    ttft: 2,
+    tpot: 1,
+    e2e: 3,
+    finished: true,
+    floors: { e2e: Number.NaN },
+  };
   const found = {
     jobs: [
       { id: "j", alike: true, a: { ...half, finished: 2 }, b: half },

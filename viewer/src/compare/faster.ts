@@ -54,9 +54,17 @@ export function entriesOf(found: Comparison, group: Group): Entry[] {
   }
   return found.requests.map(({ id, alike, a, b }) => ({
     ...{ id, alike },
-    ...side(a, b, ({ begin, e2e, waited, ttft, tpot }) => ({ began: begin, e2e, waited, ttft, tpot })),
+    ...side(a, b, ({ begin, e2e, waited, ttft, tpot, floors }) => ({
+      ...{ began: begin, e2e, waited, ttft, tpot },
+      ...Object.fromEntries(Object.entries(floors).map(([key, least]) => [leastOf(key), least])),
+    })),
     whole: alike && a !== null && b !== null && a.finished && b.finished,
   }));
+}
+
+/** The key of what a measure is at least that a request has not. */
+export function leastOf(key: string): string {
+  return `${key}_least`;
 }
 
 function side<T>(a: T | null, b: T | null, values: (one: T) => Values): Pick<Entry, "a" | "b"> {
@@ -83,12 +91,10 @@ export interface Totals {
   slower: number;
   /** Seconds, B less A, over those that are whole in both, by the key of a measure. */
   sums: Record<string, number>;
-  /** Seconds in A of those same, by the key of a measure. */
-  before: Record<string, number>;
 }
 
 export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]): Totals {
-  const totals: Totals = { both: 0, cut: 0, faster: 0, slower: 0, sums: {}, before: {} };
+  const totals: Totals = { both: 0, cut: 0, faster: 0, slower: 0, sums: {} };
   for (const entry of entries) {
     const by = change(entry, measures[0].key);
     if (entry.a && entry.b && entry.alike && !entry.whole) totals.cut += 1;
@@ -98,7 +104,6 @@ export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]
     totals.slower += Number(by > 0);
     for (const { key } of measures) {
       totals.sums[key] = (totals.sums[key] ?? 0) + (change(entry, key) || 0);
-      totals.before[key] = (totals.before[key] ?? 0) + (entry.a?.[key] || 0);
     }
   }
   return totals;

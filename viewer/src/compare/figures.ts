@@ -1,7 +1,7 @@
 /** Figures of two runs, and what their difference means. */
 
 import type { Comparison } from "../data/model/comparison";
-import { percent, signed } from "../format";
+import { atLeast, percent, signed } from "../format";
 import { COUNTS, inUnit, MEANS, type PairText, PERCENT, pairText, timesText } from "./pair";
 
 type Figure = Comparison["figures"][number];
@@ -20,7 +20,12 @@ export function figureRow(figure: Figure): FigureRow {
   const { a, b, label, unit } = figure;
   const row = { label, ...textsOf(figure) };
   if (figure.atLeast?.includes(true)) {
-    const [inA, inB] = [row.a, row.b].map((text, at) => (figure.atLeast?.[at] ? `≥${text}` : text));
+    const [inA, inB] = (
+      [
+        ["a", 0],
+        ["b", 1],
+      ] as const
+    ).map(([side, at]) => atLeast(row[side], figure[side], figure.atLeast?.[at]));
     return { label, a: inA, b: inB, difference: "", relative: "", verdict: "" };
   }
   if (a === null || b === null || row.difference === "±0") return { ...row, relative: "", verdict: "" };

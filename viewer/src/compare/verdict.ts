@@ -2,15 +2,16 @@
 
 import { isBounded, meets } from "../data";
 import type { Bounds } from "../data/model/slo";
+import type { Spread } from "../data/model/statistics";
 import { knownSpread } from "../data/spread";
-import { count, fixed, percent } from "../format";
-import type { Entry } from "./faster";
+import { atLeast, count, fixed, percent } from "../format";
+import { type Entry, leastOf } from "./faster";
 import { timesText } from "./pair";
 
 /** Less than this share more or less is no change. */
 const AS_FAST = 0.005;
 
-/** One figure of the requests that both finished. */
+/** One figure of the requests that came to both. */
 export interface Change {
   /** `TTFT p99`. */
   name: string;
@@ -19,8 +20,12 @@ export interface Change {
   b: number;
   /** (B - A) / A. */
   share: number;
-  /** -1: B takes less time; 0: as much. */
+  /** -1: B takes less time; 0: as much, or it is open. */
   sign: -1 | 0 | 1;
+  /** Whether that of A, and that of B, is a lower bound. */
+  atLeast: readonly boolean[];
+  /** Those bounds leave open which takes less. */
+  open: boolean;
 }
 
 export interface Verdict {
@@ -29,6 +34,8 @@ export interface Verdict {
   /** Shares of the requests within every bound; null without one. */
   goodput: { a: number; b: number } | null;
   both: number;
+  /** Of them, those that one of the two did not finish. */
+  cut: number;
 }
 
 const FIGURES = [
@@ -37,25 +44,38 @@ const FIGURES = [
   { key: "e2e", title: "E2E" },
 ] as const;
 
-/** Null if both finished none of the same requests. */
+/** Null if no request came to both. */
 export function verdictOf(entries: readonly Entry[], bounds: Bounds): Verdict | null {
-  const whole = entries.filter((entry) => entry.whole && entry.a && entry.b);
+  const both = entries.filter((entry) => entry.alike && entry.a && entry.b);
   const changes: Change[] = [];
   for (const { key, title } of FIGURES) {
-    const both = whole.filter(({ a, b }) => Number.isFinite(a?.[key]) && Number.isFinite(b?.[key]));
-    const sides = (["a", "b"] as const).map((side) => knownSpread(both.map((entry) => entry[side]?.[key] ?? 0)));
-    for (const which of both.length > 0 ? (["p50", "p99"] as const) : []) {
-      const [a, b] = sides.map((spread) => spread?.[which] ?? 0);
-      const share = a > 0 ? (b - a) / a : 0;
-      const sign = Math.abs(share) < AS_FAST ? 0 : share < 0 ? -1 : 1;
-      changes.push({ name: `${title} ${which}`, tail: which === "p99", a, b, share, sign });
-    }
+    const [inA, inB] = (["a", "b"] as const).map((side) => {
+      const of = (name: string) => both.map((entry) => entry[side]?.[name] ?? Number.NaN);
+      return knownSpread(of(key), of(leastOf(key)));
+    });
+    if (inA && inB) changes.push(...(["p50", "p99"] as const).map((which) => changeOf(title, which, inA, inB)));
   }
   if (changes.length === 0) return null;
   const goodput = isBounded(bounds)
     ? { a: shareWithin(entries, "a", bounds), b: shareWithin(entries, "b", bounds) }
     : null;
-  return { winner: winnerOf(changes, goodput), changes, goodput, both: whole.length };
+  return {
+    winner: winnerOf(changes, goodput),
+    changes,
+    goodput,
+    both: both.length,
+    cut: both.filter(({ whole }) => !whole).length,
+  };
+}
+
+function changeOf(title: string, which: "p50" | "p99", inA: Spread, inB: Spread): Change {
+  const [a, b] = [inA[which], inB[which]];
+  const atLeast = [inA, inB].map((spread) => spread.atLeast?.includes(which) ?? false);
+  // A lower bound decides where it is above what the other is.
+  const open = (atLeast[0] && (atLeast[1] || a <= b)) || (atLeast[1] && b <= a);
+  const share = a > 0 ? (b - a) / a : 0;
+  const sign = open || Math.abs(share) < AS_FAST ? 0 : share < 0 ? -1 : 1;
+  return { name: `${title} ${which}`, tail: which === "p99", a, b, share, sign, atLeast, open };
 }
 
 /** The user's bounds decide where there are any; else no run wins that is slower in the middle or in the tail. */
@@ -67,6 +87,7 @@ function winnerOf(changes: readonly Change[], goodput: Verdict["goodput"]): stri
   }
   // TPOT is told, but who waits for a whole answer minds the first token and the end.
   const judged = changes.filter(({ name }) => !name.startsWith("TPOT"));
+  if (judged.some(({ open }) => open)) return "Which is faster is open: not all have ended";
   const sides = [false, true].map((tail) => {
     const signs = judged.filter((change) => change.tail === tail).map(({ sign }) => sign);
     return { less: signs.includes(-1), more: signs.includes(1) };
@@ -83,10 +104,10 @@ function winnerOf(changes: readonly Change[], goodput: Verdict["goodput"]): stri
 }
 
 /** `TTFT p99 +107.0 % (66.1 s to 136.9 s)`. */
-export function changeText({ name, a, b, share, sign }: Change): string {
+export function changeText({ name, a, b, share, sign, atLeast: [inA, inB], open }: Change): string {
   const texts = timesText(a, b, "latency");
-  const by = sign === 0 ? "the same" : `${share > 0 ? "+" : "−"}${fixed(100 * Math.abs(share), 1)} %`;
-  return `${name} ${by} (${texts.a} to ${texts.b})`;
+  const by = open ? "open" : sign === 0 ? "the same" : `${share > 0 ? "+" : "−"}${fixed(100 * Math.abs(share), 1)} %`;
+  return `${name} ${by} (${atLeast(texts.a, a, inA)} to ${atLeast(texts.b, b, inB)})`;
 }
 
 function shareWithin(entries: readonly Entry[], side: "a" | "b", bounds: Bounds): number {

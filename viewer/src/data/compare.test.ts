@@ -1,6 +1,8 @@
 /** Two traces beside each other: settings, the decision at which they part, and runs that did not do the same work. */
 
 import { expect, test } from "vitest";
+import { entriesOf } from "../compare/faster";
+import { changeText, verdictOf } from "../compare/verdict";
 import { compare } from "./compare";
 import type { TraceStart } from "./model/trace";
 import { decision, snapshot, storeFrom } from "./sampleStore";
@@ -54,10 +56,12 @@ const life = (id: string, arrived: number, ended: number) => [
 ];
 const NO_FIRST_TOKEN = { num_output_tokens: 1 };
 
-function run(ends: Record<string, number>): Promise<Awaited<ReturnType<typeof storeFrom>>> {
+/** Each request ends at its moment; the run is ended at `endedAt`. */
+function run(ends: Record<string, number>, endedAt?: number): Promise<Awaited<ReturnType<typeof storeFrom>>> {
   const lives = Object.entries(ends).flatMap(([id, ended]) => life(id, 0, ended));
   const lines: string[] = [];
-  for (let step = 0; step <= Math.max(...Object.values(ends)); step++) {
+  if (endedAt) lines.push(JSON.stringify({ event: "trace_start" }));
+  for (let step = 0; step <= (endedAt ?? Math.max(...Object.values(ends))); step++) {
     const now = (event: string) => lives.filter((each) => each.step === step && each.event === event);
     const running = Object.keys(ends).filter((id) => ends[id] >= step);
     lines.push(
@@ -67,13 +71,14 @@ function run(ends: Record<string, number>): Promise<Awaited<ReturnType<typeof st
     lines.push(decision(step, Object.fromEntries(running.map((id) => [id, 1])), step ? [] : running));
     lines.push(...now("request_finished").map((each) => JSON.stringify({ ...each, ...NO_FIRST_TOKEN })));
   }
+  if (endedAt) lines.push(JSON.stringify({ event: "trace_end", ts: 100 + endedAt }));
   return storeFrom(lines);
 }
 
-test("where other requests finished, only what both finished is compared, and totals are not judged", async () => {
+test("where other requests came, only those of both are compared, and totals are not judged", async () => {
   const [a, b] = [await run({ x: 2, y: 9 }), await run({ x: 4 })];
   const found = await compare(a, b);
-  expect(found.finished).toEqual({ a: 2, b: 1, both: 1 });
+  expect(found.arrived).toEqual({ a: 2, b: 1, both: 1 });
   const figure = (label: string) => found.figures.find((each) => each.label === label);
   expect(figure("End to end, mean")).toMatchObject({ a: 2000, b: 4000, lessIsBetter: true });
   expect(figure("Time")).toMatchObject({ lessIsBetter: null });
@@ -83,7 +88,24 @@ test("where other requests finished, only what both finished is compared, and to
   expect(requests["y"]).toMatchObject({ a: { e2e: 9 }, b: null });
 
   const same = await compare(a, await run({ x: 4, y: 9 }));
-  expect(same.finished).toEqual({ a: 2, b: 2, both: 2 });
+  expect(same.arrived).toEqual({ a: 2, b: 2, both: 2 });
   expect(same.figures.find((each) => each.label === "End to end, mean")).toMatchObject({ a: 5500, b: 6500 });
   expect(same.figures.find((each) => each.label === "Time")?.lessIsBetter).toBe(true);
+});
+
+test("who has not ended counts by the time so far, and which run is faster may be open", async () => {
+  const a = await run({ x: 2, y: 9 });
+  const verdictOn = async (ends: Record<string, number>, endedAt: number) => {
+    const found = await compare(a, await run(ends, endedAt));
+    expect(found.arrived).toEqual({ a: 2, b: 2, both: 2 });
+    const e2e = found.figures.find((each) => each.label === "End to end, p99");
+    return { e2e, verdict: verdictOf(entriesOf(found, "requests"), { ttft: null, tpot: null, e2e: null }) };
+  };
+  const early = await verdictOn({ x: 2, y: 99 }, 5);
+  expect(early.e2e).toMatchObject({ atLeast: [false, true] });
+  expect(early.e2e?.b).toBeCloseTo(4970);
+  expect(early.verdict).toMatchObject({ both: 2, cut: 1, winner: /open/ });
+  expect(early.verdict?.changes.map(changeText)).toContain("E2E p99 open (8.93 s to ≥4.97 s)");
+  const late = await verdictOn({ x: 2, y: 99 }, 50);
+  expect(late.verdict?.changes.find(({ name }) => name === "E2E p99")).toMatchObject({ sign: 1, open: false });
 });

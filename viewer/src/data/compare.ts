@@ -3,18 +3,25 @@
 import { shortId } from "./labels";
 import { lanes, membersOf } from "./lives";
 import type { Row } from "./model/columns";
-import type { Alignment, Comparison, Figure, JobDifference, JobSide } from "./model/comparison";
+import type {
+  Alignment,
+  Comparison,
+  Figure,
+  JobDifference,
+  JobSide,
+  RequestDifference,
+  RequestSide,
+} from "./model/comparison";
 import { BUCKETS } from "./model/reasons";
 import type { Spread, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { firstDecision, firstParting } from "./parting";
 import { otherWork, requestDifferences } from "./requestDifferences";
-import { timesOf } from "./requestTimes";
 import { settingsDifference } from "./settings";
 import { inSlices } from "./slices";
 import { knownSpread } from "./spread";
 import { statistics } from "./statistics";
-import { requestOf, rowAtTime, rowOfStep } from "./store";
+import { rowAtTime, rowOfStep } from "./store";
 import { familyOf } from "./wording";
 
 export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<Comparison> {
@@ -23,12 +30,14 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
     await statistics(b, { first: 0, last: b.rows - 1 }, signal),
   ];
   const parting = await firstParting(a, b, signal);
-  const common = await finishedInBoth(a, b, signal);
-  const alike = common.length === statisticsA.finished && common.length === statisticsB.finished;
-  const sides = alike
-    ? [statisticsA, statisticsB]
-    : [withTimesOf(statisticsA, a, common, 0), withTimesOf(statisticsB, b, common, 1)];
   const requests = await requestDifferences(a, b, signal);
+  const counts = (side: RequestSide | null, { start }: TraceStore) => side && !(side.begin < (start?.warmup ?? 0));
+  const common = requests.filter((each) => each.alike && counts(each.a, a) && counts(each.b, b));
+  const all = [statisticsA.outcomes, statisticsB.outcomes];
+  const same = all.every(({ arrived }) => arrived === common.length);
+  const sides = same
+    ? [statisticsA, statisticsB]
+    : [withTimesOf(statisticsA, common, "a"), withTimesOf(statisticsB, common, "b")];
   const alikes = new Map(requests.map(({ id, alike, a: inA, b: inB }) => [id, !inA || !inB || alike]));
   return {
     work: workOf(a, b, requests),
@@ -36,8 +45,8 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
     settings: settingsDifference(a.start, b.start),
     parting,
     decision: parting && (await firstDecision(a, b, Math.min(parting.rowA, parting.rowB), signal)),
-    finished: { a: statisticsA.finished, b: statisticsB.finished, both: common.length },
-    figures: figures(sides[0], sides[1], alike),
+    arrived: { a: all[0].arrived, b: all[1].arrived, both: common.length },
+    figures: figures(sides[0], sides[1], same && all.every(({ unfinished }) => unfinished === 0)),
     buckets: buckets(statisticsA, statisticsB),
     jobs: await jobDifferences(a, b, alikes),
     requests,
@@ -82,29 +91,16 @@ function chainOf(a: Statistics, b: Statistics): Comparison["chain"] {
   return [...chain, ...links.slice(0, LINKS)].filter((link) => link.a !== link.b);
 }
 
-/** Requests that finished in both traces, as a pair of indices each. */
-async function finishedInBoth(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<[number, number][]> {
-  const found: [number, number][] = [];
-  await inSlices(
-    0,
-    a.requests.count - 1,
-    (request) => {
-      if (Number.isNaN(a.requests.finishedTime[request])) return;
-      const inB = requestOf(b, a.requests.ids[request]);
-      if (inB < 0 || otherWork(a, request, b, inB) !== null) return;
-      if (!Number.isNaN(b.requests.finishedTime[inB])) found.push([request, inB]);
-    },
-    signal,
-  );
-  return found;
-}
-
-/** The same statistics, with the latencies of the requests that finished in both. */
-function withTimesOf(all: Statistics, store: TraceStore, common: readonly [number, number][], side: 0 | 1): Statistics {
-  const times = common.map((pair) => timesOf(store, pair[side]));
+/** The same statistics, with the latencies of the requests that came in both. */
+function withTimesOf(all: Statistics, common: readonly RequestDifference[], side: "a" | "b"): Statistics {
+  const people = common.flatMap((each) => each[side] ?? []);
   const of = (name: "queue" | "ttft" | "tpot" | "e2e", whole: Spread | null) =>
     // Where the trace does not record them of the whole run, it does not record them of a part.
-    whole && knownSpread(times.map((each) => each[name]));
+    whole &&
+    knownSpread(
+      people.map((each) => each[name]),
+      people.map(({ floors }) => floors[name]),
+    );
   return {
     ...all,
     queueSeconds: of("queue", all.queueSeconds),
@@ -116,7 +112,7 @@ function withTimesOf(all: Statistics, store: TraceStore, common: readonly [numbe
 
 // ------------------------------------------------------------------------------------------------------------- figures
 
-/** `alike`: the same requests finished in both. If not, only what is told of the same requests is better or worse. */
+/** `alike`: both finished all of the same requests. If not, only what is told of the same requests is better or worse. */
 function figures(a: Statistics, b: Statistics, alike: boolean): Figure[] {
   const rows: Figure[] = [];
   const add = (label: string, unit: string, less: boolean | null, of: (some: Statistics) => number | null) =>
@@ -124,7 +120,9 @@ function figures(a: Statistics, b: Statistics, alike: boolean): Figure[] {
   const part = (label: string, unit: string, scale: number, of: (some: Statistics) => Spread | null) => {
     for (const which of ["mean", "p50", "p90", "p99"] as const) {
       const value = (some: Statistics) => scaled(of(some)?.[which], scale);
-      const atLeast = [a, b].map((some) => of(some)?.atLeast?.includes(which) ?? false);
+      const atLeast = [a, b].map(
+        (some) => of(some)?.atLeast?.includes(which) ?? (!of(some) && some.outcomes.refused > 0),
+      );
       rows.push({ label: `${label}, ${which}`, unit, a: value(a), b: value(b), lessIsBetter: true, atLeast });
     }
   };

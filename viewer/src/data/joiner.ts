@@ -88,6 +88,9 @@ export class StepJoiner {
       case "trace_start":
         this.start ??= traceStart(record, this.readers[event]);
         return;
+      case "trace_end":
+        if (this.start) this.start.endedAt = this.readers[event].time(record, "ts");
+        return;
       case "request_arrived":
         this.waiting.arrived.push(record);
         this.waiting.lines.push(offset);
@@ -177,6 +180,8 @@ function traceStart(record: Parsed, read: FieldReader): TraceStart {
     requestRecords: read.flag(record, "request_records"),
     clockZero: read.time(record, "clock_zero"),
     clockSpeed: read.time(record, "clock_speed"),
+    warmup: read.time(record, "warmup"),
+    endedAt: null,
     config: record["config"] ?? null,
   };
 }

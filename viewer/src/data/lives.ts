@@ -22,7 +22,7 @@ const lastMoments = new WeakMap<TraceStore, { version: number; at: number }>();
 function lastMoment(store: TraceStore): number {
   const found = lastMoments.get(store);
   if (found?.version === store.version) return found.at;
-  let at = Number.NaN;
+  let at = store.start?.endedAt ?? Number.NaN;
   for (const column of [store.steps.ts, store.steps.completedTs, store.requests.finishedTime]) {
     for (const moment of column) if (!(moment <= at) && !Number.isNaN(moment)) at = moment;
   }

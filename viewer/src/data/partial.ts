@@ -25,7 +25,7 @@ export function partial(store: TraceStore): string | null {
     if (came(request)) arrived += 1;
     if (endRowOf(store as StoreInside, request) >= 0) finished += 1;
   }
-  const unfinished = Math.max(arrived - finished, 0);
+  const unfinished = store.start?.endedAt ? 0 : Math.max(arrived - finished, 0);
   const atLimit = isAtStepLimit(store);
   const signs: string[] = [];
   if (store.notes.cutOff) signs.push("its last line is cut off");

@@ -17,6 +17,13 @@ export interface Person {
   floors: RequestTimes;
 }
 
+/** What each time is, or is at least. */
+export function soFar(times: RequestTimes, floors: RequestTimes): RequestTimes {
+  const found = { ...times };
+  for (const name of LATENCIES) if (Number.isNaN(times[name])) found[name] = floors[name];
+  return found;
+}
+
 /** It arrived and has not ended; ids that only an outcome or a queue names did not arrive where arrivals are recorded. */
 export function isOpen(store: StoreInside, request: RequestIndex): boolean {
   const { requests, livesRecorded } = store;

@@ -3,9 +3,9 @@
 import { MISSING, type RequestIndex } from "./model/columns";
 import type { RequestDifference, RequestSide } from "./model/comparison";
 import type { TraceStore } from "./model/trace";
-import { timesOf } from "./requestTimes";
+import { personOf } from "./population";
 import { inSlices } from "./slices";
-import { requestOf } from "./store";
+import { requestOf, type StoreInside } from "./store";
 import { waitingSeconds } from "./waiting";
 
 export async function requestDifferences(
@@ -55,9 +55,9 @@ function isSeen({ requests }: TraceStore, request: RequestIndex): boolean {
 }
 
 function sideOf(store: TraceStore, request: RequestIndex): RequestSide {
-  const { ttft, tpot, e2e } = timesOf(store, request);
+  const { times, floors } = personOf(store as StoreInside, request);
   return {
-    ...{ request, ttft, tpot, e2e },
+    ...{ request, ...times, floors },
     begin: store.requests.arrivalTime[request],
     waited: waitingSeconds(store, request),
     finished: !Number.isNaN(store.requests.finishedTime[request]),

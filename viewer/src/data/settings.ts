@@ -11,6 +11,7 @@ const FIELDS = {
   blockSize: "block_size",
   bytesPerBlock: "bytes_per_block",
   everyN: "every_n",
+  warmup: "warmup",
   maxSteps: "max_steps",
   maxIdsPerStep: "max_ids_per_step",
   tokenyardVersion: "tokenyard_version",

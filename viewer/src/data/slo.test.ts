@@ -26,9 +26,18 @@ test("goodput is of all that arrived, and nothing without a bound or without tim
     tpot: [0.01, 0.02, 0.01, unknown],
     e2e: [1, 2, 3, unknown],
   };
-  const found = { times, seconds: 8, ttftSeconds: knownSpread(times.ttft) } as unknown as Statistics;
-  expect(goodput(found, { ...none, ttft: 500 })).toEqual({ requests: 2, share: 0.5, requestsPerSecond: 0.25 });
+  const open = [0.3, 0.6].map((ttft) => ({ queue: 0, ttft, tpot: 0, e2e: ttft }));
+  const outcomes = { arrived: 4, served: 3, refused: 0, cancelled: 0, unfinished: 1 };
+  const found = { times, open, outcomes, seconds: 8, ttftSeconds: knownSpread(times.ttft) } as unknown as Statistics;
+  const met = { requests: 2, share: 0.5, requestsPerSecond: 0.25 };
+  expect(goodput(found, { ...none, ttft: 500 })).toEqual({ ...met, open: 1 });
+  expect(goodput(found, { ...none, ttft: 800 })).toMatchObject({ ...met, open: 2 });
+  const gone = { times: { ...times, ttft: times.ttft.map(() => unknown) }, open: [], outcomes, ttftSeconds: null };
+  expect(goodput(gone as unknown as Statistics, { ...none, ttft: 500 })).toBe(null);
+  const refused = { ...gone, outcomes: { ...outcomes, refused: 4 } } as unknown as Statistics;
+  expect(goodput(refused, { ...none, ttft: 500 })).toMatchObject({ requests: 0, share: 0 });
   expect(goodput(found, none)).toBe(null);
-  const empty = { times: { queue: [], ttft: [], tpot: [], e2e: [] }, seconds: 8 } as unknown as Statistics;
+  const nothing = { queue: [], ttft: [], tpot: [], e2e: [] };
+  const empty = { times: nothing, open: [], outcomes: { refused: 0 }, seconds: 8 } as unknown as Statistics;
   expect(goodput(empty, { ...none, ttft: 500 })).toBe(null);
 });

@@ -36,7 +36,8 @@ export function knownSpread(
     if (value === Number.POSITIVE_INFINITY || value !== later(PERCENTS[name])) atLeast.push(name);
     spread[name] = Math.min(value, most);
   }
-  return atLeast.length > 0 ? { ...spread, atLeast } : spread;
+  const unbounded = open.filter((floor) => floor === 0).length;
+  return atLeast.length > 0 ? { ...spread, atLeast, ...(unbounded && { unbounded }) } : spread;
 }
 
 const PERCENTS = { p50: 50, p90: 90, p95: 95, p99: 99, max: 100 };

@@ -5,7 +5,7 @@ import { MISSING, type Range, type RequestIndex, type Row } from "./model/column
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
-import { isOpen, LATENCIES, personOf } from "./population";
+import { isOpen, LATENCIES, personOf, soFar } from "./population";
 import { endRowOf, tellsTimes } from "./requestTimes";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
@@ -19,10 +19,18 @@ const BUDGET_BINS = 20;
 const HIT_BINS = 10;
 
 export async function statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics> {
-  const gathering = new Gathering(store as StoreInside, range);
-  await inSlices(range.first, range.last, (row) => gathering.row(row), signal);
+  const counted = afterWarmup(store, range);
+  const gathering = new Gathering(store as StoreInside, counted, counted === range ? 0 : store.start?.warmup);
+  await inSlices(counted.first, counted.last, (row) => gathering.row(row), signal);
   await inSlices(0, store.requests.count - 1, (request) => gathering.request(request), signal);
   return gathering.result();
+}
+
+/** The part of a range that counts; the range itself where it is of the warm-up alone, or there is none. */
+function afterWarmup({ start, rows, steps }: TraceStore, range: Range): Range {
+  let first = 0;
+  while (first < rows && steps.ts[first] < (start?.warmup ?? 0)) first += 1;
+  return first > 0 && first <= range.last ? { first: Math.max(first, range.first), last: range.last } : range;
 }
 
 interface KVSums {
@@ -79,12 +87,15 @@ class Gathering {
   private outputTokens = 0;
   private readonly times: Statistics["times"] = { queue: [], ttft: [], tpot: [], e2e: [] };
   private readonly floors: Statistics["times"] = { queue: [], ttft: [], tpot: [], e2e: [] };
+  private readonly open: Statistics["open"] = [];
   private readonly outcomes = { arrived: 0, served: 0, refused: 0, cancelled: 0, unfinished: 0 };
   private readonly timed: boolean;
 
   constructor(
     private readonly store: StoreInside,
     private readonly range: Range,
+    /** Requests that arrived before do not count. */
+    private readonly warmup: number | null | undefined,
   ) {
     this.timed = tellsTimes(store);
   }
@@ -170,6 +181,7 @@ class Gathering {
 
   request(request: RequestIndex): void {
     const { requests } = this.store;
+    if (this.warmup && requests.arrivalTime[request] < this.warmup) return;
     const looked = requests.lookupRow[request];
     if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
     const ended = endRowOf(this.store, request);
@@ -222,6 +234,7 @@ class Gathering {
     this.outcomes.arrived += 1;
     this.outcomes[outcome] += 1;
     if (!this.timed) return;
+    if (outcome === "unfinished") this.open.push(soFar(times, floors));
     for (const name of LATENCIES) {
       this.times[name].push(times[name]);
       this.floors[name].push(floors[name]);
@@ -255,7 +268,7 @@ class Gathering {
       overTime: { running: this.running.mean, waiting: this.waiting.mean },
       drafts: this.drafts === null ? null : { tokens: this.drafts, accepted: this.accepted ?? 0 },
       ends: [...this.ends].map(([reason, requests]) => ({ reason, requests })).sort((a, b) => b.requests - a.requests),
-      itlSeconds: tokenGaps(store, range),
+      itlSeconds: tokenGaps(store, range, this.warmup || 0),
       running: this.running.spread(),
       waiting: this.waiting.spread(),
       peakKvUse: this.peakKvUse,
@@ -272,6 +285,8 @@ class Gathering {
       tpotSeconds: knownSpread(this.times.tpot, this.floors.tpot),
       e2eSeconds: knownSpread(this.times.e2e, this.floors.e2e),
       times: this.times,
+      open: this.open,
+      warmup: this.warmup || null,
     };
   }
 

@@ -12,11 +12,13 @@ import { endOf } from "./status";
 import type { StoreInside } from "./store";
 
 /** Gaps between steps of the range; null where none is known. `count`: of so many answers, where others are left out. */
-export function tokenGaps(store: StoreInside, range: Range): Spread | null {
+export function tokenGaps(store: StoreInside, range: Range, warmup: number): Spread | null {
   const { steps, requests } = store;
   if ((store.start?.everyN ?? 1) !== 1) return null;
-  const gaps = new Gaps(store, range);
-  const ended = Array.from(requests.finishedRow.keys()).filter((request) => requests.finishedRow[request] >= 0);
+  const gaps = new Gaps(store, range, warmup);
+  const ended = Array.from(requests.finishedRow.keys()).filter(
+    (request) => requests.finishedRow[request] >= 0 && gaps.counts(request),
+  );
   ended.sort((a, b) => requests.finishedRow[a] - requests.finishedRow[b]);
   let next = 0;
   for (let row = 0; row <= range.last; row++) {
@@ -49,8 +51,14 @@ class Gaps {
   constructor(
     private readonly store: StoreInside,
     private readonly range: Range,
+    private readonly warmup: number,
   ) {
     this.changes = new Int32Array(range.last + 2);
+  }
+
+  /** Requests that arrived in the warm-up do not count. */
+  counts(request: RequestIndex): boolean {
+    return !(this.store.requests.arrivalTime[request] < this.warmup);
   }
 
   step(row: Row, hasSampled: boolean): void {
@@ -65,6 +73,7 @@ class Gaps {
     const { starts, counts, ids, kinds } = this.store.lists.streams;
     for (let i = starts[row]; i < starts[row] + counts[row]; i++) {
       const request = ids[i];
+      if (!this.counts(request)) continue;
       if (kinds[i] === 0) {
         this.endRun(request, at - 1);
         paused.set(request, moments[Math.max(at - 1, 0)]);

@@ -260,7 +260,10 @@ export function waitingSeconds(store: TraceStore, request: RequestIndex): number
     const begin =
       queued && !Number.isNaN(arrival) ? Math.min(arrival, steps.ts[spans.first[span]]) : steps.ts[spans.first[span]];
     const last = spans.last[span];
-    const end = last + 1 < rows ? steps.ts[last + 1] : Math.max(steps.ts[last], steps.completedTs[last] || 0);
+    const end =
+      last + 1 < rows
+        ? steps.ts[last + 1]
+        : Math.max(steps.ts[last], steps.completedTs[last] || 0, store.start?.endedAt ?? 0);
     if (end > begin) seconds += end - begin;
   }
   const first = requests.firstRow[request];

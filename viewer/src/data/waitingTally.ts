@@ -45,7 +45,7 @@ export function moments(store: TraceStore): Moments {
   }
   const at = new Float64Array(rows);
   let now = Number.NEGATIVE_INFINITY;
-  let last = Number.NEGATIVE_INFINITY;
+  let last = micros(store.start?.endedAt ?? Number.NEGATIVE_INFINITY);
   for (let row = 0; row < rows; row++) {
     if (!Number.isNaN(steps.ts[row])) now = Math.max(now, micros(steps.ts[row]));
     at[row] = now;

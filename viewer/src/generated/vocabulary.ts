@@ -402,6 +402,9 @@ export const EVENTS = {
   },
   "cache_reset": {
     "needsStep": false
+  },
+  "trace_end": {
+    "needsStep": false
   }
 } as const;
 

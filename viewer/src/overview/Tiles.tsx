@@ -1,4 +1,5 @@
 import { goodput } from "../data";
+import type { Goodput } from "../data/model/slo";
 import type { Outcomes, Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { count, figureOf, fixed, outcomesText, percent } from "../format";
@@ -87,7 +88,7 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     const spread = now && of(now);
     return {
       ...{ name: `${name} p99`, meaning: `${meaning}; the line is p99 over time`, line },
-      value: figureOf(spread, "p99"),
+      value: figureOf(spread, "p99", key !== "" && now !== null && now.outcomes.refused > 0),
       beside: spread ? `p50 ${figureOf(spread, "p50")}${spread.count ? ` of ${count(spread.count)}` : ""}` : "",
       ...{ now: exact(spread), before: exact(before && of(before)), lessIsBetter: true },
       ...(spread && key ? { onClick: () => showSorted(`-${key}`) } : {}),
@@ -115,7 +116,7 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
       name: "Goodput",
       meaning: met ? `requests within ${boundsText(bounds.value)}` : "bound a latency under Statistics to count it",
       value: met ? percent(met.share) : "–",
-      beside: !met ? "set bounds" : met.requestsPerSecond ? `${fixed(met.requestsPerSecond, 2)} requests/s` : "",
+      beside: goodBeside(met),
       line: met ? (sparks?.goodPerSecond ?? NONE) : NONE,
       ...{ now: met?.share ?? null, before: good(before)?.share ?? null, lessIsBetter: false },
       onClick: () => showTab("statistics"),
@@ -140,6 +141,12 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     },
   ];
   return tiles;
+}
+
+function goodBeside(met: Goodput | null): string {
+  if (!met) return "set bounds";
+  const rate = met.requestsPerSecond ? `${fixed(met.requestsPerSecond, 2)} requests/s` : "";
+  return met.open ? `${rate}${rate && ", "}${count(met.open)} more may be` : rate;
 }
 
 function showSorted(sorting: string): void {

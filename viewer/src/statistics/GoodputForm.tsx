@@ -71,7 +71,8 @@ function Outcome({ found }: { found: Statistics }) {
       Goodput: <strong>{rate}</strong>
       {rate && ", "}
       {plural(good.requests, "request")} of the {count(found.outcomes.arrived)} that arrived (
-      <strong>{percent(good.share)}</strong>) met every bound.{" "}
+      <strong>{percent(good.share)}</strong>) met every bound
+      {good.open > 0 && `; ${count(good.open)} more still may`}.{" "}
       <button type="button" onClick={() => showTable("met")}>
         table of those that met
       </button>{" "}

@@ -50,6 +50,8 @@ function found(change: Partial<Statistics> = {}): Statistics {
     ttftSeconds: null,
     tpotSeconds: null,
     e2eSeconds: null,
+    open: [],
+    warmup: null,
     ...change,
   } as unknown as Statistics;
 }
@@ -94,6 +96,9 @@ test("goodput is a figure once a latency is bounded", () => {
     figureText,
   );
   expect(lines.at(-1)).toBe("goodput within TTFT ≤ 150 ms: 0.08 requests/s, 50.0 % of those that arrived");
+  const open = [{ queue: 1, ttft: 0.1, tpot: 0, e2e: 2 }];
+  const some = figures(store, found({ ttftSeconds: spread(0.15), times, open }), { ttft: 150, tpot: null, e2e: null });
+  expect(some.map(figureText).at(-1)).toMatch(/arrived, 1 more still may be$/);
 });
 
 test("nothing leads nowhere", () => {
@@ -120,6 +125,18 @@ test("a figure that requests can still raise is a lower bound, and a note says w
     "Figures are of all 8 requests that arrived; 4 were served. The others count by how long they had waited: ≥ is a lower bound.",
   ]);
   expect(notes(found())).toEqual([]);
+  expect(notes(found({ warmup: 5 }))).toEqual([
+    "What arrived, and was decided, in the warm-up of 5.00 s does not count.",
+  ]);
+});
+
+test("a bound of nothing is a dash with its reason, and what never comes is told so", () => {
+  const few = found({ tpotSeconds: { ...spread(0), max: 0.3, atLeast: ["p50", "max"], unbounded: 5 } });
+  expect(latencies(few)[2].values).toEqual(["0.00 ms", "–", "0.00 ms", "0.00 ms", "0.00 ms", "≥300.0 ms"]);
+  expect(notes(few)).toContain("No bound on TPOT: 5 of 8 requests have no first token, or no limit of tokens.");
+  const outcomes = { arrived: 8, served: 0, refused: 8, cancelled: 0, unfinished: 0 };
+  const refused = latencies(found({ queueSeconds: null, outcomes }));
+  expect(refused.map(({ values }) => values[0])).toEqual(["never", "never", "never", "–", "never"]);
 });
 
 test("bars of a histogram lead to their own steps, selections to steps inside", () => {

@@ -149,6 +149,7 @@ function goodRequests(found: Statistics, bounds: Bounds): Figure[] {
       parts: [
         ...(rate === null ? [] : [{ text: fixed(rate, 2), name: "requests/s" }]),
         { text: percent(good.share), name: OF_ALL },
+        ...(good.open ? [{ text: count(good.open), name: MAY_BE }] : []),
       ],
     },
   ];
@@ -160,7 +161,8 @@ export function figureText(figure: Figure): string {
 }
 
 const OF_ALL = "of those that arrived";
-const AFTER = new Set(["drafts", "requests/s", "output tokens/s", "tokens computed again", OF_ALL]);
+const MAY_BE = "more still may be";
+const AFTER = new Set(["drafts", "requests/s", "output tokens/s", "tokens computed again", OF_ALL, MAY_BE]);
 
 export function partText(part: Part): string {
   if (!part.name) return part.text;
@@ -189,22 +191,29 @@ const ROWS = [...LATENCIES.slice(0, 3), ITL, LATENCIES[3]];
 
 /** Whom the latencies are of, where that is not plain. */
 export function notes(found: Statistics): string[] {
-  const { outcomes, itlSeconds } = found;
+  const { outcomes, itlSeconds, tpotSeconds: tpot, warmup } = found;
   const never = outcomes.refused > 0 ? ", those of refused ones without end" : "";
   const floors = `Figures are of all ${count(outcomes.arrived)} requests that arrived; ${count(outcomes.served)} were served. The others count by how long they had waited${never}: ≥ is a lower bound.`;
   const part = `ITL is of ${count(itlSeconds?.count)} requests: of the others the trace does not tell when each token came.`;
+  const isUnbounded = LATENCY_FIGURES.some((figure) => tpot?.[figure] === 0 && tpot.atLeast?.includes(figure));
+  const unbounded = `No bound on TPOT: ${count(tpot?.unbounded)} of ${count(outcomes.arrived)} requests have no first token, or no limit of tokens.`;
   return [
+    ...(warmup === null
+      ? []
+      : [`What arrived, and was decided, in the warm-up of ${duration(warmup)} does not count.`]),
     ...(ROWS.some(({ spread }) => found[spread]?.atLeast) ? [floors] : []),
+    ...(isUnbounded ? [unbounded] : []),
     ...(itlSeconds?.count === undefined ? [] : [part]),
   ];
 }
 
 /** Of everybody who arrived; empty if the trace does not record when they came and went. */
 export function latencies(found: Statistics): LatencyRow[] {
-  if (ROWS.every(({ spread }) => found[spread] === null)) return [];
+  const isNever = found.outcomes.refused > 0;
+  if (!isNever && ROWS.every(({ spread }) => found[spread] === null)) return [];
   return ROWS.map(({ title, meaning, spread }) => ({
     name: title,
     meaning,
-    values: LATENCY_FIGURES.map((figure) => figureOf(found[spread], figure)),
+    values: LATENCY_FIGURES.map((figure) => figureOf(found[spread], figure, isNever && title !== "ITL")),
   }));
 }

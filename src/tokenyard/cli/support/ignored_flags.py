@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tokenyard.cli.support.flag_names import flag, in_words_of, setting_names
-from tokenyard.cli.support.flags import CompareCommand, PlanCommand, SweepCommand, UpgradeCommand, name_of
-from tokenyard.cli.support.flags.replays import ReplayFlags
+from tokenyard.cli.support.flag_table import flag, in_words_of, setting_names
+from tokenyard.cli.support.flags import name_of
+from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
+from tokenyard.cli.support.flags.replays import CompareCommand, ReplayFlags, UpgradeCommand
 
 if TYPE_CHECKING:
-    from tokenyard.cli.support.flags import Command
+    from tokenyard.cli.support.flags.marks import Command
 
 _MAY_REPEAT = {"slo", "price", "space", "grid", "changes", "policies"}
 """Flags of which every one counts."""

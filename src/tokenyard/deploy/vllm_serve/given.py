@@ -118,10 +118,10 @@ class _Reader:
         return True
 
     def _own_word(self, word: str) -> str:
-        """A word that is no flag of vLLM's: the beginning of a name in ``own`` written out."""
+        """A word that is no flag of vLLM's: a name in ``own``, or the beginning of one, written out with dashes."""
         head, equals, text = word.partition("=")
         full = written_out(head.replace("_", "-"), self._flags) if head.startswith("--") else None
-        return word if full is None or head.replace("_", "-") in self._own else f"{full}{equals}{text}"
+        return word if full is None else f"{full}{equals}{text}"
 
     def _field(self, flag: VLLMFlag, spelled: str, path: str, inline: str | None) -> None:
         if flag.kind not in (FlagKind.JSON, FlagKind.JSON_OR_TEXT):

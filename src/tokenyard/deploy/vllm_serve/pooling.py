@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.mixers import Attends, LatentAttention, ShortConvolution, SoftmaxAttention
-from tokenyard.models.reading.table import POOLS_WHOLE_PROMPTS, only_pools
+from tokenyard.models.reading.table import only_pools, pools_whole_prompts
 from tokenyard.models.spec import ModelSpec
 
 RUNNERS = ("auto", "generate", "pooling")
@@ -47,7 +47,7 @@ def cuts_prompts(model: ModelSpec, pooler_config: object = None) -> bool:
     kinds = [given.get(name) for name in ("pooling_type", "seq_pooling_type", "tok_pooling_type")]
     if any(kinds):
         return not any(kind in _WHOLE for kind in kinds)
-    return model.architecture not in POOLS_WHOLE_PROMPTS
+    return not pools_whole_prompts(model.architecture)
 
 
 def _both_ways(mixer: object) -> bool:

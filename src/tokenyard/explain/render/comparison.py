@@ -288,7 +288,7 @@ def _figures(figures: Iterable[Figure], *, narrow: bool) -> Table:
 
 def _comparison_number(name: str, value: float | None, *, at_least: bool) -> str:
     if value is None:
-        return "-"
+        return "never" if at_least else "-"
     top, last = name.partition(".")[0], name.rpartition(".")[2]
     if top.endswith("_ms"):
         return milliseconds(value, at_least=at_least)

@@ -402,7 +402,7 @@ def clients_of(clients: ClientFigures) -> Iterator[Text]:
     answer = clients.answer_ms
     if answer.mean is not None:
         yield Text(
-            f"from the first sending to the end of the answer: {milliseconds(answer.mean)} on average, "
+            f"of those that were answered, from the first sending to the end: {milliseconds(answer.mean)} on average, "
             f"p90 {milliseconds(answer.p90)}, max {milliseconds(answer.max)}"
         )
     yield Text("All other figures are of attempts, as the server sees them.")

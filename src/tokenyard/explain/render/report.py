@@ -108,6 +108,10 @@ def print_run(header: Header, console: Console) -> None:
     if header.source:
         source = shorten(plain(header.source), max(console.width - 4, 16))
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
+    if header.warmup_s:
+        console.print(
+            Text(f"Warm-up: what arrived, and was decided, before {duration(header.warmup_s)} does not count.")
+        )
     if header.partial is not None:
         console.print(Text(str(header.partial), "yellow"))
     deployment = deployment_table(header)
@@ -294,6 +298,11 @@ def _on_latencies(report: Report) -> Iterable[str]:
             f"Figures are of all {people.arrived:,} requests that arrived; {people.served:,} were served. The others "
             f"count by how long they had waited{never}: \N{GREATER-THAN OR EQUAL TO} is a lower bound."
         )
+        if report.tpot_ms.says_nothing:
+            yield (
+                f"No bound on TPOT: {report.tpot_ms.unbounded:,} of {people.arrived:,} requests have no first token, "
+                "or no limit of tokens."
+            )
     if report.itl_ms.left_out:
         whole = report.itl_requests + report.itl_ms.left_out
         yield (

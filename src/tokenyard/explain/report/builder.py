@@ -117,8 +117,9 @@ class ReportBuilder:
         self._busy_seconds = self._longest_idle = 0.0
         self._end: float | None = None
         """Latest moment seen."""
-        self._is_joined = False
-        """Whether the facts of several engines were joined here."""
+        self._is_ended = self._is_joined = False
+        """The run was ended, with whatever was unfinished: a trace of it is whole. Facts of several engines were joined
+        here."""
 
     @classmethod
     def joined(cls, builders: Sequence[ReportBuilder]) -> ReportBuilder:
@@ -134,6 +135,7 @@ class ReportBuilder:
         self.start = self.start or other.start
         self.jobs |= other.jobs
         self._note_moment(other._end)
+        self._is_ended |= other._is_ended
         first, last = other._first, other._last
         if first is not None and (self._first is None or (first.ts or 0.0) < (self._first.ts or 0.0)):
             self._first = first
@@ -350,8 +352,9 @@ class ReportBuilder:
         self._speculation.add(drafts)
         self._symptoms.drafts_verified(drafts)
 
-    def time_passed(self, ts: float) -> None:
-        """Note that the run went on until this moment, whatever happened in it."""
+    def run_ended(self, ts: float) -> None:
+        """Note that the run was ended at this moment, with whatever is unfinished."""
+        self._is_ended = True
         self._later(self._note_moment, ts)
 
     def request_unfinished(self, record: RequestFinished) -> None:
@@ -471,7 +474,7 @@ class ReportBuilder:
             partial=partial_of(
                 cut_off=notes is not None and notes.cut_off,
                 at_step_limit=notes is not None and self._is_at_step_limit,
-                requests=requests,
+                requests=0 if self._is_ended else requests,
                 finished=self._latencies.finished,
             ),
         )

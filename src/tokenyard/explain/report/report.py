@@ -230,6 +230,8 @@ class Header(DeploymentHeader, frozen=True, kw_only=True):
     """From the first snapshot to the last."""
     max_running: int | None
     """Most requests running at once."""
+    warmup_s: float | None = None
+    """Requests that arrive, and steps that begin, before this moment do not count in the figures; None: all count."""
     request_records: int | None
     """Records in the requests file, if it was read."""
     source: str | None
@@ -293,6 +295,7 @@ def header_of(
         steps=steps,
         seconds=seconds,
         max_running=None if max_running is None else int(max_running),
+        warmup_s=start.warmup if start is not None else None,
         request_records=request_records or None,
         source=source,
         partial=partial,
@@ -467,6 +470,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             drafts=None if self.speculation is None else self.speculation.assumed,
             overload=overload_of(self.load, self.relief, self._num_gpus),
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
+            people=self.outcomes,
         )
 
     @property

@@ -11,12 +11,14 @@ import msgspec
 from tokenyard.explain.progress import HolderCounter
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
+from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
+from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,36 +168,40 @@ def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tup
         return builder, builder.report(source=source)
     reader = StepReader(trace.files, requests=requests)
     holders = HolderCounter()
+    sink: FactSink = builder
     for step in reader.steps():
         if builder.start is None and reader.start is not None:
             builder.trace_started(reader.start)
-        facts = _feed(builder, step)
+            sink = AfterWarmup(builder, reader.start.warmup) if reader.start.warmup else builder
+        facts = _feed(sink, step, reader.start)
         if reader.reconstructed:
             holders.step(step, facts)
     builder.holder = holders.result()
     for each in reader.unfinished():
         builder.request_unfinished(each)
+    if reader.reader.ended_at is not None:
+        builder.run_ended(reader.reader.ended_at)
     builder.jobs |= reader.jobs
     report = builder.report(source=source, notes=reader.reader.notes, reconstructed=reader.reconstructed)
     return builder, report
 
 
-def _feed(builder: ReportBuilder, step: Step) -> StepFacts:
-    """Hand one step to the builder, in the order in which things happened; returns its facts."""
+def _feed(sink: FactSink, step: Step, start: TraceStart | None) -> StepFacts:
+    """Hand on one step, in the order in which things happened; returns its facts."""
     for arrived in step.arrived:
-        builder.request_arrived(arrived)
+        sink.request_arrived(arrived)
     for lookup in step.lookups:
-        builder.prefix_looked_up(lookup)
-    block_size = builder.start.block_size if builder.start is not None else None
+        sink.prefix_looked_up(lookup)
+    block_size = start.block_size if start is not None else None
     facts = facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE)
-    builder.step_decided(facts)
+    sink.step_decided(facts)
     if step.completed is not None:
         done = step.completed
-        builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
+        sink.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
         if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
-            builder.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
+            sink.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:
-        builder.request_finished(finished)
+        sink.request_finished(finished)
     for arrived in step.arrived_after:
-        builder.request_arrived(arrived)
+        sink.request_arrived(arrived)
     return facts

@@ -11,6 +11,7 @@ from tokenyard.explain.advice.rules import Advice, Relief
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.classifier import Bucket
 from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.population import Outcomes
 from tokenyard.explain.progress import STUCK_S, Holder, Pins, Progress, Stall, family_of
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput, Objective
@@ -59,13 +60,16 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     offered_requests_per_s: float
     served_requests_per_s: float
     engines: int | None = None
-    """About how many deployments like this one would serve it, all alike; None where one serves nothing."""
+    """About how many deployments like this one would serve it, all alike; None where one serves nothing, or where
+    clients give up: what is done for them says nothing of that."""
     gpus: int | None = None
     """About how many GPUs these have, or those of ``flags`` do."""
     flags: str | None = None
     """Changes with which the queue did not grow when they were replayed; None: none that was tried, or none was."""
     was_tried: bool = False
     """Changes were replayed together."""
+    cancelled: int = 0
+    """Requests that were cancelled meanwhile, where so many are that the queue stays short for it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +116,13 @@ def verdict_of(
     overload: Overload | None = None,
     waiting: Waiting | None = None,
     drafts: AssumedAcceptance | None = None,
+    people: Outcomes | None = None,
 ) -> Verdict:
     """The verdict of a run in which so many requests ended (None: not known), with its advice if it has any.
 
     ``reasons`` are those that held requests back; ``seconds`` the time from arrival to end of all requests together,
     None where that is not known. ``waiting``: what shows where no reason is recorded; ``drafts``: what TPOT
-    rests on.
+    rests on; ``people``: how many were served, and how many not.
     """
     waiting = waiting or Waiting()
     loss = _loss_of(reasons, waiting, ended, seconds)
@@ -134,6 +139,8 @@ def verdict_of(
     elif waiting.load is not None and waiting.load.falls_behind:
         said.append(_falls_behind(waiting.load))
     said += _waited(code, missed, reasons, loss, waiting)
+    if people is not None and people.refused:
+        said.append(f"{people.refused:,} of {people.arrived:,} requests were refused.")
     if lever is not None:
         said.append(_help(lever, [each.figure for each in missed if each.figure is not None]))
     elif missed:
@@ -167,7 +174,8 @@ def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> O
     """Return what a run says of being overloaded; None where it is not. ``gpus``: how many the run has."""
     if load is None or not load.is_overloaded or load.offered_requests_per_s is None:
         return None
-    engines = None if load.excess is None else ceil(load.excess)
+    # What a server gets done for clients that give up says nothing of what it would without.
+    engines = None if load.excess is None or load.cancelled else ceil(load.excess)
     is_served = relief is not None and relief.is_enough
     needed = None if engines is None or gpus is None else engines * gpus
     return Overload(
@@ -177,6 +185,7 @@ def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> O
         gpus=relief.gpus if relief is not None and is_served else needed,
         flags=relief.flags if relief is not None and is_served else None,
         was_tried=relief is not None,
+        cancelled=load.cancelled,
     )
 
 
@@ -195,6 +204,8 @@ def _overloaded(overload: Overload) -> str:
     if overload.flags is not None:
         return f"{said}with {overload.flags} all are{f', on {gpus}' * bool(gpus)} (replayed)."
     tried = "nothing that was tried serves it, " if overload.was_tried else ""
+    if overload.cancelled:
+        return f"{said}{tried}{overload.cancelled:,} are cancelled meanwhile."
     if overload.engines is None:
         return f"{said}{tried or 'less has to arrive, '}and none ended meanwhile."
     like = f"{overload.engines:,} deployments like this one"

@@ -81,6 +81,8 @@ class AfterWarmup:
         if self._told:
             counted = None if streams is None else self._counted(streams)
             self._sink.step_completed(step, ts, seconds, sampled, counted)
+        elif self._first_step is not None:  # it was in flight: until here the engine was not idle
+            self._sink.step_completed(step, ts, 0.0, 0, None)
         self._ended.clear()
 
     def _counted(self, streams: Streams) -> Streams:

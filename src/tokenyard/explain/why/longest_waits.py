@@ -15,7 +15,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
-from tokenyard.trace.facts import RequestTimeline
+from tokenyard.trace.facts import RequestTimeline, micros
 from tokenyard.trace.files import Partial
 from tokenyard.trace.held_back import Cause
 from tokenyard.units import duration
@@ -138,6 +138,8 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
     for rank, trace in timeline_readers(path):
         tally = _Tally()
         for timeline in trace.timelines():
+            if (timeline.arrived_us or 0) < micros(trace.warmup):
+                continue
             if job_id is not None and timeline.job_id != job_id:
                 if timeline.job_id is not None and len(known) < _JOBS_REMEMBERED:
                     known[timeline.job_id] = None

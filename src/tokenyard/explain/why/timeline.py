@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from tokenyard.explain.why.waits import CauseWatcher, WaitTracker, WaitWatcher
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, micros
 from tokenyard.trace.files import Partial, TraceFiles, is_at_step_limit, partial_of
 from tokenyard.trace.reader import TraceReader, find_ranks
 from tokenyard.trace.schema import RequestArrived, RequestFinished, TraceStart
@@ -200,6 +200,11 @@ class StepReader:
             yield first
             yield from steps
 
+    @property
+    def warmup(self) -> float:
+        """The moment before which requests and steps do not count in figures, once the first step has been read."""
+        return (self.start.warmup if self.start is not None else None) or 0.0
+
     def unfinished(self) -> list[RequestFinished]:
         """Return what a trace without arrivals shows of the requests that it leaves in a queue, once all is read."""
         return [] if self._reconstruction is None else self._reconstruction.unfinished()
@@ -240,7 +245,7 @@ class TimelineReader(StepReader):
             self._first_step = step.number if self._first_step is None else self._first_step
             self._last_step = step.number
         if waits is not None and last is not None:
-            waits.end()
+            waits.end(micros(self.reader.ended_at or 0.0))
             yield last, self._take()
 
     def timelines(self) -> Iterator[RequestTimeline]:
@@ -260,7 +265,7 @@ class TimelineReader(StepReader):
         return partial_of(
             cut_off=self.reader.notes.cut_off,
             at_step_limit=is_at_step_limit(self.start, self._first_step, self._last_step),
-            requests=0 if self.reconstructed else self._requests,
+            requests=0 if self.reconstructed or self.reader.ended_at is not None else self._requests,
             finished=self._finished,
         )
 

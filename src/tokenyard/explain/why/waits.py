@@ -227,9 +227,12 @@ class WaitTracker:
         for arrived in step.arrived_after:
             self._arrive(arrived)
 
-    def end(self) -> None:
-        """The trace is over: hand out the timelines of the requests that it does not end."""
-        self._advance(self._last_moment)
+    def end(self, ended_us: int = 0) -> None:
+        """The trace is over: hand out the timelines of the requests that it does not end.
+
+        ``ended_us``: when its run was ended, if it says so.
+        """
+        self._advance(max(self._last_moment, ended_us))
         for wait in list(self._open.values()):
             self._close(wait)
 
@@ -267,6 +270,8 @@ class WaitTracker:
         if step.completed is not None and step.completed.ts is not None:
             self._completed = micros(step.completed.ts)
             self._last_moment = max(self._last_moment, self._completed)
+            for wait in self._known(step.completed.first_token_req_ids):
+                wait.timeline.first_token_us = self._completed
 
     # ---- arrivals
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -17,7 +17,7 @@ from tokenyard.models.images.crops import Slices, StretchedArea
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
 from tokenyard.models.images.sizes import largest_size
-from tokenyard.models.images.table import RULES, ImageFields, ProcessorError
+from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError, made_by
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
@@ -113,55 +113,9 @@ class LargestVideo:
         return (limited.tokens or each) * min(bound for bound in bounds if bound) + self.behind + self.ends
 
 
-_WHOLE = (
-    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "Cosmos3ForConditionalGeneration",
-    "InternS1ProForConditionalGeneration", "InternS2PreviewForConditionalGeneration",
-    "InternS2MobiusForConditionalGeneration",
-)  # fmt: skip
-_FRAMES_OF_GEMMA = 32
-_A_FRAME_OF_GEMMA = 70 + 2 + 6
-"""Embeddings, and the tokens around them, which vLLM counts."""
-LARGEST: dict[str, LargestVideo] = {
-    **dict.fromkeys(
-        (
-            "Exaone4_5_ForConditionalGeneration", "OpenPanguVLForConditionalGeneration",
-            "Qwen2VLForConditionalGeneration", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel",
-            "Qwen2_5_VLForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
-        ), LargestVideo(layers=7, joined=2),
-    ),
-    "Ernie4_5_VLMoeForConditionalGeneration": LargestVideo(beside_image=True, joined=2, in_pairs=True),
-    **dict.fromkeys(
-        (
-            "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
-            "NemotronH_Super_Omni_Reasoning_V3",
-        ), LargestVideo(fills=True),
-    ),
-    **dict.fromkeys(_WHOLE, LargestVideo(tokens=25_165_824 // 2 // (32 * 32))),
-    **dict.fromkeys(
-        ("Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-        LargestVideo(tokens=_FRAMES_OF_GEMMA * _A_FRAME_OF_GEMMA, per_frame=_A_FRAME_OF_GEMMA),
-    ),
-    **dict.fromkeys(
-        ("InternVLChatModel", "InternVLForConditionalGeneration", "InternS1ForConditionalGeneration"),
-        LargestVideo(by_frame=True, beside_image=True),
-    ),
-    "LlavaOnevisionForConditionalGeneration": LargestVideo(by_frame=True, behind=1),
-    **dict.fromkeys(
-        ("MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration"),
-        LargestVideo(by_frame=True, beside_image=True),
-    ),
-    **dict.fromkeys(
-        ("Ovis2_5", "Ovis2_6ForCausalLM", "Ovis2_6_MoeForCausalLM"),
-        LargestVideo(by_frame=True, beside_image=True, counted=4, ends=2),
-    ),
-    "Molmo2ForConditionalGeneration": LargestVideo(by_frame=True),
-    "LlavaNextVideoForConditionalGeneration": LargestVideo(by_frame=True),
-    **dict.fromkeys(
-        ("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration"),
-        LargestVideo(chosen=True),
-    ),
-}  # fmt: skip
+LARGEST: Mapping[str, LargestVideo] = {
+    name: LargestVideo(**family.largest_video) for name, family in FAMILIES.items() if family.largest_video
+}
 """Architecture -> rule. Of others that read videos a checkpoint's own processor would have to be there."""
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -267,22 +221,12 @@ def _whole(fields: ImageFields, _rule: ImageRule, video: ImageFields) -> Frames:
     return Frames(made.num_tokens(*size, PAIR))
 
 
-_FRAMES: dict[str, Callable[[ImageFields, ImageRule, ImageFields], Frames]] = {
-    **dict.fromkeys(_WHOLE, _whole),
-    "InternVLChatModel": _tile_if_shown,
-    "InternVLForConditionalGeneration": _tile,
-    "InternS1ForConditionalGeneration": _tile,
-    "LlavaOnevisionForConditionalGeneration": _pooled,
-    "Glm4vForConditionalGeneration": _of_volume,
-    "Glm4vMoeForConditionalGeneration": _of_volume,
-    "GlmOcrForConditionalGeneration": partial(_of_volume, made_by="Glm46VProcessor"),
-    "LlavaNextVideoForConditionalGeneration": _pooled_frame,
-    "MiniCPMV4_6ForConditionalGeneration": _sliced,
-    "MiniCPMV4_7ForConditionalGeneration": _sliced,
-    "Molmo2ForConditionalGeneration": _pooled_whole,
-    "Ovis2_5": _stretched,
-    "Ovis2_6ForCausalLM": _stretched,
-    "Ovis2_6_MoeForCausalLM": _stretched,
+_MAKERS: dict[str, Callable[..., Frames]] = {
+    "of_volume": _of_volume, "pooled": _pooled, "pooled_frame": _pooled_frame, "pooled_whole": _pooled_whole,
+    "sliced": _sliced, "stretched": _stretched, "tile": _tile, "tile_if_shown": _tile_if_shown, "whole": _whole,
+}  # fmt: skip
+_FRAMES: Mapping[str, Callable[[ImageFields, ImageRule, ImageFields], Frames]] = {
+    name: made_by(_MAKERS, family.frames) for name, family in FAMILIES.items() if family.frames
 }
 
 

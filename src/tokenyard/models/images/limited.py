@@ -6,11 +6,8 @@ that of the picture that vLLM takes for the largest. ``scripts/record_limited_it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tokenyard.models.images.largest import LARGEST, MOST_FRAMES, MOST_OF_GLM, PAIR, LimitedVideo, whole_pair
@@ -24,18 +21,13 @@ from tokenyard.models.images.rules import (
 from tokenyard.models.images.sizes import largest_size
 from tokenyard.models.images.table import RULES, ImageFields
 from tokenyard.models.images.videos import VideoRule
+from tokenyard.models.recorded import recorded
 from tokenyard.models.spec import ModelSpec
-
-
-@cache
-def _recorded() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("limits.json").read_text())
-    return content
 
 
 def knows_its_budget(architecture: str) -> bool:
     """Whether the class says how large the largest item is, so that sizes of a line leave the budget as it is."""
-    return architecture in _recorded()["own_budgets"]
+    return architecture in recorded("limits")["own_budgets"]
 
 
 def heeds_frames(architecture: str) -> bool:
@@ -46,7 +38,7 @@ def heeds_frames(architecture: str) -> bool:
 
 def heeds_sizes(architecture: str) -> bool | None:
     """Whether the class heeds sizes of pictures that a line says; None where vLLM was not asked."""
-    found: bool | None = _recorded()["heeding"].get(architecture)
+    found: bool | None = recorded("limits")["heeding"].get(architecture)
     return found
 
 
@@ -121,7 +113,7 @@ def with_limited_video(
     ConfigError for a video that the model's processor refuses.
     """
     seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
-    if seeing is None or model.architecture not in _recorded()["heeding_videos"]:
+    if seeing is None or model.architecture not in recorded("limits")["heeding_videos"]:
         return None
     encoder = model.encoders[seeing]
     if LARGEST[model.architecture].chosen and not encoder.planned_videos:

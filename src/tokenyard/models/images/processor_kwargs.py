@@ -15,18 +15,12 @@ from tokenyard.core.releases import VERSIONS
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import Processors
+from tokenyard.models.images.videos import KNOWN, WHOLE
 from tokenyard.models.spec import ModelSpec
 
 _FIELD = "mm_processor_kwargs"
 _EDGES = {"shortest_edge": "min_pixels", "longest_edge": "max_pixels"}
 """Fields of ``size``, and the name that each has beside it."""
-_FOR_BOTH = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
-"""Architectures whose processors of images and of videos take both names."""
-_BY_SIZE = (
-    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration",
-)  # fmt: skip
-"""Architectures with a processor of videos of their own, which takes ``size`` alone (``videos_have_own_bounds``)."""
 
 
 def with_processor_kwargs(
@@ -63,13 +57,13 @@ def overlaid(
     processors: Processors, said: Mapping[str, Any], architecture: str, version: str
 ) -> tuple[Processors, list[str]]:
     """What the processors are told with arguments beside their files; the arguments that nothing here reads."""
-    known = (*_EDGES.values(), "size") if architecture in (*_FOR_BOTH, *_BY_SIZE) else ()
+    known = (*_EDGES.values(), "size") if architecture in KNOWN else ()
     heeded = {name: value for name, value in said.items() if name in known and value is not None}
     unread = [json.dumps({name: value}) for name, value in said.items() if name not in (*known, "device")]
     if not heeded:
         return processors, unread
     of_videos = heeded
-    if architecture in _BY_SIZE:
+    if architecture in WHOLE:  # their processor of videos takes ``size`` alone (``videos_have_own_bounds``)
         of_videos = {name: value for name, value in heeded.items() if name == "size"}
         others = [name for name in heeded if name != "size"]
         unread += [f"{name} of videos" for name in others if not release_facts(version).videos_have_own_bounds]

@@ -1,8 +1,8 @@
 """Which rule an architecture has for its images, and which fields of its files fill it.
 
-Fields are those of ``config.json``; limits of pixels and tiles are those of the image processor, whose file lies beside
-it. Without that file they are what published checkpoints of the family have in it, else what the class has that reads
-it.
+``families.json`` names the rule of each. Fields are those of ``config.json``; limits of pixels and tiles are those of
+the image processor, whose file lies beside it. Without that file they are what published checkpoints of the family have
+in it, else what the class has that reads it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from tokenyard.errors import ConfigError
+from tokenyard.files import packaged
 from tokenyard.models.class_defaults import class_defaults
 from tokenyard.models.images.crops import (
     BoundedSides,
@@ -178,18 +181,18 @@ def _llava(fields: ImageFields) -> ImageRule:
     return FixedCount(_whole(fields))
 
 
-def _square(fields: ImageFields, divided: int = 1) -> ImageRule:
-    return FixedCount((_grid(fields) // divided) ** 2)
+def _square(fields: ImageFields) -> ImageRule:
+    return FixedCount(_grid(fields) ** 2)
 
 
-def _next(fields: ImageFields, most_tiles: int = 0, planned_at: tuple[int, int] | None = None) -> ImageRule:
+def _next(fields: ImageFields, most_tiles: int = 0, planned_at: Sequence[int] = ()) -> ImageRule:
     return BestResolution(
         sizes=_sizes(fields, "image_grid_pinpoints"),
         tile=fields.count("vision_config.image_size"),
         grid=_grid(fields),
         whole=_whole(fields),
         most_tiles=most_tiles,
-        planned_at=planned_at,
+        planned_at=(planned_at[0], planned_at[1]) if planned_at else None,
     )
 
 
@@ -431,133 +434,85 @@ def _minicpm46(fields: ImageFields) -> ImageRule:
     )
 
 
-_QWEN2 = partial(_area)
-_QWEN3 = partial(_area, least=65_536, most=16_777_216, patch=16)
-
-_KEYE = partial(_area, most=28 * 28 * 1280, small="rounded", floors=False, searched="whole")
-
-RULES: dict[str, Maker] = {
-    # Bounded areas
-    "Qwen2VLForConditionalGeneration": _QWEN2,
-    "Qwen2_5_VLForConditionalGeneration": _QWEN2,
-    "Qwen2_5OmniModel": lambda fields: _omni(fields, 14, 3136, 12_845_056),
-    "Qwen2_5OmniForConditionalGeneration": lambda fields: _omni(fields, 14, 3136, 12_845_056),
-    "Qwen3OmniMoeForConditionalGeneration": lambda fields: _omni(fields, 16, 3136, 12_845_056),
-    "Qwen3VLForConditionalGeneration": _QWEN3,
-    "Qwen3VLMoeForConditionalGeneration": _QWEN3,
-    "Qwen3_5ForConditionalGeneration": _QWEN3,
-    "Qwen3_5MoeForConditionalGeneration": _QWEN3,
-    "InternS1ProForConditionalGeneration": _QWEN3,
-    "InternS2PreviewForConditionalGeneration": _QWEN3,
-    "InternS2MobiusForConditionalGeneration": _QWEN3,
-    "Qwen4ExpForConditionalGeneration": _QWEN3,
-    "MiniMaxM3SparseForConditionalGeneration": _minimax,
-    "Cosmos3ForConditionalGeneration": _QWEN3,
-    "Exaone4_5_ForConditionalGeneration": _QWEN2,
-    "OpenCUAForConditionalGeneration": _QWEN2,
-    "OpenPanguVLForConditionalGeneration": _QWEN2,
-    "BailingMoeV3VLForConditionalGeneration": _QWEN3,
-    "DotsOCRForCausalLM": partial(_area, most=11_289_600),
-    "CohereCompassForConditionalGeneration": _QWEN3,
-    "LlavaOnevision2ForConditionalGeneration": partial(_area, planned_edge=1800),
-    "Ernie4_5_VLMoeForConditionalGeneration": partial(
-        _area,
-        merge="spatial_conv_size",
-        most=28 * 28 * 6177,
-        floors=False,
-        shortens=True,
-        one_at_least=True,
-        searched="whole",
-    ),
-    "PaddleOCRVLForConditionalGeneration": partial(
-        _area, least=384 * 384, most=1536 * 1536, small="rounded", searched="square"
-    ),
-    "KeyeForConditionalGeneration": _KEYE,
-    "KeyeVL1_5ForConditionalGeneration": _KEYE,
-    "Glm4vForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
-    "Glm4vMoeForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
-    "GlmOcrForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
-    # Other images that keep their shape
-    "Mistral3ForConditionalGeneration": _edge,
-    "LightOnOCRForConditionalGeneration": partial(_edge, from_config=True),
-    "KimiVLForConditionalGeneration": _kimi,
-    "KimiK25ForConditionalGeneration": _kimi_k25,
-    "Gemma4ForConditionalGeneration": _gemma4,
-    "Gemma4UnifiedForConditionalGeneration": partial(_gemma4, most="num_soft_tokens"),
-    "Phi4ForCausalLMV": lambda fields: PlainPatches(
-        patch=fields.count("vision_config.patch_size", 16),
-        least=fields.count("min_num_patches", 256),
-        most=fields.count("max_num_patches", 3600),
-    ),
-    "Ovis2_5": _ovis25,
-    "Ovis2_6ForCausalLM": _ovis25,
-    "Ovis2_6_MoeForCausalLM": _ovis25,
-    # One size
-    "Gemma3nForConditionalGeneration": lambda _: FixedCount(256),
-    "Moondream3ForCausalLM": lambda _: FixedCount(730),
-    "HfMoondream": lambda _: FixedCount(730),
-    "LlavaForConditionalGeneration": _llava,
-    "PaliGemmaForConditionalGeneration": _square,
-    "Blip2ForConditionalGeneration": lambda fields: FixedCount(fields.count("num_query_tokens", 32)),
-    "AriaForConditionalGeneration": _aria,
-    "GLM4VForCausalLM": lambda fields: FixedCount((_grid(fields) // 2) ** 2 + 2),
-    "Gemma3ForConditionalGeneration": lambda fields: FixedCount(fields.count("mm_tokens_per_image", 256)),
-    # Tiles
-    "LlavaNextForConditionalGeneration": _next,
-    "LlavaOnevisionForConditionalGeneration": partial(_next, most_tiles=9, planned_at=(1153, 944)),
-    "BeeForConditionalGeneration": partial(_next, most_tiles=9),
-    "RForConditionalGeneration": _next,
-    "Granite4VisionForConditionalGeneration": _granite,
-    "InternVLChatModel": _tiles,
-    "SkyworkR1VChatModel": _tiles,
-    "NVLM_D": _tiles,
-    "QianfanOCRForConditionalGeneration": _tiles,
-    "Eagle2_5_VLForConditionalGeneration": partial(_tiles, forced=True),
-    "InternVLForConditionalGeneration": _tiles_of_transformers,
-    "InternS1ForConditionalGeneration": _tiles_of_transformers,
-    "Idefics3ForConditionalGeneration": partial(_idefics, tile=364, times=4),
-    "SmolVLMForConditionalGeneration": partial(_idefics, tile=512, times=4),
-    "Llama4ForConditionalGeneration": _llama,
-    "Cohere2VisionForConditionalGeneration": _cohere,
-    "Phi4MMForCausalLM": lambda fields: UnpaddedTiles(
-        tile=448, patch=14, merge=2, most=fields.limit("dynamic_hd", 36)
-    ),
-    "DeepseekVLV2ForCausalLM": _deepseek_vl2,
-    "H2OVLChatModel": _h2o,
-    "Llama_Nemotron_Nano_VL": _nemotron,
-    "NemotronH_Nano_VL_V2": _nano,
-    "NemotronH_Nano_Omni_Reasoning_V3": _nano,
-    "NemotronH_Omni_Reasoning_V3": _nano,
-    "NemotronH_Super_Omni_Reasoning_V3": _nano,
-    "UnlimitedOCRForCausalLM": lambda _: NearestPage(
-        tile=640, tile_grid=10, page_grid=16, least=2, most=32, ends_rows=True, planned_shape=(1, 32)
-    ),
-    "Ovis": _ovis,
-    # Crops, windows and slices
-    "MolmoForCausalLM": _molmo,
-    "Molmo2ForConditionalGeneration": _molmo2,
-    "Step3VLForConditionalGeneration": _step3,
-    "StepVLForConditionalGeneration": _step3,
-    "Step3p7ForConditionalGeneration": _step3,
-    "Lfm2VlForConditionalGeneration": _lfm2,
-    "MiniCPMV4_6ForConditionalGeneration": _minicpm46,
-    "MiniCPMV4_7ForConditionalGeneration": _minicpm46,
-    "DeepseekOCRForCausalLM": lambda _: NearestPage(
-        tile=640, tile_grid=10, page_grid=16, least=2, most=6, ends_rows=True
-    ),
-    "DeepseekOCR2ForCausalLM": lambda _: NearestPage(
-        tile=768, tile_grid=12, page_grid=16, least=2, most=6, ends_rows=False
-    ),
-}  # fmt: skip
-"""Architecture -> what makes its rule of its fields."""
-
-
-def _omni(fields: ImageFields, patch: int, least: int, most: int) -> ImageRule:
+def _omni(fields: ImageFields, patch: int) -> ImageRule:
     """The tower of a Qwen Omni model stands in the part that thinks."""
     section = "thinker_config.vision_config"
     side = fields.count(f"{section}.patch_size", patch) * fields.count(f"{section}.spatial_merge_size", 2)
-    low, high = fields.pixels(least, most, side)
+    low, high = fields.pixels(3136, 12_845_056, side)
     return BoundedArea(side=side, least=low, most=high)
+
+
+def _phi4(fields: ImageFields) -> ImageRule:
+    return PlainPatches(
+        patch=fields.count("vision_config.patch_size", 16),
+        least=fields.count("min_num_patches", 256),
+        most=fields.count("max_num_patches", 3600),
+    )
+
+
+def _phi4_mm(fields: ImageFields) -> ImageRule:
+    return UnpaddedTiles(tile=448, patch=14, merge=2, most=fields.limit("dynamic_hd", 36))
+
+
+def _page(_fields: ImageFields, *, planned_shape: Sequence[int] = (2, 2), **rule: Any) -> ImageRule:
+    return NearestPage(planned_shape=(planned_shape[0], planned_shape[1]), **rule)
+
+
+def _fixed(fields: ImageFields, count: int, field: str = "") -> ImageRule:
+    return FixedCount(fields.count(field, count) if field else count)
+
+
+def _glm4v_9b(fields: ImageFields) -> ImageRule:
+    return FixedCount((_grid(fields) // 2) ** 2 + 2)
+
+
+_MAKERS: dict[str, Callable[..., ImageRule]] = {
+    "area": _area, "aria": _aria, "cohere": _cohere, "deepseek_vl2": _deepseek_vl2, "edge": _edge, "fixed": _fixed,
+    "gemma4": _gemma4, "glm": _glm, "glm4v_9b": _glm4v_9b, "granite": _granite, "h2o": _h2o, "idefics": _idefics,
+    "kimi": _kimi, "kimi_k25": _kimi_k25, "lfm2": _lfm2, "llama": _llama, "llava": _llava, "minicpm46": _minicpm46,
+    "minimax": _minimax, "molmo": _molmo, "molmo2": _molmo2, "nano": _nano, "nemotron": _nemotron, "next": _next,
+    "omni": _omni, "ovis": _ovis, "ovis25": _ovis25, "page": _page, "phi4": _phi4, "phi4_mm": _phi4_mm,
+    "square": _square, "step3": _step3, "tiles": _tiles, "tiles_of_transformers": _tiles_of_transformers,
+}  # fmt: skip
+"""By the names that ``families.json`` has for them."""
+
+
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How large pictures and videos are that a few architectures read."""
+
+    architectures: tuple[str, ...]
+    image: dict[str, Any] = {}
+    """The function that makes the rule of a picture (``by``), and what it is given; empty: none is known."""
+    videos: Literal["", "per frame", "whole"] = ""
+    """Whether pixels are bounded of each frame of a video or of the whole; empty: it is not known."""
+    largest_video: dict[str, Any] = {}
+    """Fields of :class:`~tokenyard.models.images.largest.LargestVideo`."""
+    frames: dict[str, Any] = {}
+    """The function there that says how large the frames of the largest video are, and what it is given."""
+
+
+class _Families(msgspec.Struct, forbid_unknown_fields=True):
+    """``families.json``."""
+
+    about: tuple[str, ...]
+    families: tuple[Family, ...]
+
+
+FAMILIES: Mapping[str, Family] = {
+    name: family
+    for family in msgspec.json.decode(packaged(__package__, "families.json"), type=_Families).families
+    for name in family.architectures
+}
+"""Architecture -> what is known of its pictures and videos."""
+
+
+def made_by(makers: Mapping[str, Callable[..., Any]], said: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that a family names, with what it is given."""
+    return partial(makers[said["by"]], **{name: value for name, value in said.items() if name != "by"})
+
+
+RULES: Mapping[str, Maker] = {name: made_by(_MAKERS, family.image) for name, family in FAMILIES.items() if family.image}
+"""Architecture -> what makes its rule of its fields."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,15 +13,14 @@ from typing import Any
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.processors import VIDEO_FILE
 from tokenyard.models.images.rules import BoundedArea
-from tokenyard.models.images.table import ImageFields
+from tokenyard.models.images.table import FAMILIES, ImageFields
 from tokenyard.quick_dataclass import dataclass
 
-_PER_FRAME = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
-_WHOLE = (
-    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration",
-)  # fmt: skip
-FAMILIES = (*_PER_FRAME, *_WHOLE)
+PER_FRAME, WHOLE = (
+    frozenset(name for name, family in FAMILIES.items() if family.videos == kind) for kind in ("per frame", "whole")
+)
+"""Architectures that bound the pixels of each frame, and of a whole video."""
+KNOWN = tuple(sorted(PER_FRAME | WHOLE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +54,10 @@ def video_rule(
     """
     named = config.get("architectures") or [""]
     architecture = named[0] if isinstance(named, list) else ""
-    if architecture not in FAMILIES:
+    if architecture not in KNOWN:
         raise ConfigError("model", architecture, "no rule is known for its videos: give their tokens instead")
     fields = ImageFields(config, processor or {}, file)
-    if architecture in _WHOLE:
+    if architecture in WHOLE:
         return rule_of_whole(fields, fields)
     side = fields.count("vision_config.patch_size", 14) * fields.count("vision_config.spatial_merge_size", 2)
     low, high = fields.pixels(3136, 12_845_056, side)

@@ -7,15 +7,13 @@ from typing import ClassVar
 
 from tokenyard.models.mixers import CompressedAttention, Indexer
 from tokenyard.models.reading.expressions import Fill
-from tokenyard.models.reading.pieces import Reader
-from tokenyard.quick_dataclass import dataclass
+from tokenyard.models.reading.pieces import Piece, Reader
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compressed:
+class Compressed(Piece, frozen=True, kw_only=True, tag="compressed"):
     """DeepSeek V4's window with compressed vectors beside it, and with an indexer where four tokens are joined."""
 
-    reads: ClassVar = "q_lora_rank o_lora_rank o_groups index_n_heads index_head_dim index_topk qk_rope_head_dim"
+    reads: ClassVar[str] = "q_lora_rank o_lora_rank o_groups index_n_heads index_head_dim index_topk qk_rope_head_dim"
 
     ratio: Fill
     module: str = "attn"
@@ -70,8 +68,7 @@ def _compressor(hidden: int, size: int, ratio: int, overlap: int) -> int:
     return 2 * hidden * overlap * size + 2 * ratio * overlap * size + size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared(Compressed):
+class Shared(Compressed, frozen=True, kw_only=True, tag="shared"):
     """DeepSeek V4.1's attention: some layers compress for those after them, some pick for them, some have an Engram."""
 
     keeps: Fill

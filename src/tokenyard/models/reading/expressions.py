@@ -6,6 +6,7 @@
                                  the positive numbers of a list: len_positive, sum_positive), over names that the
                                  table has for every model (``hidden``, ``heads``, ...), fields (0 where they are
                                  missing) and what the caller binds (``i``, the number of a layer)
+["hidden * heads", "4 * hidden"] the sum of these, for one that is long
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.models.reading.fields import Fields
 
-Fill = int | bool | str
-"""What fills a piece: a number, or an expression."""
+Fill = int | bool | str | tuple[str, ...]
+"""What fills a piece: a number, an expression, or the terms of a sum, each an expression."""
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -66,6 +67,7 @@ class Expressions:
 
     def value(self, fill: Fill, **bound: Any) -> Any:
         """What an expression comes to. Raises ConfigError naming the field that is missing or cannot be used."""
+        fill = _whole(fill)
         if not isinstance(fill, str):
             return fill
         if not bound and fill in self._known:
@@ -80,6 +82,7 @@ class Expressions:
 
     def count(self, fill: Fill, **bound: Any) -> int:
         """A whole number from 0."""
+        fill = _whole(fill)
         found = self.value(fill, **bound)
         if isinstance(found, float) and found.is_integer():
             found = int(found)
@@ -180,6 +183,11 @@ class Expressions:
         if isinstance(value, str) or (isinstance(value, int | float) and abs(value) <= MAX_COUNT):
             return value
         raise self.fields.error(name, f"give a number up to {MAX_COUNT}, or true or false")
+
+
+def _whole(fill: Fill) -> int | bool | str:
+    """The terms of a sum as one expression; anything else as it is."""
+    return " + ".join(fill) if isinstance(fill, tuple) else fill
 
 
 @cache

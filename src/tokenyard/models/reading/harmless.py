@@ -6,14 +6,12 @@ note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks righ
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.params import KNOWN, PARAMS
 from tokenyard.models.reading.parts import ConfigReader
+from tokenyard.models.recorded import recorded
 from tokenyard.patterns import lazy_pattern
 
 _MATTERS = lazy_pattern(
@@ -72,23 +70,10 @@ def may_matter(name: str) -> bool:
     return bool(_MATTERS.search(name)) and name not in _HARMLESS | _OF_EVERY_FILE and not harmless_by_rule(name)
 
 
-@cache
-def _proved() -> dict[str, list[str]]:
-    """Architecture -> fields that vLLM's model class does not read: scripts/record_registry.py looked on."""
-    content: dict[str, list[str]] = json.loads(Path(__file__).with_name("unread.json").read_text())
-    return content
-
-
-@cache
-def _named() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Module -> words in it, architecture -> modules of its code (scripts/record_field_names.py)."""
-    content = json.loads(Path(__file__).with_name("field_names.json").read_text())
-    return content["modules"], content["architectures"]
-
-
 def _may_be_read(name: str, architecture: str) -> bool:
     """Whether vLLM's code for an architecture names the field; every field where its code was not looked at."""
-    words, modules = _named()
+    named = recorded("field_names")  # module -> words in it, architecture -> modules of its code
+    words, modules = named["modules"], named["architectures"]
     return architecture not in modules or any(name in words[module] for module in modules[architecture])
 
 
@@ -100,7 +85,7 @@ def check_unread(reading: ConfigReader, architecture: str) -> None:
     Of a ``params.json`` any may matter: it holds what its format names, in words of its own that no code reads.
     """
     is_params = bool(reading.outer.get(PARAMS))
-    proved = _proved().get(architecture, ())
+    proved = recorded("unread").get(architecture, ())  # scripts/record_registry.py looked on while vLLM built it
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():

@@ -16,42 +16,12 @@ import msgspec
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
 from tokenyard.models.formats import dtype_bytes
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped
-from tokenyard.models.reading.row import ArchitectureRow
-from tokenyard.models.reading.rows_dense import windowed
 from tokenyard.models.reading.versions import versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.units import GIB
 
-ORDINARY = ArchitectureRow(
-    mixers=windowed(
-        Grouped(
-            qkv_bias="attention_bias or qkv_bias or use_qkv_bias or model_type == 'qwen'",
-            output_bias="attention_bias or attention_out_bias",
-            head_norms="use_qk_norm or qk_norm or qk_layernorm",
-        )
-    ),
-    # the first Qwen counts the two matrices that its gate joins; NanoChat squares what one matrix makes, without a gate
-    mlps={"": Dense(width="width // 2 if model_type == 'qwen' else width", gated="model_type != 'nanochat'")},
-    order=(("sliding_attention", "window and use_sliding_window != 0"), ("full_attention", "1")),
-    experts=Experts(
-        per_token="per_token",
-        width="expert_width",
-        shared_width="shared_expert_intermediate_size or share_expert_dim or shared_experts * expert_width",
-        shared="mlp.shared_experts",
-    ),
-    sparse=(
-        "experts and (moe_layer_freq[i] if 1 in moe_layer_freq else i >= first_k_dense_replace and (i + 1) % step == 0)"
-    ),
-    names={
-        "experts": "num_experts|num_local_experts|n_routed_experts|moe_num_experts=0",
-        "per_token": "num_experts_per_tok|num_experts_per_token|moe_topk|moe_top_k",
-        "expert_width": "moe_intermediate_size|expert_ffn_hidden_size|intermediate_size",
-        "shared_experts": "n_shared_experts|num_shared_experts=0",
-        "step": "decoder_sparse_step|moe_layer_freq|moe_layer_interval=1",
-    },
-)
-"""Grouped attention and MLPs or experts, under the names that most files have."""
+ORDINARY = "ordinary"
+"""The row with grouped attention and MLPs or experts, under the names that most files have."""
 INNER = ("text_config", "llm_config", "language_config", "text", "decoder")
 """Sections in which files keep a decoder behind towers."""
 TYPES = {

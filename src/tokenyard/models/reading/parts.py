@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import field
-from functools import cache
-from pathlib import Path
 
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
+from tokenyard.models.recorded import recorded
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
-
-
-@cache
-def _stages() -> dict[str, frozenset[str]]:
-    content: dict[str, list[str]] = json.loads(Path(__file__).with_name("stages.json").read_text())
-    return {part: frozenset(names) for part, names in content.items()}
 
 
 def listed(fact: str, architecture: str) -> bool:
@@ -25,7 +17,7 @@ def listed(fact: str, architecture: str) -> bool:
 
     ``fact`` is "no pipeline", "embedding on every stage" or "head on every stage".
     """
-    return architecture in _stages()[fact]
+    return architecture in recorded("stages")[fact]
 
 
 @dataclass(kw_only=True)

@@ -4,13 +4,16 @@ mixers   Grouped, Latent, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadSta
          Ngrams, PagedConvolutions, Linear; DeepSeek V4's in :mod:`~tokenyard.models.reading.compressed`
 MLPs     Dense, Experts
 
-Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`).
+Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`). A row
+names a piece by its class's ``tag``, and gives the fields whose values are not the default ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import ClassVar
+
+from msgspec import Struct
 
 from tokenyard.models.layers import DenseMLP, MoE
 from tokenyard.models.mixers import (
@@ -50,6 +53,17 @@ NAMES = {
 """What every row may use, by the fields that most files have them in."""
 
 
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a row, as its family's file writes it."""
+
+    about: str | tuple[str, ...] = ""
+    """A note for readers."""
+
+
+class Piece(Part, frozen=True, kw_only=True, tag_field="is"):
+    """A part that may be of several kinds: ``is`` says of which."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """What pieces are read with: the file, and the values of its expressions."""
@@ -67,8 +81,7 @@ class Reader:
 # What mixes tokens.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ring:
+class Ring(Part, frozen=True, kw_only=True):
     """What becomes a :class:`~tokenyard.models.mixers.KeyRing`; the fields are its."""
 
     joins: Fill
@@ -95,8 +108,7 @@ class Ring:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grouped:
+class Grouped(Piece, frozen=True, kw_only=True, tag="grouped"):
     """Heads that share keys and values in groups."""
 
     heads: Fill = "heads"
@@ -178,11 +190,12 @@ class Grouped:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Latent:
+class Latent(Piece, frozen=True, kw_only=True, tag="latent"):
     """DeepSeek's latent attention, with or without an indexer."""
 
-    reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
+    reads: ClassVar[str] = (
+        "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
+    )
 
     indexer: Fill = "index_topk if max(i - picks_once + 1, 0) % picks_again == 0 else 0"
     """Tokens that an indexer picks; 0: there is none, and what an earlier layer picked counts (GLM 5.2)."""
@@ -230,11 +243,10 @@ class Latent:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeltaNet:
+class DeltaNet(Piece, frozen=True, kw_only=True, tag="delta_net"):
     """A gated delta net."""
 
-    reads: ClassVar = (
+    reads: ClassVar[str] = (
         "linear_num_key_heads linear_key_head_dim linear_num_value_heads linear_value_head_dim linear_conv_kernel_dim"
     )
 
@@ -262,11 +274,10 @@ class DeltaNet:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class KimiDelta:
+class KimiDelta(Piece, frozen=True, kw_only=True, tag="kimi_delta"):
     """Kimi's delta attention: a gated delta net whose gates are of low rank."""
 
-    reads: ClassVar = "linear_attn_config"
+    reads: ClassVar[str] = "linear_attn_config"
 
     heads: Fill = ""
     """Heads, their size and the convolution's tokens; empty: as ``linear_attn_config`` says."""
@@ -309,8 +320,7 @@ class KimiDelta:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectiveState:
+class SelectiveState(Piece, frozen=True, kw_only=True, tag="mamba1"):
     """Mamba 1."""
 
     inner: Fill = "hidden * expand"
@@ -349,11 +359,10 @@ class SelectiveState:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadState:
+class HeadState(Piece, frozen=True, kw_only=True, tag="mamba2"):
     """Mamba 2, with the names ``mamba_*`` unless others are given."""
 
-    reads: ClassVar = "mamba_conv_bias mamba_proj_bias mamba_ssm_dtype mamba_ssm_cache_dtype"
+    reads: ClassVar[str] = "mamba_conv_bias mamba_proj_bias mamba_ssm_dtype mamba_ssm_cache_dtype"
 
     heads: Fill = "mamba_n_heads|mamba_num_heads"
     head_size: str = "mamba_d_head"
@@ -394,8 +403,7 @@ class HeadState:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Convolution:
+class Convolution(Piece, frozen=True, kw_only=True, tag="convolution"):
     """A short convolution."""
 
     width: Fill = "hidden"
@@ -420,11 +428,10 @@ class Convolution:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ngrams:
+class Ngrams(Piece, frozen=True, kw_only=True, tag="ngrams"):
     """Qwen 4's embeddings of n-grams, in the layers that a list names, the first of which is 1."""
 
-    reads: ClassVar = (
+    reads: ClassVar[str] = (
         "ple_layer_ids ple_embed_dim ple_conv_kernel_size ngram_size heads_per_ngram ngram_vocab_size_base"
         " make_ngram_vocab_size_divisible_by split_ngram_parts hc_count"
     )
@@ -453,8 +460,7 @@ class Ngrams:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PagedConvolutions:
+class PagedConvolutions(Piece, frozen=True, kw_only=True, tag="paged_convolutions"):
     """Short convolutions beside attention, whose last inputs lie in blocks."""
 
     heads: Fill = "kv_heads"
@@ -476,8 +482,7 @@ class PagedConvolutions:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Linear:
+class Linear(Piece, frozen=True, kw_only=True, tag="linear"):
     """Linear attention with decays that are fixed per head."""
 
     heads: Fill = "heads"
@@ -509,8 +514,7 @@ class Linear:
 # What a token goes through between them.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dense:
+class Dense(Piece, frozen=True, kw_only=True, tag="dense"):
     """One MLP."""
 
     width: Fill = "width"
@@ -538,8 +542,7 @@ class Dense:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Experts:
+class Experts(Piece, frozen=True, kw_only=True, tag="experts"):
     """Experts behind a router, and perhaps one that every token visits."""
 
     count: Fill = "experts"

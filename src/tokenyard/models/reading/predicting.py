@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
+from typing import Literal
 
+import msgspec
+
+from tokenyard.files import packaged
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec, MoE
 from tokenyard.models.mixers import Attends, CompressedAttention, Mixer, SoftmaxAttention
 from tokenyard.models.reading.parts import ConfigReader
-from tokenyard.quick_dataclass import dataclass
+from tokenyard.models.reading.pieces import Part
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Predicting:
+class _Predicting(Part, frozen=True, kw_only=True):
     """Layers that predict, made as layers of the model are."""
 
     field: str = "num_nextn_predict_layers"
@@ -24,8 +28,8 @@ class _Predicting:
     """How many there are in a file that does not say it."""
     most: int = MOST_LAYERS
     """How many vLLM loads at most."""
-    like: tuple[Callable[[LayerSpec], bool], ...] = ()
-    """Each is made like the last of the model's layers that is so; nothing: that attends to everything."""
+    like: tuple[Literal["attends to all", "window", "experts"], ...] = ("attends to all",)
+    """Each is made like the last of the model's layers that is or has this."""
     dense: bool = False
     """They have an MLP where the model's layers have experts."""
     mixers: int = 2
@@ -46,42 +50,22 @@ def _has_experts(layer: LayerSpec) -> bool:
     return isinstance(layer.mlp, MoE)
 
 
-_PLAIN = _Predicting()
-_DENSE = _Predicting(dense=True)
-_QWEN = _Predicting(field="mtp_num_hidden_layers", without=1, joins_once=True, prefix="mtp.layers")
-_NEMOTRON = _Predicting(
-    most=1, like=(lambda layer: layer.attends_to_all, _has_experts), joins_once=True, prefix="mtp.layers"
-)
-_MIMO2 = _Predicting(without=1, most=1, like=(_has_window,), dense=True, prefix="model.mtp.layers")
-_PREDICTING = {
-    "DeepseekV4ForCausalLM": _PLAIN,
-    "Glm4MoeForCausalLM": _PLAIN,
-    "Glm4MoeLiteForCausalLM": _PLAIN,
-    "GlmOcrForConditionalGeneration": _PLAIN,
-    "MiMoForCausalLM": _PLAIN,
-    "MiMoV2FlashForCausalLM": _MIMO2,
-    "MiMoV2ForCausalLM": _MIMO2,
-    "MiniMaxM3SparseForConditionalGeneration": _Predicting(field="num_mtp_modules"),
-    "Step3p5ForCausalLM": _PLAIN,
-    "deepseek_v3": _PLAIN,
-    "deepseek_v32": _PLAIN,
-    "ernie4_5_moe": _DENSE,
-    "exaone4_5_text": _Predicting(without=1, joins_once=True, prefix="mtp.layers"),
-    "exaone_moe": _Predicting(without=1, like=(_has_window,), dense=True, joins_once=True, prefix="mtp.layers"),
-    "glm_moe_dsa": _PLAIN,
-    "hy_v3": _PLAIN,
-    "hy_v4": _PLAIN,
-    "longcat_flash": _Predicting(without=1, most=1, dense=True, mixers=1),
-    "nemotron_h": _NEMOTRON,
-    "nemotron_h_puzzle": _NEMOTRON,
-    "pangu_ultra_moe": _PLAIN,
-    "qwen3_5": _QWEN,
-    "qwen3_5_moe": _QWEN,
-    "qwen3_5_moe_text": _QWEN,
-    "qwen3_5_text": _QWEN,
-    "qwen3_next": _Predicting(without=1, joins_once=True, prefix="mtp.layers"),
-}
-"""Architecture, or ``model_type`` of the decoder -> how its layers predict."""
+_LIKE: dict[str, Callable[[LayerSpec], bool]] = {
+    "attends to all": lambda layer: layer.attends_to_all, "window": _has_window, "experts": _has_experts,
+}  # fmt: skip
+
+
+class _Known(msgspec.Struct, forbid_unknown_fields=True):
+    """``predicting.json``."""
+
+    about: tuple[str, ...]
+    predicting: dict[str, _Predicting]
+    """Architecture, or ``model_type`` of the decoder -> how its layers predict."""
+
+
+@cache
+def _known() -> dict[str, _Predicting]:
+    return msgspec.json.decode(packaged(__package__, "predicting.json"), type=_Known).predicting
 
 
 def layers_that_predict(
@@ -96,16 +80,21 @@ def layers_that_predict(
     not; ``prefix`` is what the names of the model's layers begin with.
     """
     known_as = (reading.architecture, reading.fields.text("model_type"))
-    how = next((_PREDICTING[name] for name in known_as if name in _PREDICTING), None)
+    how = next((_known()[name] for name in known_as if name in _known()), None)
     if how is None:
         return (), False
     section = reading.fields if reading.fields.get(how.field) is not None else reading.outer
     count = min(section.count(how.field, how.without, low=0, high=MOST_LAYERS), how.most)
     first, at = (0, how.prefix) if how.prefix else (len(layers), prefix)
-    likes = how.like or (lambda layer: layer.attends_to_all,)
-    alike = [max((i for i, layer in enumerate(layers) if like(layer)), default=len(layers) - 1) for like in likes]
+    alike = [
+        max((i for i, layer in enumerate(layers) if _LIKE[like](layer)), default=len(layers) - 1) for like in how.like
+    ]
     made = (make(i, f"{at}.{first + n}", how.dense) for n in range(count) for i in alike)
     return tuple(_predicting(layer, how) for layer in made), how.joins_once
+
+
+def _last_like(layers: Sequence[LayerSpec], is_like: Callable[[LayerSpec], bool]) -> int:
+    return max((i for i, layer in enumerate(layers) if is_like(layer)), default=len(layers) - 1)
 
 
 def _predicting(layer: LayerSpec, how: _Predicting) -> LayerSpec:

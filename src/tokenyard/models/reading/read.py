@@ -6,7 +6,6 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,9 @@ from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
 from tokenyard.models.reading.parts import ConfigReader, Stack, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
-from tokenyard.models.reading.table import ROWS, only_pools
+from tokenyard.models.reading.table import ROWS, named_row, only_pools
 from tokenyard.models.reading.versions import dropped_before, versions_said
+from tokenyard.models.recorded import recorded
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -224,7 +224,8 @@ def _spec(name: str, reading: ConfigReader, stack: Stack, encoders: tuple[Encode
 
 def _row(architecture: str, fields: Fields) -> ArchitectureRow:
     """The architecture's row; that of its decoder's ``model_type``, or of ordinary decoders, where it has none."""
-    return ROWS.get(_read_as(architecture, fields), ORDINARY)
+    name = _read_as(architecture, fields)
+    return ROWS[name] if name in ROWS else named_row(ORDINARY)
 
 
 def _read_as(architecture: str, fields: Fields) -> str:
@@ -322,17 +323,11 @@ def _dtype(outer: Fields, fields: Fields, wanted: str, *, is_pooling: bool) -> s
     return half
 
 
-@cache
-def _matrices_of_towers() -> dict[str, dict[str, float]]:
-    """Architecture -> matrices of its encoders that vLLM quantises unless a file leaves them alone -> their share."""
-    content: dict[str, dict[str, float]] = json.loads(Path(__file__).with_name("towers.json").read_text())
-    return content
-
-
 def _stored(encoders: tuple[EncoderSpec, ...], reading: ConfigReader) -> tuple[EncoderSpec, ...]:
     """The encoders as they are stored: in the model's dtype, but for what the file's quantisation takes of them."""
     quant = reading.quant
-    named = _matrices_of_towers().get(reading.architecture, {}) if quant.method and encoders else {}
+    # architecture -> matrices of its encoders that vLLM quantises unless a file leaves them alone -> their share
+    named = recorded("towers").get(reading.architecture, {}) if quant.method and encoders else {}
     uneven = _left_alone(quant, reading.outer.section("vision_config")) if named else ()
     formats = [(quant.of_tower(module), share) for module, share in named.items() if not module.endswith(uneven)]
     taken = [(each, share) for each, share in formats if each != quant.plain]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, is_dataclass, replace
-from dataclasses import fields as fields_of
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec
 from tokenyard.models.mixers import Mixer
-from tokenyard.models.reading.compressed import Compressed
+from tokenyard.models.reading.compressed import Compressed, Shared
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import ConfigReader, Stack
 from tokenyard.models.reading.pieces import (
@@ -27,17 +28,18 @@ from tokenyard.models.reading.pieces import (
     Linear,
     Ngrams,
     PagedConvolutions,
+    Part,
     Reader,
     SelectiveState,
 )
 from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.towers import Tower
-from tokenyard.quick_dataclass import dataclass
 
 AnyMixer = (
     Grouped
     | Latent
     | Compressed
+    | Shared
     | DeltaNet
     | KimiDelta
     | SelectiveState
@@ -49,10 +51,13 @@ AnyMixer = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArchitectureRow:
+class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
     """What an architecture is made of."""
 
+    pools: bool = False
+    """vLLM serves it for its hidden states alone: embeddings, scores, labels."""
+    pools_whole_prompts: bool = False
+    """It needs a prompt's first token or its steps, so that vLLM computes a prompt in one step."""
     mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
     """Kind of layer -> its mixer; a kind that is not here mixes nothing."""
     mlps: Mapping[str, Dense | Experts | None] = field(default_factory=lambda: {"": Dense()})
@@ -62,7 +67,7 @@ class ArchitectureRow:
     counts_layers: bool = False
     """A list of kinds says how many layers there are."""
     types_if: Fill = True
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = {}
     """Words of the file -> kinds of this row, where they differ."""
     order: tuple[tuple[str, str], ...] = (("full_attention", "1"),)
     """Where the file has no such field: (kind, expression over ``i``), and the first that is true counts."""
@@ -83,11 +88,11 @@ class ArchitectureRow:
     """What a file that says nothing of it means, where ``tied`` is empty."""
     context: Fill = 0
     """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = {}
     """Fields by another name than most files have."""
-    around: Mapping[str, Fill] = field(default_factory=dict)
+    around: Mapping[str, Fill] = {}
     """Names of what the file has around a decoder with a section of its own: expressions over that."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = {}
     """Fields that files leave out, as the configuration class fills them in."""
     harmless: tuple[str, ...] = ()
     """Fields that look as if they mattered and do not."""
@@ -99,7 +104,7 @@ class ArchitectureRow:
     """(field around the decoder that must be missing or null, what is not modelled)."""
     prefix: str = "model.layers"
     towers: tuple[Tower, ...] = ()
-    decoders: Mapping[str, ArchitectureRow] = field(default_factory=dict)
+    decoders: Mapping[str, ArchitectureRow] = {}
     """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
@@ -130,7 +135,7 @@ class ArchitectureRow:
 
 _NO_EXPRESSIONS = (
     "module", "shared", "prefix", "kind", "section", "towers", "decoders", "types_if", "harmless", "harmless_around",
-    "defaults",
+    "defaults", "about",
 )  # fmt: skip
 
 
@@ -141,11 +146,11 @@ def _texts(piece: Any) -> Iterator[str]:
     elif isinstance(piece, Mapping | tuple):
         for each in piece.values() if isinstance(piece, Mapping) else piece:
             yield from _texts(each)
-    elif is_dataclass(piece):
+    elif isinstance(piece, Struct):
         yield getattr(piece, "reads", "")
-        for each in fields_of(piece):
-            if each.name not in _NO_EXPRESSIONS and (each.name != "sparse" or getattr(piece, "experts", None)):
-                yield from _texts(getattr(piece, each.name))
+        for name in piece.__struct_fields__:
+            if name not in _NO_EXPRESSIONS and (name != "sparse" or getattr(piece, "experts", None)):
+                yield from _texts(getattr(piece, name))
 
 
 def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
@@ -259,11 +264,3 @@ def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = ""
     norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")
     repeats = bool(reader.values.count(row.repeats, i=i))
     return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms, repeats=repeats)
-
-
-def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:
-    """The same row with these changes; names are added to its own."""
-    for each in ("names", "defaults", "around"):
-        if each in changes:
-            changes[each] = {**getattr(row, each), **changes[each]}
-    return replace(row, **changes)

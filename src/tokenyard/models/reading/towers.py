@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from tokenyard.models.class_defaults import class_defaults, section_type
@@ -12,14 +11,13 @@ from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import ConfigReader
+from tokenyard.models.reading.pieces import Part
 from tokenyard.models.spec import EncoderSpec
-from tokenyard.quick_dataclass import dataclass
 
 __all__ = ["Kept", "Tower"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(Part, frozen=True, kw_only=True):
     """What every block of a tower keeps of a stream of sound; expressions are over the tower's section."""
 
     heads: Fill
@@ -43,8 +41,7 @@ class Kept:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tower:
+class Tower(Part, frozen=True, kw_only=True):
     """A vision or audio tower with its projector; expressions are over its own section of the file."""
 
     block: Fill = 0
@@ -75,9 +72,9 @@ class Tower:
     """Vectors as wide as the decoder that an embedding is."""
     whole: Fill = 0
     """Blocks that see all of it where the others have a window."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = {}
     """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
-    outer: Mapping[str, str] = field(default_factory=dict)
+    outer: Mapping[str, str] = {}
     """Further names: of fields of the file around it."""
     kind: str = "vision"
     section: str = "vision_config"
@@ -144,4 +141,7 @@ _TOWER_NAMES = {
     "channels": "num_channels|in_channels|in_chans=3", "image": "image_size=224", "frames": "temporal_patch_size=2",
     "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
     "pixels": "channels * patch * patch",
+    "vit": "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h",
+    "siglip": "pixels * h + h + grid * grid * h + 2 * h",
 }  # fmt: skip
+"""What every tower may use: ``vit`` is an ordinary block of a vision transformer, ``siglip`` what is outside them."""

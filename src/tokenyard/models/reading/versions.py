@@ -1,33 +1,25 @@
 """Which versions of vLLM have a class for an architecture, where not all of them have.
 
-``scripts/record_architectures.py`` has read their registries: ``versions.json``. An architecture without a class may
+``scripts/record_architectures.py`` has read their registries. An architecture without a class may
 run by the code of ``transformers``, whose memory and time are others.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-
-@cache
-def _recorded() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("versions.json").read_text())
-    return content
+from tokenyard.models.recorded import recorded
 
 
 def versions_with_classes() -> Mapping[str, list[str]]:
     """Architecture -> the versions that have a class for it, oldest first; none for those that all have."""
-    found: dict[str, list[str]] = _recorded()["versions"]
+    found: dict[str, list[str]] = recorded("versions")["versions"]
     return found
 
 
 def versions_looked_into() -> Sequence[str]:
     """The versions whose registries were read, oldest first."""
-    found: list[str] = _recorded()["looked_into"]
+    found: list[str] = recorded("versions")["looked_into"]
     return found
 
 
@@ -48,5 +40,5 @@ def versions_said(architecture: str) -> str:
 
 def dropped_before() -> Mapping[str, str]:
     """The architectures that were dropped before the first version here, and the last version that had each."""
-    found: dict[str, str] = _recorded()["gone"]
+    found: dict[str, str] = recorded("versions")["gone"]
     return found

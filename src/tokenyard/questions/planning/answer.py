@@ -193,10 +193,12 @@ def largest_load(
     must_bear: float | None = None,
     borne: Row | None = None,
     growth: float = 2.0,
+    precision: float = PRECISION,
 ) -> LoadSearch:
     """Search by replays ``at`` a load; one that does not bear ``must_bear`` is given up after one replay.
 
-    ``borne``: what is known to be borne, from which on greater loads are tried, ``growth`` times as great each.
+    ``borne``: what is known to be borne, from which on greater loads are tried, ``growth`` times as great at first.
+    ``precision``: share by which what is missed is greater in the end.
     """
     missed: Row | None = None
     load, replays = must_bear or start, 0
@@ -216,13 +218,12 @@ def largest_load(
         if missed is not None and borne is None and must_bear is not None:
             return LoadSearch(None, missed, replays)
         if borne is not None and missed is not None:
-            if missed.load <= borne.load * (1 + PRECISION):
+            if missed.load <= borne.load * (1 + precision):
                 return LoadSearch(borne, missed, replays)
             load = sqrt(borne.load * missed.load)
-        elif borne is not None:
-            load = borne.load * growth
         else:
-            load = row.load / 2
+            load = row.load / growth if borne is None else borne.load * growth
+            growth = min(growth**2, 2.0)
     return LoadSearch(borne, missed, replays)
 
 

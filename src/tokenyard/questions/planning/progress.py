@@ -62,11 +62,16 @@ def _folder_of(identity: Mapping[str, Any], say: Say) -> Path | None:
 
 
 def say_so_far(trying: Trying, goal: Goal, tries: int, say: Say, *, is_kept: bool) -> None:
-    """The best variant so far, and how to go on."""
-    say(f"{len(trying.rows):,} of at most {tries:,} variants were tried")
+    """The best variant so far, or the nearest to the bounds, and how to go on."""
+    say(f"a partial answer: {len(trying.rows):,} of at most {tries:,} variants were tried")
     best = trying.best
     if best is None:
         say("none of them is within every bound")
+        known = [row for row in trying.rows if row.tightness is not None]
+        if known:
+            near = min(known, key=lambda row: row.tightness or 0.0)
+            far = f"{near.tightest} is {near.tightness:,.3g} times its bound"
+            say(f"the nearest so far: {settings_in_words(near.settings)}, whose {far}; another may be better")
     else:
         value = goal_value(best, goal)
         reaches = "" if value is None else f", with {value:,.4g} {goal.unit}"

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.questions.planning.answer import largest_load
+from tokenyard.questions.planning.answer import PRECISION, LoadSearch, is_borne, largest_load
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
 from tokenyard.questions.planning.steadiness import Lengths, is_settled
 from tokenyard.questions.sweeping.cluster import Cluster
@@ -178,24 +178,69 @@ def _replayed(lengths: Lengths, times: int, goal: Goal, task: _Task) -> _Tried:
     if goal is not Goal.LOAD:
         measured = lengths.worker(times).measured(settings, incumbents)
         return _Tried(task, measured._replace(row=msgspec.structs.replace(measured.row, times=times)))
-    found = largest_load(loads_of(lengths, settings), must_bear=must_bear, start=1.0)
+    found = steady_load(lengths, settings, must_bear=must_bear)
     row = found.borne or found.missed
     assert row is not None, "a search has replayed something"
     return _Tried(task, Measured(msgspec.structs.replace(row, replays=found.replays)))
 
 
-def loads_of(lengths: Lengths, settings: Settings, row: Row | None = None) -> Callable[[float], Row]:
-    """Return what replays a variant at a load, with traffic long enough for it; ``row``: what is known of it."""
+def loads_of(
+    lengths: Lengths, settings: Settings, row: Row | None = None, *, whole: float = 0.0
+) -> Callable[[float], Row]:
+    """Return what replays a variant at a load, with traffic long enough for it; ``row``: what is known of it.
+
+    Replays above a load of ``whole`` end as soon as a bound is missed for certain.
+    """
     known = [] if row is None else [row]
 
     def at(load: float) -> Row:
         times = max((ceil(lengths.wanted(each) * load / each.load) for each in known[-1:]), default=1)
-        row, replays = lengths.settled(lambda job: job(settings, load=load, stops=True), min(times, lengths.most))
+        row, replays = lengths.settled(
+            lambda job: job(settings, load=load, stops=load > whole), min(times, lengths.most)
+        )
         if row.is_measured:
             known.append(row)
         return msgspec.structs.replace(row, replays=replays)
 
     return at
+
+
+def steady_load(
+    lengths: Lengths, settings: Settings, row: Row | None = None, *, must_bear: float | None = None, growth: float = 2.0
+) -> LoadSearch:
+    """The largest load that a variant bears: looked for with short traffic, and decided by long traffic near there.
+
+    ``row``: what is known of it. One that does not bear ``must_bear`` is given up after one replay.
+    """
+    long, replays, start = loads_of(lengths, settings, row), 0, 1.0 if row is None else row.load
+    borne = row if row is not None and is_borne(row) else None
+    if must_bear is not None:
+        borne = long(must_bear)
+        replays = borne.replays
+        if not is_borne(borne):
+            return LoadSearch(None, borne, replays)
+    if (looking := lengths.looking) is not None:
+        near = largest_load(
+            loads_of(looking, settings, row), start=start, borne=borne, growth=growth, precision=_LOOKED
+        )
+        replays += near.replays
+        if near.borne is not None:
+            start, growth = near.borne.load, _NEAR
+            # Near the edge it is missed late, and the figures of what is missed are wanted.
+            long = loads_of(lengths, settings, row, whole=start * (1 + _LOOKED))
+
+    def at(load: float) -> Row:
+        return msgspec.structs.replace(borne, replays=0) if borne is not None and load <= borne.load else long(load)
+
+    is_known = borne is not None and start <= borne.load
+    found = largest_load(at, start=start, borne=borne if is_known else None, growth=growth)
+    return found._replace(replays=replays + found.replays)
+
+
+_LOOKED = 4 * PRECISION
+"""Precision with which is looked where it is."""
+_NEAR = (1 + PRECISION) ** 2
+"""Factor between loads that are tried where the largest one is about to be."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

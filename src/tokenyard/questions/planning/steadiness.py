@@ -15,7 +15,7 @@ from math import ceil
 
 import msgspec
 
-from tokenyard.explain.steady import LoadState
+from tokenyard.explain.steady import ANSWERS_LONG, LoadState
 from tokenyard.questions.scenario import Scenario
 from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import PreparedVariant, VariantSource, VariantWorker
@@ -28,11 +28,15 @@ from tokenyard.workload.stretches import repeated
 
 MOST_REQUESTS = 8_000
 """Requests beyond which traffic is not made longer; a workload that has more is replayed as it is."""
-FEWEST_FOR_LOAD = 2_000
+FEWEST_TO_LOOK = 400
+"""Requests with which a load is looked for, before it is decided with more of them."""
+FEWEST_FOR_LOAD = 5_000
 """Requests without which no load of drawn traffic is said to be borne: the rate of fewer is itself a matter of luck by
 some percent."""
 FEWEST_OF_A_LOG = 1_000
 """The same of a log that is repeated, whose rate is always its own."""
+_LONGER = 4
+"""Times :data:`FEWEST_TO_LOOK` from which on a workload is as long as what decides."""
 _ANSWERS = 6
 """Times the mean answer, or session, that arrivals are made to go on for to begin with."""
 
@@ -80,6 +84,14 @@ class Lengths:
     """Times that it is made as long at most; 1: it stays as it is."""
     fewest: int = FEWEST_FOR_LOAD
     """Requests without which no load is said to be borne."""
+    looks: bool = False
+    """It is only looked where the largest load is: what may be chance is not replayed again."""
+
+    @property
+    def looking(self) -> Lengths | None:
+        """The same to look where the largest load is; None where traffic is long already."""
+        is_long = _LONGER * self.most * FEWEST_TO_LOOK > MOST_REQUESTS
+        return replace(self, fewest=FEWEST_TO_LOOK, looks=True) if is_long else None
 
     @classmethod
     def of(cls, job: VariantWorker, workload: Workload) -> Lengths:
@@ -105,12 +117,18 @@ class Lengths:
             is_little = row.state is LoadState.STEADY and row.met is not False and row.requests < self.fewest
             if not self.may_settle(row) and (times >= self.most or not is_little):
                 return row, replays
+            is_little |= self.is_chance(row)
             enough = ceil(self.fewest * times / max(row.requests, 1)) if is_little else 1
             times = min(max(self.after(row) if self.may_settle(row) else times, enough), self.most)
 
     def may_settle(self, row: Row) -> bool:
         """Return whether longer traffic may show what a row within its bounds does not: a steady state, or none."""
-        return row.times < self.most and is_unsettled(row)
+        return row.times < self.most and is_unsettled(row) and not (self.looks and self.is_chance(row))
+
+    @staticmethod
+    def is_chance(row: Row) -> bool:
+        """Return whether a row is unsettled though arrivals went on for long: what it shows may be chance."""
+        return is_unsettled(row) and row.answers_long is not None and row.answers_long >= ANSWERS_LONG
 
     def after(self, row: Row) -> int:
         """Return how many times the traffic is to be as long after a row that was not steady."""

@@ -173,7 +173,7 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
     if plan.value is not None:
-        yield Text(f"reaches {_reached(plan.value, goal)}{_behind(plan, goal)}")
+        yield Text(f"{'takes' if goal.is_least else 'reaches'} {_reached(plan.value, goal)}{_behind(plan, goal)}")
     if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
         price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
         yield Text(price)

@@ -50,6 +50,9 @@ def print_policies(comparison: Comparison, console: Console, *, header: bool = F
     )
     for heading, meaning in dict(metric.legend for metric in comparison.metrics).items():
         console.print(f"{heading}: {meaning}")
+    if any(cell.lower_bounds for cell in comparison.cells):
+        console.print("≥: at least so much: some were refused, given up or not finished, and count by their age so far")
+        console.print("open: jobs of this policy, or of the first, did not all come to their end")
     if len(comparison.seeds) > 1:
         console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
     if not header and deployment is not None:
@@ -68,8 +71,10 @@ def _verdict(comparison: Comparison) -> str:
         return f"One policy, {comparison.baseline}: there is nothing to compare it with."
     if not _differs(comparison):
         return _why_alike(comparison)
+    if all(cell.speedup_is_open for cell in comparison.cells if cell.policy != comparison.baseline):
+        return "Nobody's jobs are faster for sure: some were refused, given up or not finished (open)."
     under, than = ("with", "") if comparison.of_settings else ("under", "under ")
-    others = [cell for cell in comparison.cells if cell.policy != comparison.baseline]
+    others = [cell for cell in comparison.cells if cell.policy != comparison.baseline and not cell.speedup_is_open]
     cell = max(others, key=lambda cell: abs(log(cell.speedup.mean)))
     mean, half = cell.speedup.mean, cell.speedup.half
     if abs(mean - 1) < _ALMOST:
@@ -121,8 +126,13 @@ def _table(comparison: Comparison, load: float, metrics: Sequence[Metric]) -> Ta
 
 
 def _row(cell: Cell, metrics: Sequence[Metric]) -> list[str]:
-    return [str(cell.speedup), *(_interval(cell.metrics[metric.name], metric) for metric in metrics)]
+    speedup = "open" if cell.speedup_is_open else str(cell.speedup)
+    return [speedup, *(_interval(cell, metric) for metric in metrics)]
 
 
-def _interval(value: Interval, metric: Metric) -> str:
+def _interval(cell: Cell, metric: Metric) -> str:
+    """The mean; with a sign in place of its interval where it is a lower bound."""
+    value = cell.metrics[metric.name]
+    if metric.name in cell.lower_bounds:
+        return f"≥{Interval(value.mean)}"
     return str(value if metric.with_interval else Interval(value.mean))

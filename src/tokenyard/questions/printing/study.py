@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tokenyard.questions.compare import Interval
 from tokenyard.questions.study import Study, StudyCell
 
 
@@ -19,7 +18,7 @@ def print_study(study: Study, console: Console) -> None:
             table.add_column(name, justify="right", overflow="fold")
         cells = [cell for cell in study.cells if cell.load == load]
         for cell in cells:
-            table.add_row(cell.label, *(_interval(study.interval(name, cell)) for name in study.shown))
+            table.add_row(cell.label, *(_interval(study, name, cell) for name in study.shown))
             if cell != cells[0]:
                 table.add_row("", *(_change(study, name, cell, cells[0]) for name in study.shown), style="dim")
         console.print(table)
@@ -28,19 +27,26 @@ def print_study(study: Study, console: Console) -> None:
             f"±: 95 % confidence interval of the mean over {len(study.seeds)} seeds; %: the ratio to the first line, "
             "taken seed by seed"
         )
+    if any(study.is_at_least(name, cell) for name in study.shown for cell in study.cells):
+        console.print(
+            "\N{GREATER-THAN OR EQUAL TO}: a lower bound, since requests were not served; two are not compared"
+        )
     for row in study.rows:
         if row.problem is not None:
             where = ", ".join(f"{name} {value}" for name, value in row.settings.items() if value != "")
             console.print(f"not replayed: {where}: {row.problem}", markup=False)
 
 
-def _interval(value: Interval | None) -> str:
-    return "-" if value is None else str(value)
+def _interval(study: Study, name: str, cell: StudyCell) -> str:
+    value, is_bound = study.interval(name, cell), study.is_at_least(name, cell)
+    if value is None:
+        return "never" if is_bound else "-"
+    return f"\N{GREATER-THAN OR EQUAL TO}{value}" if is_bound and value.mean else "-" if is_bound else str(value)
 
 
 def _change(study: Study, name: str, cell: StudyCell, first: StudyCell) -> str:
     ratio = study.against(name, cell, first, ratio=True)
-    if ratio is None:
+    if ratio is None or study.is_at_least(name, cell) or study.is_at_least(name, first):
         return "-"
     half = "" if ratio.half is None else f" ± {100 * ratio.half:.1f}"
     return f"{100 * (ratio.mean - 1):+.1f}{half} %"

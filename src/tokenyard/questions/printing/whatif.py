@@ -176,7 +176,7 @@ def _repeated(check: SelfCheck) -> Iterator[str]:
 _STOPPED_BY = {
     "most_steps": "of the first {}, later ones are not compared",
     "host": "of the first {}, until the host paused the scheduler or had a cache forgotten",
-    "request": "of the first {}, until a request is scheduled of which the trace has no whole record",
+    "request": "of the first {}, until a request matters of which the trace has no whole record",
     "stuck": "of the first {}, until nothing can be scheduled",
 }
 """Why a check of decisions ends before the trace does -> what to say."""

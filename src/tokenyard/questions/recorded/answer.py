@@ -132,9 +132,9 @@ class DecisionCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What is different there."""
     stopped_by: str | None = None
     """Why steps behind these were not compared: ``most_steps`` (there are more than are compared), ``host`` (it paused
-    the scheduler or had a cache forgotten), ``request`` (one is scheduled of which the trace has no whole record),
-    ``drafts`` (with async scheduling it does not show which drafts were right), ``stuck`` (nothing can be scheduled);
-    None: all were."""
+    the scheduler or had a cache forgotten), ``request`` (one of which the trace has no whole record is scheduled, or
+    waits), ``drafts`` (with async scheduling it does not show which drafts were right), ``stuck`` (nothing can be
+    scheduled); None: all were."""
 
 
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):

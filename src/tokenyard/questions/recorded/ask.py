@@ -18,6 +18,7 @@ from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.slo import SLO
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.by_class import grouped_by_class
@@ -255,7 +256,8 @@ def _replayed(
 ) -> _Replayed:
     by, slos = asked
     builder, ends = ReportBuilder(() if by is not None else slos), EndTimes()
-    kept = RowsOfEngine.with_report(builder, TraceRecorder(None, builder))
+    recorder = TraceRecorder(None, AfterWarmup(builder, run.warmup) if run.warmup else builder)
+    kept = RowsOfEngine.with_report(builder, recorder)
     watch = StepWatch(Reach.of(run.measured))
     result = replay(
         variant.workload,
@@ -263,14 +265,14 @@ def _replayed(
         variant.cache,
         MappedLatency(variant.latency, watch.note),
         pace=run.speed(keeps_time=variant.keeps_time, rate=variant.rate),
-        observer=Observers(TraceRecorder(None, builder) if by is None else kept.observer, ends, *watchers),
+        observer=Observers(recorder if by is None else kept.observer, ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
         kv_transfer=variant.kv_transfer,
         speculation=variant.speculation,
         skip_refused=True,
         on_progress=on_progress,
     )
-    rows = None if by is None else ReplayRows([kept])
+    rows = None if by is None else ReplayRows([kept], warmup=run.warmup)
     report, classes = builder.report(), None
     if rows is not None and by is not None:
         bounds = grouped_by_class(slos)

@@ -140,6 +140,8 @@ class _Drive:
         """Requests whose clients went away, and when the scheduler heard of it."""
         self._compiling: list[RequestArrived] = []
         """Requests that have arrived and wait for their grammar."""
+        self.unknown: set[str | None] = set()
+        """Requests that wait and of which the trace has no whole record: those behind them may wait for them."""
 
     def decide(self, step: Step) -> Mapping[str, int]:
         """What the scheduler schedules where the trace has ``step``."""
@@ -162,6 +164,8 @@ class _Drive:
         outcome = step.outcome
         skipped = outcome.skipped or () if outcome is not None else ()
         compiling = {each.req_id for each in skipped if each.reason == Reason.WAITING_GRAMMAR}
+        self.unknown |= {each.req_id for each in step.arrived} - self.requests.keys()
+        self.unknown -= {each.req_id for each in step.finished}
         coming, self._compiling = [*self._compiling, *step.arrived], []
         for arrived in coming:
             if arrived.req_id in compiling:
@@ -220,6 +224,9 @@ def drive(run: RecordedRun, most_steps: int = MOST_STEPS) -> DecisionCheck:
             stopped_by = "stuck"
             break
         difference = _difference(step.number, recorded, decided)
+        if difference is not None and driven.unknown:
+            stopped_by = "request"
+            break
         steps += recorded is not None
         equal += recorded is not None and difference is None
         if difference is not None and first is None:

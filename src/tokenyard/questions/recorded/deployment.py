@@ -180,7 +180,6 @@ def _as_settled(run: RecordedRun, config: dict[str, Any]) -> DeploymentSettings:
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
         long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
         async_scheduling=scheduler.async_scheduling,
-        no_async_scheduling=not scheduler.async_scheduling,
     )
     spread = ParallelSettings(
         pipeline_parallel_size=scheduler.pipeline_parallel_size,

@@ -336,6 +336,11 @@ class RecordedRun:
     """How far the step times of a prediction are known; None of what a machine did, and where nothing is known."""
 
     @property
+    def warmup(self) -> float:
+        """Seconds from the first arrival on that do not count in figures."""
+        return max((self.start.warmup or 0.0) - self.began, 0.0)
+
+    @property
     def is_virtual(self) -> bool:
         """Whether it is a replay's: its machine has no slow moments."""
         return self.start.host == REPLAY

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from socket import create_connection
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
@@ -25,6 +27,9 @@ _TASKS_PER_CPU = 4
 """Tasks that are sent ahead."""
 _ASK_AGAIN = 10.0
 """Seconds after which the cluster is asked for its size, though no task was finished."""
+_SECONDS_TO_REACH = 20.0
+"""For the first answer from an address: Ray asks one that does not answer again for a quarter of an hour."""
+_HOST_AND_PORT = re.compile(r"(?:ray://)?(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:/]+)):(?P<port>\d+)")
 _LITTLE_ROOM = 1 << 30
 """Bytes below which the room for traces is worth a warning."""
 
@@ -101,9 +106,10 @@ class Cluster(Generic[T, R]):
             return self._ray
         ray = _ray()
         if not ray.is_initialized():
-            of_this_machine = {"include_dashboard": False} if self._address == LOCAL_RAY else {"address": self._address}
+            more = {"include_dashboard": False} if self._address == LOCAL_RAY else {}
             try:
-                ray.init(log_to_driver=False, **of_this_machine)
+                _reach(self._address)
+                ray.init(address=self._address, log_to_driver=False, **more)
             except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
                 raise ConfigError("ray", self._address, _why_not(error, self._address)) from None
             self._is_ours = True
@@ -149,6 +155,14 @@ class Cluster(Generic[T, R]):
         return found
 
 
+def _reach(address: str) -> None:
+    """Raise OSError where nothing listens at a host and port."""
+    matched = _HOST_AND_PORT.fullmatch(address)
+    if matched is not None:
+        with create_connection((matched["six"] or matched["name"], int(matched["port"])), _SECONDS_TO_REACH):
+            pass
+
+
 def _room(ray: Any) -> int:
     """Tasks that the cluster has work for now: machines come and go."""
     return _TASKS_PER_CPU * max(int(ray.cluster_resources().get("CPU", 1)), 1)
@@ -158,7 +172,8 @@ def _why_not(error: Exception, address: str) -> str:
     """Why this process is not connected to a cluster, and what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     kind = f"{type(error).__name__} {text}".lower()
-    if "authenticat" in kind or "token" in kind or "unauthorized" in kind:
+    cause = str(error.__cause__).lower()  # a refused token is no more than that of a connection that failed
+    if "authenticat" in kind or "token" in kind or "unauthorized" in kind or "authentication" in cause:
         return (
             f"it asks for a token: {text[:300]}. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to"
             " what its machines were started with"

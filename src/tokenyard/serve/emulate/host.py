@@ -31,6 +31,7 @@ from tokenyard.serve.emulate.approximate import ApproximateTokenizer
 from tokenyard.serve.emulate.capacity import Capacity
 from tokenyard.serve.emulate.faults import Faults, FaultyTransfers
 from tokenyard.serve.emulate.live import LATE, GroupStepper, LateRequests, LiveEngines, NewsOfSteps, WallClock
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.kv_publisher import KVEventPublisher
 from tokenyard.serve.metrics import MetricsObserver
 from tokenyard.serve.openai.fields import ApiError
@@ -47,48 +48,8 @@ from tokenyard.steptime.model import MappedLatency
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.load import read_workload
 
-_MOST_SERVERS = 64
 _MOST_QUEUED = 1_000_000
 """vLLM's own queue has no end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmulateSettings:
-    """Settings of an emulation beside its deployment."""
-
-    speed: float = 1.0
-    """Emulated seconds in a second."""
-    answers: str = "words"
-    """``words``, or ``echo``: the last message of a client is repeated."""
-    lengths: str | None = None
-    """A workload, by name or file, whose answers' lengths are drawn from; None: a spread around 180 tokens."""
-    seed: int = 0
-    servers: int = 1
-    """Servers of this kind, at ports that count up."""
-    split: str | None = None
-    """``P+D``: a server of P engines that prefill, and one of D that decode, at the next port."""
-    kv_link_gb_per_s: float = 50.0
-    """Speed of the wire between them, of one GPU."""
-    surface: str | None = None
-    """Version of vLLM whose metrics and fields of answers apply; None: that of the decisions."""
-    max_late_s: float = 0.0
-    """Seconds of the wall by which steps may be late before new requests are refused (503); 0: none ever is."""
-    holds: float | None = None
-    """Tokens a second that the machine can stream; None: that is measured before a server listens."""
-
-    def __post_init__(self) -> None:
-        if not 0.001 <= self.speed <= 10_000:
-            raise ConfigError("speed", self.speed, "give a number from 0.001 to 10000")
-        if self.answers not in ("words", "echo"):
-            raise ConfigError("answers", self.answers, "give words or echo")
-        if not 1 <= self.servers <= _MOST_SERVERS:
-            raise ConfigError("servers", self.servers, f"give a number from 1 to {_MOST_SERVERS}")
-        if not 0 < self.kv_link_gb_per_s < float("inf"):
-            raise ConfigError("kv_link_gb_per_s", self.kv_link_gb_per_s, "give a number above 0")
-        if not 0 <= self.max_late_s < float("inf"):
-            raise ConfigError("max_late_s", self.max_late_s, "give seconds, or 0 to refuse no request")
-        if self.holds is not None and not 0 < self.holds < float("inf"):
-            raise ConfigError("holds", self.holds, "give tokens a second, above 0")
 
 
 @dataclass(slots=True)

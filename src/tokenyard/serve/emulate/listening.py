@@ -19,9 +19,10 @@ from starlette.types import ASGIApp
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.capacity import Capacity, Unhurried, capacity, tokens_per_second
 from tokenyard.serve.emulate.faults import Fault, read_fault
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.connections import BoundedConnection, Bounds, EdgeServer
 from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, run_in_loop, url_of

@@ -17,7 +17,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.ending import OrderlyEnd
-from tokenyard.serve.front import FrontSettings
+from tokenyard.serve.front import AccessSettings, FrontSettings
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.assembly import build_server, limits_of, watch
@@ -43,25 +43,20 @@ class ModelServerSettings:
     """A folder with a checkpoint, or ``demo``."""
     engine: Mapping[str, Any]
     """Settings of the model, its memory and its scheduler; None where one is not given."""
+    access: AccessSettings
     front: FrontSettings
-    host: str
-    port: int
-    api_key: tuple[str, ...]
-    """A request must give one of these, if there are any."""
-    served_model_name: tuple[str, ...]
-    """Names that clients may give; empty: the model's."""
-    shutdown_timeout: int
-    """Seconds that running requests may take to finish after a signal."""
     output: TraceSettings
     view: bool
     """Also show the trace in the viewer."""
     demo_clients: int
 
     def __post_init__(self) -> None:
-        require_port(self.port)
+        require_port(self.access.port)
         _ = limits_of(self.front), self.front.generation_overrides  # a mistake there ends it before the model is loaded
-        if not 0 <= self.shutdown_timeout <= _LONGEST_SHUTDOWN:
-            raise ConfigError("shutdown_timeout", self.shutdown_timeout, f"give seconds from 0 to {_LONGEST_SHUTDOWN}")
+        if not 0 <= self.access.shutdown_timeout <= _LONGEST_SHUTDOWN:
+            raise ConfigError(
+                "shutdown_timeout", self.access.shutdown_timeout, f"give seconds from 0 to {_LONGEST_SHUTDOWN}"
+            )
         if not 0 <= self.demo_clients <= _MOST_CLIENTS:
             raise ConfigError("demo_clients", self.demo_clients, f"give a number from 0 to {_MOST_CLIENTS}")
 
@@ -106,10 +101,10 @@ def serve_model(
     can connect is served, and a port that is not free is known before a long load. ``loading`` is a context around
     the load, made with the model's name; ``on_ready`` is called when clients can connect.
     """
-    host = settings.host
-    keys = (*settings.api_key, *filter(None, [os.environ.get("VLLM_API_KEY")]))
+    host = settings.access.host
+    keys = (*settings.access.api_key, *filter(None, [os.environ.get("VLLM_API_KEY")]))
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(bound(host, settings.port)))
+        listener = stack.enter_context(closing(bound(host, settings.access.port)))
         url = url_of(listener, host)
         with loading(settings.model):
             core, context, metrics = _load(settings, stack)
@@ -129,7 +124,7 @@ def serve_model(
         def stop() -> None:
             served.context.is_draining = True
 
-        serve(app, listener, on_ready=ready, on_stop=stop, seconds_to_end=settings.shutdown_timeout)
+        serve(app, listener, on_ready=ready, on_stop=stop, seconds_to_end=settings.access.shutdown_timeout)
     _leave(served)
 
 
@@ -137,7 +132,7 @@ def _load(settings: ModelServerSettings, stack: ExitStack) -> tuple[EngineCore, 
     """Load the model; what has to be closed afterwards joins ``stack``."""
     folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-")) if settings.model == DEMO else None
     core = loaded_engine(settings.model, settings.engine, folder)
-    return core, *build_server(core, settings.served_model_name or (settings.model,), settings.front)
+    return core, *build_server(core, settings.access.served_model_name or (settings.model,), settings.front)
 
 
 def _watched(
@@ -157,7 +152,7 @@ def _watched(
     )
     trace = trace_of(config, stack, warn)
     given = {name: value for name, value in settings.engine.items() if value is not None}
-    name = (settings.served_model_name or (settings.model,))[0]
+    name = (settings.access.served_model_name or (settings.model,))[0]
     watch(core, metrics, trace, policy=policy, model=name, engine=given)
     return trace.config.path
 

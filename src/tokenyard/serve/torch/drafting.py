@@ -91,7 +91,7 @@ class DraftModel:
         self._layers = LayerGroup(layers=tuple(caches), places=tuple(range(len(caches))))
         self._windows = [min(filter(None, (cache.window, followed.window)), default=0) for cache in caches]
         self._block_size, self._max_model_len = followed.block_size, max_model_len
-        self._model = PagedModel(load_checkpoint(folder, dtype=dtype, device=device), device)
+        self.model = PagedModel(load_checkpoint(folder, dtype=dtype, device=device), device)
 
     @property
     def elements_per_block(self) -> int:
@@ -107,7 +107,7 @@ class DraftModel:
             for layer, window in zip(tensors.layers, self._windows, strict=True)
         ]
         self._num_groups = len(windows)
-        self._model.bind(layers, [BlockGroup(self._block_size, window) for window in windows])
+        self.model.bind(layers, [BlockGroup(self._block_size, window) for window in windows])
 
     def propose(
         self, rows: RequestRows, slots: IntArray, step: StepRows, held: HeldBlocks, num_drafts: int
@@ -130,6 +130,6 @@ class DraftModel:
         return drafts
 
     def _likeliest(self, ids: IntArray, rows: StepRows, table: Int32Array) -> IntArray:
-        logits = self._model.logits(ids, rows, [table] * self._num_groups, rows.counts.cumsum() - 1)
+        logits = self.model.logits(ids, rows, [table] * self._num_groups, rows.counts.cumsum() - 1)
         found: IntArray = logits.argmax(-1).cpu().numpy()
         return found

@@ -53,7 +53,7 @@ class TorchExecutor:
         """The KV cache's blocks."""
         self.runner, self._kv = runner, kv
         self._drafts, self._connector = drafts, connector
-        self._thread = ThreadPoolExecutor(1, "model")
+        self.thread = ThreadPoolExecutor(1, "model")
         self._newest: SchedulerOutput | None = None
         """The step that was begun last."""
         self._forward: Future[None] | None = None
@@ -114,11 +114,11 @@ class TorchExecutor:
             with torch.inference_mode():
                 return work()
 
-        return self._thread.submit(without_gradients)
+        return self.thread.submit(without_gradients)
 
     def shutdown(self) -> None:
         """Wait for the step that runs, forget those that wait."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self.thread.shutdown(wait=True, cancel_futures=True)
         if self._connector is not None:
             self._connector.shutdown()
 

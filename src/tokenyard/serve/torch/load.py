@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
 from tokenyard.connectors.plan import ConnectorWorker
@@ -40,7 +35,7 @@ from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
-from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
+from tokenyard.serve.torch.attention import KVTensors, register_attention
 from tokenyard.serve.torch.checkpoint import (
     LoadedModel,
     device_named,
@@ -52,55 +47,10 @@ from tokenyard.serve.torch.checkpoint import (
 from tokenyard.serve.torch.drafting import Drafter, DraftModel, NgramDrafter
 from tokenyard.serve.torch.executor import TorchEngineCore, TorchExecutor
 from tokenyard.serve.torch.model import BlockGroup, PagedModel
+from tokenyard.serve.torch.profiling import CPU_SHARE, GPU_SHARE, StepLimits, left_for_blocks, run_largest_steps
 from tokenyard.serve.torch.request_rows import RequestRows
 from tokenyard.serve.torch.runner import ModelRunner
 from tokenyard.serve.torch.settings import EngineSettings, speculation_of, transfer_config_of
-
-# ---------------------------------------------------------------------------------------------------------------------
-# How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
-
-GPU_SHARE = 0.9
-"""Share of a GPU's memory that is used, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
-CPU_SHARE = 0.4
-"""Share of the machine's memory, which others use too."""
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes of ``ru_maxrss``."""
-
-
-def run_dummy_step(model: PagedModel, tensors: KVTensors, num_tokens: int, max_num_seqs: int, max_len: int) -> None:
-    """Compute a step as large as they come, with logits for as many requests as may run; its KV is one block's."""
-    rows = min(max_num_seqs, num_tokens)
-    counts = np.full(rows, num_tokens // rows, np.int64)
-    counts[: num_tokens % rows] += 1
-    step = StepRows(np.zeros(rows, np.int64), np.minimum(counts, max_len))
-    tables = [np.ones((rows, int(step.counts.max())), np.int32)] * (1 + max(layer.group for layer in tensors.layers))
-    ids, first = np.zeros(int(step.counts.sum()), np.int64), np.zeros(rows, np.int64)
-    model.logits(ids, step, tables, step.counts.cumsum() - 1, adapters=first)
-
-
-def left_for_blocks(device: str, share: float) -> int:
-    """Bytes that are left of ``share`` of the memory, after what this process has needed at most so far."""
-    if device.startswith("cuda"):
-        return _left_of_gpu(require_torch(), device, share)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
-    return int(_machine_bytes() * share) - used
-
-
-def _left_of_gpu(torch: Any, device: str, share: float) -> int:
-    torch.cuda.synchronize(device)
-    free, total = torch.cuda.mem_get_info(device)
-    others = total - free - torch.cuda.memory_reserved(device)
-    peak: int = torch.cuda.max_memory_reserved(device)
-    return int(total * share - others) - peak
-
-
-def _machine_bytes() -> int:
-    """Bytes of memory of the machine, or of the container that this process lives in."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    text = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
-    return min(machine, int(text)) if text.isdigit() else machine
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Both halves of a KV connector for an engine's own blocks.
@@ -240,17 +190,19 @@ class ModelParts:
         return int(min(fitting, plan.blocks_per_request * settings.max_num_seqs + 1, MAX_BLOCKS))
 
     def _profile(self, plan: KVCachePlan) -> None:
-        """Run the largest step, so that its memory is known."""
-        tensors = self._bind(plan)
-        torch = require_torch()
-        with torch.inference_mode():
-            run_dummy_step(
-                self._target,
-                tensors,
-                self._settings.max_num_batched_tokens,
-                self._settings.max_num_seqs,
-                self.max_model_len,
-            )
+        """Run the largest steps, so that their memory is known."""
+        self._bind(plan)
+        settings, models = self._settings, [self._target]
+        if self._draft_model is not None:
+            models.append(self._draft_model.model)
+        limits = StepLimits(
+            settings.max_num_batched_tokens, settings.max_num_seqs, self.max_model_len, self._num_drafts
+        )
+        for model in models:
+            model.attention.measures = True
+        run_largest_steps(self._runner(), limits, len(plan.groups), next(iter(settings.adapters.lora_modules), None))
+        for model in models:
+            model.attention.measures = False
 
     def _bind(self, plan: KVCachePlan) -> KVTensors:
         """Memory for the layers of the target, and for those of the drafter."""
@@ -275,10 +227,14 @@ class ModelParts:
         drafts = self._settings.speculation is not None
         return TorchExecutor(self.loaded, self._runner(), kv, self.tensors, drafts=drafts, connector=worker)
 
+    @property
+    def _num_drafts(self) -> int:
+        speculation = self._settings.speculation
+        return 0 if speculation is None else speculation.config.num_speculative_tokens
+
     def _runner(self) -> ModelRunner:
         """The runner, with its drafter."""
-        speculation = self._settings.speculation
-        num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+        speculation, num_drafts = self._settings.speculation, self._num_drafts
         drafter: Drafter | None = self._draft_model
         if speculation is not None and drafter is None:
             drafter = NgramDrafter(speculation.prompt_lookup_min, speculation.prompt_lookup_max)

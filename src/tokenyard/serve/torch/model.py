@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
+from tokenyard.serve.torch.sampling import rows_at_once
 
 
 class BlockGroup(NamedTuple):
@@ -27,24 +28,38 @@ class PagedModel:
 
     def __init__(self, model: Any, device: str) -> None:
         self._model, self._device = model, device
-        self._attention = PagedAttention(model)
+        self.attention = PagedAttention(model)
         self._groups: Sequence[BlockGroup] = ()
         self._adapters: RowAdapters | None = None
-        self.hidden: Any = None
-        """States of the last layer after its norm, of all tokens of the newest step; shape ``[tokens, size]``."""
-        model.base_model.register_forward_hook(self._keep_hidden)
+        self._states: Any = None
+        """What the layers returned in the newest step."""
+        self._computes = True
+        self._take_over(model.base_model)
 
     def bind(self, layers: Sequence[LayerKV], groups: Sequence[BlockGroup]) -> None:
         """Give it memory for its layers."""
         self._groups = groups
-        self._attention.bind(layers)
+        self.attention.bind(layers)
 
     def adapt(self, adapters: Sequence[Adapter]) -> None:
         """Give it LoRA adapters, numbered in this order. ConfigError for one that it cannot take."""
         self._adapters = RowAdapters(self._model, adapters, self._device) if adapters else None
 
-    def _keep_hidden(self, _: Any, __: Any, output: Any) -> None:
-        self.hidden = output.last_hidden_state[0]
+    def _take_over(self, layers: Any) -> None:
+        """Keep what the layers return, so that more logits of a step can be had from it."""
+        compute = layers.forward
+
+        def forward(*args: Any, **options: Any) -> Any:
+            if self._computes:
+                self._states = compute(*args, **options)
+            return self._states
+
+        layers.forward = forward
+
+    @property
+    def hidden(self) -> Any:
+        """States of the last layer after its norm, of all tokens of the newest step; shape ``[tokens, size]``."""
+        return self._states.last_hidden_state[0]
 
     def logits(
         self,
@@ -60,21 +75,34 @@ class PagedModel:
         """
         torch = require_torch()
         batches = [
-            BlockBatch(table, rows, group.block_size, group.window, self._model.dtype, self._device)
+            BlockBatch(table, rows, group.block_size, group.window, self._device)
             for table, group in zip(tables, self._groups, strict=True)
         ]
-        self._attention.begin(batches)
+        self.attention.begin(batches)
         if self._adapters is not None:
             asked = np.full(len(rows.counts), NO_ADAPTER) if adapters is None else adapters
             self._adapters.begin(asked, rows.counts)
+        self._states = None
         output = self._model(
             input_ids=_on(torch, ids, self._device).unsqueeze(0),
             position_ids=_on(torch, rows.positions, self._device).unsqueeze(0),
             use_cache=False,
             logits_to_keep=_on(torch, wanted, self._device),
         )
-        self._attention.begin(())
+        self.attention.begin(())
         return output.logits[0]
+
+    def more_logits(self, places: IntArray) -> Iterator[Any]:
+        """Logits at further places of the newest step, few of them at a time: those of a whole prompt are large."""
+        torch = require_torch()
+        step = rows_at_once(self._model.config.get_text_config().vocab_size)
+        self._computes = False
+        try:
+            for begin in range(0, max(len(places), 1), step):
+                wanted = _on(torch, places[begin : begin + step], self._device)
+                yield self._model(input_ids=wanted.unsqueeze(0), use_cache=False, logits_to_keep=wanted).logits[0]
+        finally:
+            self._computes = True
 
 
 def _on(torch: Any, column: IntArray, device: str) -> Any:

@@ -74,16 +74,16 @@ class ModelRunner:
         ends, drafts = rows.counts.cumsum(), self._rows.draft_counts(plan)
         per_row = drafts[sampling] + 1
         wanted = np.repeat(ends[sampling] - drafts[sampling] - 1, per_row) + _counting(per_row)
-        scores = PromptScores(self._rows, plan, rows)
         logits = self.model.logits(
             self._rows.input_ids(plan, rows),
             rows,
             held.tables,
-            np.concatenate((wanted, scores.places)),
+            wanted,
             self._rows.adapters[plan.slots],
         )
         pooled = pooler.of(self.model.hidden)
-        self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]), pooled)
+        scores = PromptScores(self._rows, plan, rows).of(self.model.more_logits)
+        self._begun = _Begun(rows, held, sampling, logits, scores, pooled)
 
     def sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> ModelOutput:
         """Sample from the step that was computed last, and draft what comes next."""

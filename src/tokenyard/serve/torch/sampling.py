@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,13 @@ def apply_bitmask(logits: Any, mask: Int32Array) -> None:
 
 _COLDEST = 1e-5
 """Temperatures below it count as it: their logits would leave the numbers that there are."""
+MOST_AT_ONCE = 1 << 22
+"""Logits that are drawn from or scored at once, in float64, unless a row has more: 32 MB, and a few copies of them."""
+
+
+def rows_at_once(vocab_size: int) -> int:
+    """Rows of logits that are drawn from or scored at once."""
+    return max(1, MOST_AT_ONCE // vocab_size)
 
 
 def sample(logits: Any, params: Sequence[SamplingParams], seeds: IntArray, positions: IntArray) -> IntArray:
@@ -120,9 +127,9 @@ def sample(logits: Any, params: Sequence[SamplingParams], seeds: IntArray, posit
     drawn = np.array([p.temperature > 0 for p in params], np.bool_)
     # Apart, so that a row's token does not depend on whether another one's tail is cut off.
     for draw, wanted in ((_draw, drawn & ~cut), (_draw_cut, drawn & cut)):
-        if wanted.any():
-            torch = require_torch()
-            chosen = wanted.nonzero()[0]
+        rows, step = wanted.nonzero()[0], rows_at_once(logits.shape[1])
+        for begin in range(0, len(rows), step):
+            torch, chosen = require_torch(), rows[begin : begin + step]
             numbers = torch.from_numpy(uniform(seeds[chosen], positions[chosen])).to(logits.device)
             at = torch.from_numpy(chosen).to(logits.device)
             tokens[at] = draw(logits[at].double(), [params[i] for i in chosen.tolist()], numbers[:, None])
@@ -203,10 +210,6 @@ class PromptScores:
     def __init__(self, state: RequestRows, plan: SchedulerOutput, rows: StepRows) -> None:
         self._state, self._plan, self._rows = state, plan, rows
         self._asking = [(row, each) for row in range(len(plan.slots)) if (each := self._asks(row)) is not None]
-        firsts = rows.counts.cumsum() - rows.counts
-        places = [np.arange(firsts[row], firsts[row] + self._num_scored(row)) for row, _ in self._asking]
-        self.places: IntArray = np.concatenate(places) if places else np.zeros(0, np.int64)
-        """Places in the flattened batch."""
 
     def _asks(self, row: int) -> Sampling | None:
         """The request of the row if it is within its prompt and wants to know."""
@@ -219,18 +222,23 @@ class PromptScores:
         """Positions of the row that are followed by a token of the prompt."""
         return int(min(self._rows.counts[row], self._plan.num_prompt[row] - 1 - self._rows.starts[row]))
 
-    def of(self, logits: Any) -> dict[int, TokenLogprobs]:
-        """Row -> its whole prompt's, where this step completes it; ``logits`` are those of ``places``."""
-        complete, done = {}, 0
+    def of(self, logits_at: Callable[[IntArray], Iterator[Any]]) -> dict[int, TokenLogprobs]:
+        """Row -> its whole prompt's, where this step completes it.
+
+        ``logits_at`` takes places in the flattened batch and returns their logits, in as many parts as it likes.
+        """
+        complete, firsts = {}, self._rows.counts.cumsum() - self._rows.counts
         for row, sampling in self._asking:
             start, count = int(self._rows.starts[row]), self._num_scored(row)
             slot, wanted = self._plan.slots[row], sampling.params.prompt_logprobs
             assert wanted is not None
             if start == 0:
                 sampling.prompt_logprobs.clear()  # it had been preempted
-            following = self._state.tokens[slot, start + 1 : start + 1 + count]
-            sampling.prompt_logprobs.append(token_logprobs(logits[done : done + count], following, wanted))
-            done += count
+            done = start + 1
+            for logits in logits_at(firsts[row] + np.arange(count)):
+                following = self._state.tokens[slot, done : done + len(logits)]
+                sampling.prompt_logprobs.append(token_logprobs(logits, following, wanted))
+                done += len(logits)
             if start + self._rows.counts[row] >= self._plan.num_prompt[row]:
                 columns = zip(*sampling.prompt_logprobs, strict=True)
                 complete[row] = TokenLogprobs(*(np.concatenate(parts) for parts in columns))

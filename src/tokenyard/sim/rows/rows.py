@@ -93,7 +93,7 @@ class ReplayRows:
         for each in engines:
             each.recorder.close()
             if ended_at is not None:
-                each.builder.time_passed(ended_at)
+                each.builder.run_ended(ended_at)
         self._steps = [each.recorder.steps for each in engines]
 
     def __repr__(self) -> str:
@@ -267,7 +267,7 @@ class ReplayRows:
         """The last moment that is known of an engine."""
         steps = self._steps[engine]
         known = [float(np.nanmax(each)) for each in (steps["start_s"], steps["end_s"]) if not np.isnan(each).all()]
-        return micros(max(known, default=0.0) if not self._ended_at else max(*known, self._ended_at))
+        return micros(max([*known, self._ended_at]))
 
 
 def _word_for(policy: Policy, config: SchedulerConfig) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 
 __all__ = ["LINE", "Emulated", "InTime", "emulated", "emulated_servers"]
@@ -92,7 +93,7 @@ def emulated(
     line: str = LINE,
     *,
     speed: float = 200.0,
-    answers: str = "words",
+    answers: Literal["words", "echo"] = "words",
     surface: str | None = None,
     wall: WallClock | None = None,
     max_late_s: float = 0.0,

@@ -20,8 +20,9 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.faults import Fault
-from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.live import RECEIVED
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.serve.output_processor import Generation

@@ -18,7 +18,8 @@ from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.faults import Fault
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.generation import GenerationParams, OutputKind
 
 PROMPT = "a prompt that has enough words to fill more than a block of the cache " * 8

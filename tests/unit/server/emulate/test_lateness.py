@@ -19,9 +19,10 @@ from tokenyard.core.request import Request
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.capacity import Capacity, Unhurried, capacity, tokens_per_second
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
 from tokenyard.serve.emulate.listening import server_config
 from tokenyard.serve.emulate.live import BOUNDS_OF_LATE, LateRequests, LiveEngines
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.steptime.model import ConstantLatency
 

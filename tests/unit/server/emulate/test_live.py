@@ -16,7 +16,8 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.generation import GenerationParams, Turn
 from tokenyard.sim.replay import replay
 from tokenyard.workload.record import Workload, WorkloadRequest

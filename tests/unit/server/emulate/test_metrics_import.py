@@ -19,7 +19,8 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 import httpx
 from tests.unit.server.emulate.emulated import LINE
 
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 
 DEPLOYMENT = ty.Deployment(LINE, gpu="h100")

@@ -13,9 +13,10 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.explain.why.spans import offset_us
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.trace.files import find_trace
 from tokenyard.trace.reader import TraceReader, find_ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -58,7 +58,7 @@ class _Both(FormedAnswer):
 @pytest.mark.parametrize(("path", "fields"), _ASKED)
 @pytest.mark.parametrize("answers", ["words", "echo"])
 def test_pieces_have_the_bytes_that_they_would_have_alone(
-    monkeypatch: pytest.MonkeyPatch, answers: str, path: str, fields: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, answers: Literal["words", "echo"], path: str, fields: dict[str, Any]
 ) -> None:
     told = list[tuple[bytes, bytes]]()
     monkeypatch.setattr(_Both, "told", told)

@@ -10,10 +10,15 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.gathering import gather_until
-from tests.support.toy_model import text_to, toy_tokenizer
+from tests.support.toy_model import text_to, toy_core, toy_tokenizer
 from tests.unit.server.openai.api_server import serving_api
+from tests.unit.server.real_server import serving_app
 
-from tokenyard.serve.openai.asking import ClientLimits
+from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.openai.app import make_api
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 
 TOKENIZER = toy_tokenizer()
 
@@ -238,3 +243,29 @@ def test_requests_in_a_row_leave_nothing_behind() -> None:
         server.until_empty()
         processor = server.context.llm.processor
         assert (len(processor), processor.num_requests) == (0, 0)
+
+
+class Endless(KVConnector):
+    """Has something of long prompts, which never comes."""
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        return Match(16, is_async=True) if request.num_prompt_tokens > 100 else Match(0)
+
+
+def test_a_load_that_never_comes_holds_its_request_alone() -> None:
+    """Its blocks stay: the load could still write into them."""
+    core = toy_core(kv_connector=Endless())
+    free = core.scheduler.num_free_blocks
+    context = ServerContext(
+        llm=AsyncLLM(core, tokenizer=TOKENIZER), names=("toy",), limits=ClientLimits(request_timeout_s=0.3)
+    )
+    with serving_app(make_api(context)) as port:
+        url = f"http://127.0.0.1:{port}/v1/completions"
+        ended = httpx.post(url, json=body("x" * 150), timeout=60)
+        assert (ended.status_code, error_of(ended)["code"]) == (504, "timeout")
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        while core.scheduler.requests:
+            pass
+        assert core.scheduler.num_free_blocks == free - 4
+        context.limits = ClientLimits()
+        assert httpx.post(url, json=body(max_tokens=3), timeout=60).json()["usage"]["completion_tokens"] == 3

@@ -13,8 +13,8 @@ from tokenyard.core.request import RequestStatus, RequestTimes
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLO, read_slos
 from tokenyard.explain.steady import LoadCounter, LoadState
-from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan, largest_load
-from tokenyard.questions.planning.search import loads_of
+from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan
+from tokenyard.questions.planning.search import steady_load
 from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, Lengths
 from tokenyard.questions.sweeping.halves import Halves, has_pace
 from tokenyard.questions.sweeping.measuring import with_state
@@ -92,7 +92,7 @@ class QueueLengths(Lengths):
 
 def edge_of(services: tuple[float, ...], bound_s: float) -> LoadSearch:
     queue: Any = Queue(services, read_slos([[f"queue_mean={bound_s}s"]]))
-    return largest_load(loads_of(QueueLengths(job=queue, most=50, fewest=5_000), {}))
+    return steady_load(QueueLengths(job=queue, most=50), {})
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,14 @@ from tests.support.toy_ray import Machine, RayError, ToyRay
 
 import tokenyard as ty
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.questions.sweeping import worker
+from tokenyard.questions.sweeping import cluster, worker
 from tokenyard.questions.sweeping.cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is something at the address."""
+    monkeypatch.setattr(cluster, "create_connection", lambda address, seconds: nullcontext())
 
 
 def squared(number: int) -> int:
@@ -35,8 +43,8 @@ def done(
     ray: ToyRay, tasks: range, monkeypatch: pytest.MonkeyPatch, job: Any = squared, **options: Any
 ) -> dict[int, int]:
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with Cluster(job, "head:6379", **options) as cluster:
-        return dict(cluster.each(tasks))
+    with Cluster(job, "head:6379", **options) as here:
+        return dict(here.each(tasks))
 
 
 def refusal(ray: ToyRay, monkeypatch: pytest.MonkeyPatch, job: Any = squared, **options: Any) -> ConfigError:
@@ -97,6 +105,13 @@ def test_machines_that_join_later_get_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(ray.sent_ahead) == 32
 
 
+def _refused_at_the_door() -> Exception:
+    """As Ray 2.60 says it: the reason is what its error comes from."""
+    error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
+    error.__cause__ = RuntimeError("Failed to connect to GCS: ... RAY_AUTH_TOKEN where token authentication is enabled")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -106,13 +121,28 @@ def test_machines_that_join_later_get_work(monkeypatch: pytest.MonkeyPatch) -> N
             "another Ray",
         ),
         (RuntimeError("InvalidAuthToken: authentication token is missing"), "set RAY_AUTH_MODE=token"),
+        (_refused_at_the_door(), "set RAY_AUTH_MODE=token"),
     ],
-    ids=["nowhere", "version", "token"],
+    ids=["nowhere", "version", "token", "token of Ray 2.60"],
 )
 def test_why_a_cluster_cannot_be_used_is_said(error: Exception, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fix = refusal(ToyRay(Machine("10.0.0.1"), refuses=error), monkeypatch).fix
     assert says.lower() in fix.lower()
     assert str(error).split("\n")[0][:20] in fix
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_address_at_which_nothing_listens_is_told_at_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would ask it again for minutes."""
+    monkeypatch.setattr(cluster, "create_connection", socket.create_connection)
+    ray = ToyRay(Machine("10.0.0.1"))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = form.format(nobody.getsockname()[1])
+        with Cluster(squared, address) as here, pytest.raises(ConfigError, match="no such cluster"):
+            list(here.each([1]))
+    assert not ray.inits
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +151,8 @@ def test_a_worker_that_dies_again_and_again_ends_the_sweep(monkeypatch: pytest.M
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with Cluster(squared, "local") as cluster, pytest.raises(MissingExtraError, match="ray"):
-        list(cluster.each([1]))
+    with Cluster(squared, "local") as here, pytest.raises(MissingExtraError, match="ray"):
+        list(here.each([1]))
 
 
 def test_the_identity_is_that_of_every_text_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,10 +201,12 @@ def test_a_sweep_on_a_cluster_keeps_its_traces_where_every_machine_sees_them(
 
 
 def test_a_cluster_of_this_machine_that_does_not_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", ToyRay(refuses=RuntimeError("the node timed out")))
-    with Cluster(squared, "local") as cluster, pytest.raises(ConfigError, match="none could be started") as refused:
-        list(cluster.each([1]))
+    ray = ToyRay(refuses=RuntimeError("the node timed out"))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with Cluster(squared, "local") as here, pytest.raises(ConfigError, match="none could be started") as refused:
+        list(here.each([1]))
     assert "the node timed out" in refused.value.fix
+    assert ray.inits == [{"address": "local", "log_to_driver": False, "include_dashboard": False}], "and joins no other"
 
 
 def test_nothing_that_this_process_knows_travels_with_the_module(monkeypatch: pytest.MonkeyPatch) -> None:

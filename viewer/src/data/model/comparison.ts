@@ -66,9 +66,12 @@ export interface RequestSide {
   begin: number;
   /** Queued and preempted. */
   waited: number;
+  queue: number;
   ttft: number;
   tpot: number;
   e2e: number;
+  /** What those are at least that it has not. */
+  floors: { queue: number; ttft: number; tpot: number; e2e: number };
   finished: boolean;
 }
 
@@ -108,13 +111,13 @@ export interface Comparison {
   parting: { rowA: Row; rowB: Row; what: string; detail: string } | null;
   /** The first step that decides differently; null if none does as far as both go. */
   decision: DecisionParting | null;
-  /** Requests that finished in A, in B, and in both. */
-  finished: { a: number; b: number; both: number };
+  /** Requests that arrived in A, in B, and in both, with the same work. */
+  arrived: { a: number; b: number; both: number };
   /** Of the requests that have the same name in both: those that ask for the same, the others, and one of these in words. */
   work: { same: number; other: number; example: string | null };
   /** What leads from one run to the other, first causes first: cache hits, work, time lost. */
   chain: { name: string; a: number; b: number; unit: "share" | "tokens" | "seconds" | "count" }[];
-  /** Every figure that both have. Latencies are of the requests that finished in both; totals of unequal work have no better. */
+  /** Every figure that both have. Latencies are of the requests that came in both; totals of unequal work have no better. */
   figures: Figure[];
   /** Recorded reasons, most time lost first, then the reconstructed buckets. */
   buckets: BucketDifference[];

@@ -9,6 +9,8 @@ export interface Bounds {
 
 export interface Goodput {
   requests: number;
+  /** Unfinished ones that still may be. */
+  open: number;
   /** Of everybody who arrived. */
   share: number;
   requestsPerSecond: number | null;

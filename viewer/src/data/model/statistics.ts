@@ -14,6 +14,8 @@ export interface Spread {
   count?: number;
   /** Figures that are lower bounds: they rest on requests, or pauses, that have not ended. */
   atLeast?: readonly ("mean" | "p50" | "p90" | "p95" | "p99" | "max")[];
+  /** So many are known to be at least 0, which is nothing. */
+  unbounded?: number;
 }
 
 /** What became of everybody who arrived; of a part of the run: of those that ended in it, or, if it is the last, never did. */
@@ -124,4 +126,8 @@ export interface Statistics {
   e2eSeconds: Spread | null;
   /** The times behind the four, NaN where it has none: place i of each is of the same request. */
   times: Record<"queue" | "ttft" | "tpot" | "e2e", number[]>;
+  /** What the times of each unfinished request are at least. */
+  open: Record<"queue" | "ttft" | "tpot" | "e2e", number>[];
+  /** Nothing before this moment counts. */
+  warmup: number | null;
 }

@@ -25,6 +25,10 @@ export interface TraceStart {
   clockZero: number | null;
   /** Seconds of the trace in one of the wall. */
   clockSpeed: number | null;
+  /** The moment before which nothing counts in figures. */
+  warmup: number | null;
+  /** When the run was ended, with whatever was unfinished. */
+  endedAt: number | null;
   config: unknown;
 }
 

@@ -1,42 +1,61 @@
-"""What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
+"""The sub-commands: for each a frozen dataclass with a field for every flag.
 
-Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
-nothing heavy; what a sub-command does stands in the module of its name. A command is loaded on first use:
-making the classes of all takes longer than many a command.
+A field is the only place of its flag: name, type and default stand in the code, what the help says in the text below
+it, and what else a command line needs in :mod:`~tokenyard.cli.support.flags.marks`. Flags that set something in vLLM
+carry vLLM's name. The modules here are imported for every ``--help`` and therefore import nothing heavy; what a
+sub-command does stands in the module of its name.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-from tokenyard.lazy import lazy_names
+if TYPE_CHECKING:
+    from tokenyard.cli.support.flags.marks import Command
 
-_, __all__, _load, __dir__ = lazy_names(__name__)
+COMMANDS = {
+    "run": "replays.RunCommand",
+    "report": "traces.ReportCommand",
+    "view": "traces.ViewCommand",
+    "watch": "traces.WatchCommand",
+    "why": "traces.WhyCommand",
+    "export": "traces.ExportCommand",
+    "compare": "replays.CompareCommand",
+    "whatif": "planning.WhatIfCommand",
+    "upgrade": "replays.UpgradeCommand",
+    "plan": "planning.PlanCommand",
+    "headroom": "serving.HeadroomCommand",
+    "sweep": "planning.SweepCommand",
+    "split": "replays.SplitCommand",
+    "query": "traces.QueryCommand",
+    "convert": "traces.ConvertCommand",
+    "describe": "known.DescribeCommand",
+    "parity": "known.ParityCommand",
+    "accuracy": "known.AccuracyCommand",
+    "demo": "replays.DemoCommand",
+    "workloads": "known.WorkloadsCommand",
+    "import": "known.ImportCommand",
+    "serve": "serving.ServeCommand",
+    "emulate": "serving.EmulateCommand",
+}
+"""Every sub-command with the class of its flags, in the order of the help."""
+_MODULES = {"import": "import_log"}
+"""Sub-commands whose name cannot be that of a module."""
 
-_IN_HELP = (
-    *("run", "report", "view", "watch", "why", "export", "compare", "whatif", "upgrade", "plan", "headroom", "sweep"),
-    *("split", "query", "convert", "describe", "parity", "accuracy", "demo", "workloads", "import", "serve", "emulate"),
-)
-"""Sub-commands in the order of the help."""
-_CLASSES = {each.removesuffix("Command").lower(): each for each in __all__ if each.endswith("Command")}
+
+def command_of(name: str) -> type[Command]:
+    """Load the flags of a sub-command. KeyError if there is none of this name."""
+    module, _, kind = COMMANDS[name].partition(".")
+    return cast("type[Command]", getattr(import_module(f"{__name__}.{module}"), kind))
 
 
-def command_of(name: str) -> Any:
-    """The flags of a sub-command; None if there is none of this name."""
-    return _load(_CLASSES[name]) if name in _CLASSES else None
-
-
-def name_of(command: type) -> str:
-    """What a sub-command is called."""
+def name_of(command: type[Command]) -> str:
+    """Return what a sub-command is called."""
     return command.__name__.removesuffix("Command").lower()
 
 
-def __getattr__(name: str) -> Any:
-    """A class of flags, or what takes all of them: ``COMMANDS`` and ``Command``."""
-    if name not in ("COMMANDS", "Command"):
-        return _load(name)
-    commands = {command_of(each): each for each in _IN_HELP}
-    value = globals()[name] = commands if name == "COMMANDS" else reduce(or_, commands)
-    return value
+def module_of(command: type[Command]) -> str:
+    """Return the module that executes a sub-command."""
+    name = name_of(command)
+    return f"tokenyard.cli.{_MODULES.get(name, name)}"

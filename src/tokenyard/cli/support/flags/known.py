@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, optional
+from tokenyard.cli.support.flags.marks import Arg, Command, Positional, optional
 from tokenyard.deploy.settings import Switch
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings
@@ -17,7 +17,7 @@ from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportCommand:
+class ImportCommand(Command):
     """Convert a service's log, or vLLM's metrics, into a workload file: usage, vLLM's log, CSV, benchmarks, spans."""
 
     log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="--prometheus")] = ()
@@ -33,13 +33,13 @@ class ImportCommand:
     """How much of it is requested."""
     step: Annotated[str | None, optional("TIME", "15s; 1s of /metrics")] = None
     """Time between two points."""
-    arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
+    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeCommand:
+class DescribeCommand(Command):
     """Describe a model by the classes of an installed vLLM, for --model: models that docs/models.md does not have."""
 
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
@@ -57,7 +57,7 @@ class DescribeCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadsCommand:
+class WorkloadsCommand(Command):
     """List the known workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
@@ -69,20 +69,17 @@ class WorkloadsCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParityCommand:
+class ParityCommand(Command):
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
-    files: Annotated[
-        Positional[tuple[Path, ...]],
-        Arg(metavar="FILE ...", otherwise="the public points, where they are installed"),
-    ] = ()
+    files: Annotated[Positional[tuple[Path, ...]], Arg(metavar="FILE ...", otherwise="none: name one at least")] = ()
     """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
     json: Switch = False
     """Print one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyCommand:
+class AccuracyCommand(Command):
     """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
 
     files: Annotated[

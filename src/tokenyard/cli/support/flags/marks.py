@@ -1,4 +1,4 @@
-"""What the fields of a command say of themselves beside their types, without a word of the library that reads them."""
+"""What the fields of a command say of themselves beside type, default and text."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from tokenyard.quick_dataclass import dataclass
 _T = TypeVar("_T")
 
 POSITIONAL = Marker("POSITIONAL")
-GROUPED = Marker("GROUPED")
 REPEATED = Marker("REPEATED")
 
 Positional = Annotated[_T, POSITIONAL]
 """It stands without a flag."""
-Grouped = Annotated[_T, GROUPED]
-"""A group of flags, whose names do not begin with that of the field."""
 Repeated = Annotated[tuple[tuple[str, ...], ...], REPEATED]
 """A flag that may be given several times, each time with one value or more."""
+
+
+class Command:
+    """Base of the sub-commands."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +39,5 @@ SLO_FLAG = Arg(metavar="NAME=TIME ...", otherwise="none")
 
 
 def optional(metavar: str, otherwise: str) -> Arg:
-    """A flag whose default is worked out later: the help says how."""
+    """Describe a flag whose default is worked out later: the help says how."""
     return Arg(metavar=metavar, otherwise=otherwise)

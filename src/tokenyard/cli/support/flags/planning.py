@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Command, Positional, Repeated, optional
 from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, Switch, TransferSettings
 from tokenyard.quick_dataclass import dataclass
@@ -20,8 +20,8 @@ class SearchFlags(ReplayFlags):
     """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
     more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms); with --by also of one class:
     interactive:ttft_p95=1s batch:e2e_p95=10min."""
@@ -46,7 +46,7 @@ class SweepCommand(SearchFlags):
 
     grid: Annotated[Repeated, Arg(name="set", metavar="NAME=A,B,... ...", otherwise="none")] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
-    split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
+    split_settings: SplitSettings = field(default_factory=SplitSettings)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, Arg(metavar="DIR")] = Path("sweep")
@@ -96,7 +96,7 @@ class PlanCommand(SearchFlags):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfCommand:
+class WhatIfCommand(Command):
     """Predict what other settings would have done to a recorded run, and the error of the prediction."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]

@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Command, Positional, Repeated, optional
 from tokenyard.deploy.settings import (
     AdapterSettings,
     HardwareSettings,
@@ -25,15 +25,15 @@ from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayFlags:
+class ReplayFlags(Command):
     """What every replay needs."""
 
-    launch: Grouped[LaunchSettings] = field(default_factory=LaunchSettings)
-    arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
-    hardware: Grouped[HardwareSettings] = field(default_factory=HardwareSettings)
-    scheduler: Grouped[SchedulerSettings] = field(default_factory=SchedulerSettings)
-    parallel: Grouped[ParallelSettings] = field(default_factory=ParallelSettings)
-    adapters: Grouped[AdapterSettings] = field(default_factory=AdapterSettings)
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
+    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
+    hardware: HardwareSettings = field(default_factory=HardwareSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+    adapters: AdapterSettings = field(default_factory=AdapterSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class RunCommand(ReplayFlags):
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
     more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
-    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
+    output: TraceSettings = field(default_factory=TraceSettings)
     advice: Literal["auto", "all", "none"] = "auto"
     """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
     about 60,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
@@ -78,8 +78,8 @@ class UpgradeCommand(ReplayFlags):
     """The version that serves it now, such as 0.27; --vllm-version does not count here."""
     newer: Annotated[str, Arg(name="to", metavar="VERSION")] = DEFAULT_VERSION
     """The version to compare it with."""
-    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 
@@ -114,8 +114,8 @@ class CompareCommand(ReplayFlags):
     """Number of seeds (--seed, --seed + 1, ...); with two or more, confidence intervals are given."""
     plot: Annotated[Path | None, optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
-    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms); with --by
     also of one class: interactive:ttft:1000."""
@@ -136,8 +136,8 @@ class SplitCommand(ReplayFlags):
     """Built-in workload, or a file, as for `run`."""
     more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
-    split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
-    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
+    split_settings: SplitSettings = field(default_factory=SplitSettings)
+    output: TraceSettings = field(default_factory=TraceSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
@@ -149,7 +149,7 @@ class SplitCommand(ReplayFlags):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoCommand:
+class DemoCommand(Command):
     """Replay 100 coding agents, report what held them back and what to try next."""
 
     trace: Annotated[Path, Arg(metavar="DIR")] = Path("traces/demo")

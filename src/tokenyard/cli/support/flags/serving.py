@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, optional
+from tokenyard.cli.support.flags.marks import Arg, Command, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.serve.front import FrontSettings
+from tokenyard.serve.emulate.settings import EmulateSettings
+from tokenyard.serve.front import AccessSettings, FrontSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,31 +64,15 @@ class EngineFlags(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessFlags(Settings):
-    """Access."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; the default can be reached from this machine alone."""
-    port: int = 8000
-    """Port to listen on; 0 takes any that is free."""
-    api_key: tuple[str, ...] = ()
-    """API keys, of which a request must give one; also VLLM_API_KEY. Without any, no key is needed."""
-    served_model_name: tuple[str, ...] = ()
-    """Names that clients may give as `model`; answers use the first."""
-    shutdown_timeout: int = 30
-    """Seconds that running requests may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeCommand:
+class ServeCommand(Command):
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
-    engine: Grouped[EngineFlags] = field(default_factory=EngineFlags)
-    access: Grouped[AccessFlags] = field(default_factory=AccessFlags)
-    front: Grouped[FrontSettings] = field(default_factory=FrontSettings)
-    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
+    engine: EngineFlags = field(default_factory=EngineFlags)
+    access: AccessSettings = field(default_factory=AccessSettings)
+    front: FrontSettings = field(default_factory=FrontSettings)
+    output: TraceSettings = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
@@ -95,7 +80,7 @@ class ServeCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadroomCommand:
+class HeadroomCommand(Command):
     """Say how much GPU memory a deployment leaves, by cause, which steps it is too little for, and what would start."""
 
     serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
@@ -111,7 +96,7 @@ class HeadroomCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulateCommand:
+class EmulateCommand(Command):
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
     serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
@@ -122,14 +107,8 @@ class EmulateCommand:
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("PORT", "that of the line, else 8000")] = None
     """Port to listen on; 0 takes any that is free."""
-    speed: float = 1.0
-    """Emulated seconds in a second: 10 runs ten times as fast."""
     latency: Annotated[str | None, optional("MODEL", "calibrated")] = None
     """Step times: calibrated, constant:..., or a file of fitted or recorded ones; as for `tokenyard run`."""
-    answers: Literal["words", "echo"] = "words"
-    """What answers hold: words, or what the client said last."""
-    lengths: Annotated[str | None, optional("WORKLOAD", "a spread around 180 tokens")] = None
-    """Workload, by name or file, whose answers' lengths are drawn from; max_tokens and min_tokens hold in any case."""
     replicas: Annotated[int | None, optional("N", "one")] = None
     """Number of replicas of the deployment behind a router."""
     autoscale: Annotated[str | None, optional("MIN..MAX", "a fixed number")] = None
@@ -138,23 +117,12 @@ class EmulateCommand:
     """Router of several engines, as for `tokenyard run`."""
     vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
     """Version of vLLM whose decisions and metrics apply."""
-    servers: int = 1
-    """Servers of this kind, at ports that count up."""
-    split: Annotated[str | None, optional("P+D", "not apart")] = None
-    """Prefill and decode apart: a server of P engines that prefill, and at the next port one of D that decode."""
-    kv_link_gb_per_s: float = 50.0
-    """Speed of the network between them in GB/s, of one GPU."""
-    surface: Annotated[str | None, optional("VERSION", "that of the decisions")] = None
-    """Version of vLLM whose metrics and fields of answers apply, where it is another."""
     max_late_s: float = 5.0
     """Seconds by which tokens may be late before new requests get 503 with Retry-After; 0: none is refused."""
-    holds: Annotated[float | None, optional("TOKENS_PER_S", "measured at the start")] = None
-    """Tokens a second that this machine can stream; the start log says how many streams that is."""
     fault: tuple[str, ...] = ()
     """Faults from the start: KIND or KIND:NAME=VALUE,..., such as slow_start:seconds=20; docs/emulate.md lists them."""
     trace: Annotated[Path | None, optional("DIR", "no trace")] = None
     """Write a trace of every decision, and what a replay of it needs."""
     ignore_unmodelled: Switch = False
     """Go on where the line has flags that would change the result and are not modelled."""
-    seed: int = 0
-    """Seed of answers and faults."""
+    emulation: EmulateSettings = field(default_factory=EmulateSettings)

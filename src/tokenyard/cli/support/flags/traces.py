@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Positional, Repeated, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Command, Positional, Repeated, optional
 from tokenyard.deploy.settings import Switch
 from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportCommand:
+class ReportCommand(Command):
     """Report on a trace: what held requests back, and how much time they lost to it."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -33,7 +33,7 @@ class ReportCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhyCommand:
+class WhyCommand(Command):
     """Show why a request waited: its waiting time, divided by reason."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -47,7 +47,7 @@ class WhyCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportCommand:
+class ExportCommand(Command):
     """Export a trace to Perfetto, Chrome, OpenTelemetry or a single HTML file."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -65,7 +65,7 @@ class ExportCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertCommand:
+class ConvertCommand(Command):
     """Convert a trace to Parquet, which is smaller and faster to query, or back."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -81,7 +81,7 @@ class ConvertCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryCommand:
+class QueryCommand(Command):
     """Query a trace in SQL; "show tables" lists the tables."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -95,7 +95,7 @@ class QueryCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewCommand:
+class ViewCommand(Command):
     """Show traces in a browser: timeline, requests, statistics, comparison."""
 
     paths: Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
@@ -109,7 +109,7 @@ class ViewCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchCommand:
+class WatchCommand(Command):
     """Watch a running server in a browser: the Overview of its last five minutes, as its trace is written."""
 
     source: Annotated[Positional[str], Arg(metavar="DIR|URL")]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenyard.cli.support.console import errors, print_json, results, say_notes
-from tokenyard.cli.support.flags import ImportCommand
+from tokenyard.cli.support.flags.known import ImportCommand
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.measured import print_measured
