@@ -81,6 +81,6 @@ cdef class Request:
     cpdef token_slice(self, long long start, long long stop)
     cpdef bytes token_bytes(self, long long start, long long stop)
 
-cpdef _params_of(request_id, sampling, pooling)
+cpdef tuple _params_of(request_id, sampling, pooling)
 
 cpdef _never_written(tokens)

@@ -2,6 +2,8 @@
 
 cimport cython
 
+cdef bint TYPE_CHECKING
+
 cdef class Row
 cdef class TokenRow
 

@@ -37,16 +37,21 @@ class Row:
 
     data: Int64s
     memory: Numbers
-    """The array that ``data`` looks into."""
+    """The array that ``data`` looks into; an empty row has none of its own."""
     room: int
     size: int
 
-    def __init__(self, room: int = 4) -> None:
+    def __init__(self, room: int = 0) -> None:
         """Make an empty row with room for so many numbers before it has to grow."""
-        self.room = max(room, 4)
-        self.memory = array("q", bytes(8 * self.room))
-        self.data = self.memory
+        self.room = room
         self.size = 0
+        if room:
+            self.memory = _ZERO * room
+            self.data = self.memory
+        else:  # most of what a row costs is its view of memory
+            empty: Row = _EMPTY
+            self.memory = empty.memory
+            self.data = empty.data
 
     def append(self, number: int) -> None:
         """Put a number behind the last one."""
@@ -58,8 +63,8 @@ class Row:
     def make_room(self, size: int) -> None:
         """Have room for so many numbers at least."""
         if size > self.room:
-            room = max(2 * self.room, size)
-            self.memory = self.memory[: self.size] + array("q", bytes(8 * (room - self.size)))
+            room = max(2 * self.room, size, 8)
+            self.memory = self.memory[: self.size] + _ZERO * (room - self.size)
             self.data = self.memory
             self.room = room
 
@@ -90,6 +95,10 @@ class Row:
         return list(self.memory[start : self.size])
 
 
+_ZERO = array("q", [0])
+_EMPTY = Row(1)
+
+
 class TokenRow:
     """Token ids that grow at their end: ``data[:size]``."""
 
@@ -108,8 +117,8 @@ class TokenRow:
     def append(self, token: int) -> None:
         """Put a token behind the last one."""
         if self.size == self.room:
-            self.memory = self.memory + array("i", bytes(4 * self.room))
-            self.data = self.memory
+            self.memory = self.memory + array("i", bytes(4 * self.room))  # cold
+            self.data = self.memory  # cold
             self.room *= 2
         self.data[self.size] = token
         self.size += 1

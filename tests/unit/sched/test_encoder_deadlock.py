@@ -14,7 +14,7 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import MultiModalItem, RequestStatus
 from tokenyard.core.sched.deadlocks import EncoderDeadlock
 from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
-from tokenyard.core.sched.scheduler_output import StepsInFlight
+from tokenyard.core.sched.in_flight import StepsInFlight
 
 
 def overlapping(name: str) -> list[MultiModalItem]:

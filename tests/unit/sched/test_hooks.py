@@ -348,7 +348,10 @@ def test_a_grammar_that_raises_once_ends_its_own_request(
 
 @pytest.mark.parametrize("hook", hooks_of(PoolListener))
 def test_a_pool_listener_that_raises_closes_the_scheduler(hook: str) -> None:
-    fuse, listener = Fuse(), PoolListener()
+    class Listener(PoolListener):
+        pass
+
+    fuse, listener = Fuse(), Listener()
     fuse.arm(listener, hook)
     yard = Yard(Busy())
     yard.scheduler.kv.pool.subscribe(listener)

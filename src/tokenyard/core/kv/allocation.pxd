@@ -18,10 +18,10 @@ cdef class PrefixCacheStats:
 
 @cython.final
 cdef class StepBlocks:
-    cdef public Row rows
-    cdef public list offsets
-    cdef public list ids
-    @cython.locals(ids='Row', offsets='Row')
+    cdef public long long num_groups
+    cdef public long long num_rows
+    cdef public Row taken
     cpdef add_row(self, long long row, Row blocks, long long start)
     cpdef add(self, long long row, blocks)
+    cpdef dict by_row(self)
     cpdef deltas(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -149,37 +150,58 @@ class BlockDeltas(NamedTuple):
 class StepBlocks:
     """Gathers the blocks that the rows of a step got, row after row."""
 
-    rows: Row
-    offsets: list[Row]
-    ids: list[Row]
+    num_groups: int
+    num_rows: int
+    """Rows that got any."""
+    taken: Row
+    """Their numbers, each followed by how many blocks, and which, per group."""
 
     def __init__(self, num_groups: int) -> None:
-        self.rows = Row()
-        self.offsets = [Row() for _ in range(num_groups)]
-        self.ids = [Row() for _ in range(num_groups)]
+        self.num_groups = num_groups
+        self.num_rows = 0
+        self.taken = Row()
 
     def add_row(self, row: int, blocks: Row, start: int) -> None:
         """The row has got ``blocks`` from place ``start`` on, of a model with one group."""
-        ids: Row = self.ids[0]
-        offsets: Row = self.offsets[0]
-        self.rows.append(row)
-        offsets.append(ids.size)
-        ids.extend_from(blocks, start)
+        self.num_rows += 1
+        self.taken.append(row)
+        self.taken.append(blocks.size - start)
+        self.taken.extend_from(blocks, start)
 
     def add(self, row: int, blocks: Blocks) -> None:
         """The row has got these blocks, per group."""
-        self.rows.append(row)
-        for group, each in enumerate(blocks):
-            self.offsets[group].append(self.ids[group].size)
-            self.ids[group].extend(each)
+        self.num_rows += 1
+        self.taken.append(row)
+        for each in blocks:
+            self.taken.append(len(each))
+            self.taken.extend(each)
+
+    def by_row(self) -> dict[int, Blocks]:
+        """Return row -> its blocks per group, as lists."""
+        taken, found = self.taken.as_list(), {}
+        at = 0
+        while at < len(taken):
+            row = taken[at]
+            at += 1
+            blocks = []
+            for _ in range(self.num_groups):
+                end = at + 1 + taken[at]
+                blocks.append(taken[at + 1 : end])
+                at = end
+            found[row] = tuple(blocks)
+        return found
 
     def deltas(self) -> BlockDeltas:
         """Return them as columns, not to be changed."""
-        rows = np.array(self.rows.as_array(), np.int64)
-        bounds = zip(self.offsets, self.ids, strict=True)
-        offsets = tuple([np.array([*each.as_list(), ids.size], np.int64) for each, ids in bounds])
-        block_ids = tuple([np.array(each.as_array(), np.int32) for each in self.ids])
+        by_row = self.by_row()
+        rows = np.array(list(by_row), np.int64)
         rows.flags.writeable = False
-        for group in range(len(offsets)):
-            offsets[group].flags.writeable = block_ids[group].flags.writeable = False
-        return BlockDeltas(rows, offsets, block_ids)
+        offsets, block_ids = [], []
+        for group in range(self.num_groups):
+            per_row = [blocks[group] for blocks in by_row.values()]
+            bounds = np.array([0, *itertools.accumulate(map(len, per_row))], np.int64)
+            ids = np.array([*itertools.chain.from_iterable(per_row)], np.int32)
+            bounds.flags.writeable = ids.flags.writeable = False
+            offsets.append(bounds)
+            block_ids.append(ids)
+        return BlockDeltas(rows, tuple(offsets), tuple(block_ids))

@@ -1,6 +1,7 @@
 # From block_pool.py, by scripts/write_pxd.py.
 
 cimport cython
+from tokenyard.core.kv.hashing cimport digests
 from tokenyard.core.rows cimport Row
 from tokenyard.core.rows cimport int32s
 from tokenyard.core.rows cimport int64s
@@ -24,7 +25,7 @@ cdef class BlockPool:
     cdef public int[::1] holders
     cdef public int[::1] after
     cdef public int[::1] before
-    cdef public object content
+    cdef public list content
     cdef public long long[::1] key
     cdef public int[::1] group_of
     cdef public int[::1] bucket

@@ -131,7 +131,7 @@ class BlockPool:
             if self.listeners:
                 self.tell_evicted(content, self.group_of[block], block)
         if self.prompt_tails:
-            self.prompt_tails.pop(block, None)
+            self.prompt_tails.pop(block, None)  # cold
         self.holders[block] = 1
         return block
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -45,13 +44,14 @@ class PrefixHash:
     ``update`` and ``digest`` of ``state``.
     """
 
-    __slots__ = ("extra_keys", "state")
+    state: HashState
+    extra_keys: dict[int, bytes] | None
+    """Extra keys by block number, as they were when the block was hashed; None before there are any."""
 
     def __init__(self, state: HashState) -> None:
         """``state`` has the root in it."""
         self.state = state
-        self.extra_keys: dict[int, bytes] | None = None
-        """Extra keys by block number, as they were when the block was hashed; None before there are any."""
+        self.extra_keys = None
 
     def digest_with(self, data: bytes) -> bytes:
         """The digest as it would be with ``data`` behind it; the hash goes on without."""
@@ -121,11 +121,9 @@ class HashedPrompts:
     not begun by for longest.
     """
 
-    __slots__ = ("_kept", "_most_bytes", "_num_bytes")
-
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._num_bytes = 0
+        self._most_bytes: int = most_bytes
+        self._num_bytes: int = 0
         self._kept: OrderedDict[str | BlockHash, HashedPrompt] = OrderedDict()
 
     def __len__(self) -> int:
@@ -190,15 +188,9 @@ class RequestHasher(Protocol):
 class BlockHasher:
     """Grows ``request.block_hashes`` as tokens arrive."""
 
-    __slots__ = (
-        "_blocks_of",
-        "_output_keeps_last",
-        "_prompts",
-        "_state",
-        "_stride",
-        "block_size",
-        "root",
-    )
+    block_size: int
+    root: bytes
+    """Stands before every first block."""
 
     def __init__(
         self,
@@ -209,11 +201,10 @@ class BlockHasher:
         output_blocks_hash_last_image: bool = True,
     ) -> None:
         self.block_size = block_size
-        self._output_keeps_last = output_blocks_hash_last_image
-        self._state = _STATE[algo]
-        self._stride = block_size * TOKEN_BYTES
-        self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
-        self._prompts = HashedPrompts()
+        self._output_keeps_last: bool = output_blocks_hash_last_image
+        self._state: Callable[[bytes], HashState] = _STATE[algo]
+        self._stride: int = block_size * TOKEN_BYTES
+        self._prompts: HashedPrompts = HashedPrompts()
         self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
 
     def extend(self, request: Request) -> list[BlockHash]:
@@ -235,18 +226,14 @@ class BlockHasher:
         """Hash the request's blocks up to number ``stop - 1``."""
         hashes = request.block_hashes
         start = len(hashes)
-        prefix = request.prefix_hash or self._begin(request)
-        state = prefix.state
-        update, digest = state.update, state.digest
-        blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
-        if request.has_extra_keys:
-            for i, (block,) in enumerate(blocks, start):
-                update(block)
-                prefix.add_keys(i, self.extra_keys(request, i))
-                hashes.append(digest())
-        else:
-            # Most of the cost of admitting a long prompt: no loop of our own (update returns None).
-            hashes += [update(block) or digest() for (block,) in blocks]
+        prefix: PrefixHash = request.prefix_hash or self._begin(request)
+        update, digest = prefix.state.update, prefix.state.digest
+        tokens, stride = request.token_bytes(start * self.block_size, stop * self.block_size), self._stride
+        for i in range(stop - start):
+            update(tokens[i * stride : (i + 1) * stride])
+            if request.has_extra_keys:
+                prefix.add_keys(start + i, self.extra_keys(request, start + i))
+            hashes.append(digest())
         return prefix
 
     def _hash_prompt(self, request: Request, stop: int) -> None:
@@ -279,9 +266,10 @@ class BlockHasher:
             return
         keys = (request.prefix_hash.extra_keys if request.prefix_hash else None) or {}
         del request.block_hashes[num_blocks:]
-        prefix = self._begin(request)
-        for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
-            prefix.state.update(block)
+        prefix, stride = self._begin(request), self._stride
+        tokens = request.token_bytes(0, num_blocks * self.block_size)
+        for i in range(num_blocks):
+            prefix.state.update(tokens[i * stride : (i + 1) * stride])
             prefix.add_keys(i, keys.get(i, b""))
 
     def _begin(self, request: Request) -> PrefixHash:
@@ -330,31 +318,30 @@ class BlockHasher:
 # matched block can be used whole; but a block has its hash, and can be published, only when that token is known.
 
 
+_NUM_AHEAD = 1
+"""Tokens that an EAGLE head reads beyond a block."""
+
+
 class LookaheadBlockHasher(BlockHasher):
     """Hashes of blocks together with the tokens behind each."""
 
-    __slots__ = ()
-
-    num_ahead = 1
-    """Tokens that an EAGLE head reads beyond a block."""
-
     def extend(self, request: Request) -> list[BlockHash]:
         hashes, size = request.block_hashes, self.block_size
-        start, stop = len(hashes), (request.num_tokens - self.num_ahead) // size
+        start, stop = len(hashes), (request.num_tokens - _NUM_AHEAD) // size
         if start >= stop:
             return hashes
         first = start * size
-        tokens = request.token_slice(first, stop * size + self.num_ahead)
-        prefix = request.prefix_hash or self._begin(request)
+        tokens = request.token_slice(first, stop * size + _NUM_AHEAD)
+        prefix: PrefixHash = request.prefix_hash or self._begin(request)
         for i in range(start, stop):
             at = i * size - first
             prefix.state.update(tokens[at : at + size].tobytes())
-            ahead = tokens[at + size : at + size + self.num_ahead].tobytes()
+            ahead = tokens[at + size : at + size + _NUM_AHEAD].tobytes()
             if request.has_extra_keys:
                 prefix.add_keys(i, self.extra_keys(request, i))
-                ahead += framed(self.extra_keys(request, i, self.num_ahead))
+                ahead += framed(self.extra_keys(request, i, _NUM_AHEAD))
             hashes.append(prefix.digest_with(ahead))
         return hashes
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
-        self.truncate(request, max(num_tokens - self.num_ahead, 0) // self.block_size)
+        self.truncate(request, max(num_tokens - _NUM_AHEAD, 0) // self.block_size)

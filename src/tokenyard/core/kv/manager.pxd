@@ -4,6 +4,8 @@ cimport cython
 from tokenyard.core.kv.allocation cimport PrefixCacheStats
 from tokenyard.core.kv.allocation cimport StepBlocks
 from tokenyard.core.kv.block_pool cimport BlockPool
+from tokenyard.core.kv.hashing cimport BlockHasher
+from tokenyard.core.kv.hashing cimport LookaheadBlockHasher
 from tokenyard.core.request cimport Request
 
 cdef long long NEVER

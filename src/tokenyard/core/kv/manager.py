@@ -352,8 +352,8 @@ class KVCacheManager:
         reach = end
         if num_lookahead_tokens:
             reach = min(end + num_lookahead_tokens, self.max_model_len)
-        missing = -(-reach // self.block_size) - request.blocks.size
-        if missing > 0:
+        if reach > request.blocks.size * self.block_size:
+            missing = -(-reach // self.block_size) - request.blocks.size
             if missing > self.pool.num_free:
                 return False
             for _ in range(missing):
@@ -403,7 +403,7 @@ class KVCacheManager:
     def block_is_full(self, request: Request) -> None:
         """A running request has come to the end of a hashed block with its last token."""
         if self.enable_caching and not self.hashes_look_ahead:
-            self.hasher.extend(request)
+            self.hasher.extend(request)  # cold
 
     def rewind_published(self, request: Request) -> None:
         """Blocks after the computed tokens were forgotten: they are published when they have been computed again."""

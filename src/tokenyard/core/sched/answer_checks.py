@@ -11,9 +11,10 @@ from tokenyard.core.arrays import IntArray, any_true, are_within, as_whole_numbe
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
-from tokenyard.core.sched.scheduler_output import StepInFlight, StepsInFlight
+from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 from tokenyard.errors import shown
 
 _KNOWN_TO_WORKERS = -1
@@ -23,16 +24,18 @@ class AnswerChecks:
     """Knows what an answer may name."""
 
     def __init__(self, context: SchedulerContext, requests: Mapping[str, Request]) -> None:
-        self._transfers = context.features.transfers
-        self._verifies_drafts = context.features.speculation is not None
+        self._transfers: Transfers | None = context.features.transfers
+        self._verifies_drafts: bool = context.features.speculation is not None
         """A step brings the drafts that were accepted and one token more."""
-        self._requests = requests
-        self._grammars = context.grammars
-        self._num_blocks = context.cache_config.num_gpu_blocks
+        self._requests: Mapping[str, Request] = requests
+        self._grammars: GrammarGate = context.grammars
+        self._num_blocks: int = context.cache_config.num_gpu_blocks
 
-    def check(self, step: StepInFlight, model: ModelOutput) -> None:
+    def check(self, step: StepInFlight, model: object) -> None:
         """Raise ValueError unless ``model`` is an answer to ``step``."""
-        none_is_missing = _check_tokens(step, model, verifies_drafts=self._verifies_drafts)
+        if not isinstance(model, ModelOutput):
+            raise ValueError(f"the answer to step {step.plan.step} is {shown(model)}: give a ModelOutput")
+        none_is_missing = _check_tokens(step, model, self._verifies_drafts)
         if model.extras is not None:
             _check_extras(step, model.extras)
         if model.connector is not None and self._transfers is not None:
@@ -78,22 +81,22 @@ class AnswerChecks:
             raise ValueError(f"invalid_block_ids holds {shown(wrong)}: give block ids from 0 to {self._num_blocks - 1}")
 
 
-def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bool) -> bool:
+def _check_tokens(step: StepInFlight, model: ModelOutput, verifies_drafts: bool) -> bool:
     """Raise ValueError unless ``model`` has a row per scheduled request, with no more tokens than it can have.
 
     Returns whether every row has a token that is no prefill chunk's, as nearly always.
     """
-    if not isinstance(model, ModelOutput):
-        raise ValueError(f"the answer to step {step.plan.step} is {shown(model)}: give a ModelOutput")
     plan, counts = step.plan, model.num_sampled
     if len(counts) != len(step.requests):
         raise ValueError(f"the model returned {len(counts)} rows for {len(step.requests)} scheduled requests")
-    are_as_due = _are_as_due(model, plan.is_prefill_chunk)
+    if not step.columns.num_chunks:
+        are_as_due = model.one_each or bool(np.count_nonzero(counts) == len(counts))
+    else:
+        are_as_due = not any_true(counts.astype(np.bool_) == plan.is_prefill_chunk)
     if not are_as_due:
         model.check_chunks(plan.req_ids, plan.is_prefill_chunk)
     # Without any of these, tokens beyond the first are known tokens that have still to be computed.
-    is_bounded = verifies_drafts or plan.drafts is not None or plan.num_placeholders is not None
-    if model.sampled.shape[1] > 1 and is_bounded:
+    if model.width > 1 and (verifies_drafts or plan.drafts is not None or plan.is_async):
         wrong = (counts if plan.drafts is None else counts - plan.drafts.counts) > 1
         if any_true(wrong):
             row = int(wrong.argmax())
@@ -101,13 +104,6 @@ def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bo
             sampled = f"{counts[row]} tokens for request {plan.req_ids[row]!r}"
             raise ValueError(f"the model returned {sampled}, with {drafted} drafts: give at most {drafted + 1}")
     return are_as_due
-
-
-def _are_as_due(model: ModelOutput, is_prefill_chunk: npt.NDArray[np.bool_] | None) -> bool:
-    """Whether all rows but those of prefill chunks have tokens, and no others."""
-    if is_prefill_chunk is None:
-        return model.one_each or np.count_nonzero(model.num_sampled) == len(model.num_sampled)
-    return not any_true(model.num_sampled.astype(np.bool_) == is_prefill_chunk)
 
 
 def _check_extras(step: StepInFlight, extras: ModelAuxOutput) -> None:

@@ -2,6 +2,7 @@
 
 cimport cython
 from tokenyard.core.request cimport Request
+from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.queues cimport WaitingQueues
 
 cdef class StepBudget
@@ -52,7 +53,7 @@ cdef class FeatureHook:
     cpdef request_preempted(self, double now, Request request)
     cpdef request_aborted(self, Request request)
     cpdef request_reset(self, Request request, in_flight)
-    cpdef step_planned(self, step)
+    cpdef step_planned(self, StepInFlight step)
 
 @cython.final
 cdef class StepHooks:

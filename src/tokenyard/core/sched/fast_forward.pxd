@@ -3,6 +3,7 @@
 cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
+from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.step cimport OutputBuilder
 from tokenyard.core.sched.step cimport StepPlanner
 from tokenyard.core.sched.step_rows cimport Rows
@@ -27,7 +28,7 @@ cdef class FastForward:
     cdef public long long _ahead
     cdef public tuple _last
     cdef public object _counted
-    cpdef note(self, step, outcomes)
+    cpdef note(self, StepInFlight step, outcomes)
     cpdef forget(self)
     @cython.locals(request='Request')
     cpdef long long steps_to_the_first_end(self, list requests)
@@ -40,11 +41,11 @@ cdef class FastForward:
     cpdef take_in(self, list requests, long long[::1] tokens, long long at)
     @cython.locals(request='Request')
     cpdef decide(self, list requests, long long step, bint stays)
-    cpdef _plan_of(self, newest, long long step)
+    cpdef StepInFlight _again(self, StepInFlight newest, long long step)
     @cython.locals(request='Request')
     cpdef expect(self, list requests)
 
-cpdef bint _brings_token_each(step, newest)
+cpdef bint _brings_token_each(StepInFlight step, StepInFlight newest)
 
 cpdef bint _has_plain_steps(context)
 

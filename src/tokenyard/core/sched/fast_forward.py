@@ -31,7 +31,8 @@ from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.observer import RepeatedSteps
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
-from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
+from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.step import OutputBuilder, StepPlanner
 from tokenyard.core.sched.step_rows import Rows
 from tokenyard.core.sched.update import OutputUpdate
@@ -189,7 +190,7 @@ class FastForward:
         in_flight, count = self._context.in_flight, len(moments)
         newest, outcomes = self._last
         by_step = array("q", np.ascontiguousarray(tokens.T, np.int64).tobytes())
-        free, plans = [], []
+        free, steps = [], []
         for i in range(count):
             self.take_in(newest.requests, by_step, i * len(newest.requests))
             if not i:
@@ -199,10 +200,10 @@ class FastForward:
             stays = i >= count - len(in_flight)
             self.decide(newest.requests, step + i, stays)
             if stays:
-                plans.append(self._plan_of(newest, step + i))
+                steps.append(self._again(newest, step + i))
             if self.is_async:
                 self.expect(newest.requests)
-        in_flight.replace([*[each.plan for each in in_flight], *plans][-len(in_flight) :], newest.requests)
+        in_flight.replace([*in_flight, *steps][-len(in_flight) :])
         self._last = [*in_flight][-1], outcomes
         if not tells:
             return None
@@ -226,15 +227,14 @@ class FastForward:
                 request.num_computed_tokens += 1
                 request.last_step = step
 
-    def _plan_of(self, newest: StepInFlight, step: int) -> SchedulerOutput:
-        """Return the plan of a step that stays in flight; its tokens count as computed then."""
-        assert newest.plan.rows is not None, "a step of this process"
-        rows = Rows(newest.requests, newest.plan.rows.names)
+    def _again(self, newest: StepInFlight, step: int) -> StepInFlight:
+        """Return a step like ``newest`` that stays in flight; its tokens count as computed then."""
+        rows = Rows(newest.requests, newest.columns.names)
         plan = SchedulerOutput(step, rows, self.is_async)
         plan.total_num_scheduled_tokens = rows.size
         self.builder.last_step = step - 1
         self.builder.fill(step, rows, 0, plan)
-        return plan
+        return StepInFlight(plan, rows)
 
     def expect(self, requests: list[Request]) -> None:
         """A step will bring a token of each."""

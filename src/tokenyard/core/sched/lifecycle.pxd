@@ -4,6 +4,9 @@ cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
 from tokenyard.core.sched.candidate cimport StepHooks
+from tokenyard.core.sched.in_flight cimport StepInFlight
+from tokenyard.core.sched.in_flight cimport StepsInFlight
+from tokenyard.core.sched.outputs cimport ModelOutput
 from tokenyard.core.sched.queues cimport RunningList
 from tokenyard.core.sched.queues cimport WaitingQueues
 
@@ -18,7 +21,7 @@ cdef class Lifecycle:
     cdef public object _policy
     cdef public object _features
     cdef public StepHooks _hooks
-    cdef public object _in_flight
+    cdef public StepsInFlight _in_flight
     cdef public object _on_finished
     cdef public dict requests
     cdef public object sessions

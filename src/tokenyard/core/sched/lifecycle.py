@@ -16,7 +16,7 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
 from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
-from tokenyard.core.sched.scheduler_output import StepInFlight, StepsInFlight
+from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How requests leave: preempted, stopped, finished; and what happens to the blocks they held.

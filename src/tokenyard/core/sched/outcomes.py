@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import IntArray
-from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
+from tokenyard.core.kv.allocation import NO_LOOKUPS, KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import OutcomeKind, Reason
@@ -17,6 +17,7 @@ from tokenyard.vocabulary import OutcomeKind, Reason
 __all__ = [
     "BLOCKED_REASONS",
     "KV_REASONS",
+    "NO_STATS",
     "Outcome",
     "OutcomeKind",
     "Preemption",
@@ -151,3 +152,7 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     spec_decoding_stats: SpecDecodingStats | None = None
     connector_prefix_cache_stats: PrefixCacheStats | None = None
     kv_connector_stats: Mapping[str, int] | None = None
+
+
+NO_STATS = SchedulerStats(0, 0, 0, 0.0, NO_LOOKUPS)
+"""Before there are any."""

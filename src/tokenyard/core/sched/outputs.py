@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
-from tokenyard.core.arrays import IntArray, all_ones, any_true, are_within, as_whole_numbers, total
+from tokenyard.core.arrays import IntArray, all_ones, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.rows import Int64s
+from tokenyard.core.rows import NO_TOKEN, Numbers
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
-from tokenyard.core.sched.outcomes import SchedulerStats
+from tokenyard.core.sched.outcomes import NO_STATS, SchedulerStats
+from tokenyard.core.sched.step_rows import Names
 from tokenyard.errors import GrammarError, shown
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
@@ -193,7 +194,16 @@ class ModelOutput:
     numbers.
     """
 
-    __slots__ = ("connector", "extras", "num_sampled", "one_each", "sampled")
+    sampled: IntArray
+    num_sampled: IntArray
+    width: int
+    """Places per row."""
+    one_each: bool
+    """Every row has one token, as in nearly every step."""
+    connector: ConnectorOutput | None
+    """What the workers' half of a KV connector reports."""
+    extras: ModelAuxOutput | None
+    """What there is beside tokens; None: nothing."""
 
     def __init__(
         self,
@@ -209,28 +219,21 @@ class ModelOutput:
         sampled, num_sampled = as_whole_numbers(sampled), as_whole_numbers(num_sampled)
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
-        self.one_each = sampled.shape[1] > 0 and all_ones(num_sampled)
-        """Every row has one token, as in nearly every step."""
+        self.width = int(sampled.shape[1])
+        self.one_each = self.width > 0 and all_ones(num_sampled)
         if not self.one_each:
-            _check_counts(num_sampled, sampled.shape[1])
+            _check_counts(num_sampled, self.width)
         _check_ids(sampled, num_sampled)
         self.sampled = sampled
         self.num_sampled = num_sampled
         self.connector = connector
-        """What the workers' half of a KV connector reports."""
         self.extras = extras
-        """What there is beside tokens; None: nothing."""
 
-    @property
-    def width(self) -> int:
-        """Places per row."""
-        return int(self.sampled.shape[1])
-
-    def tokens(self) -> Int64s:
+    def tokens(self) -> Numbers:
         """Return a copy of ``sampled``, row after row."""
         return array("q", self.sampled.tobytes())
 
-    def counts(self) -> Int64s:
+    def counts(self) -> Numbers:
         """Return a copy of ``num_sampled``."""
         return array("q", self.num_sampled.tobytes())
 
@@ -291,6 +294,13 @@ def _check_ids(tokens: IntArray, counts: IntArray) -> None:
 # What goes on to the clients after a step: columns over the requests that have news, records on demand.
 
 
+def _looked_at(numbers: Numbers) -> IntArray:
+    """Return an array over them, read-only."""
+    column: IntArray = np.frombuffer(numbers, np.int64)
+    column.flags.writeable = False
+    return column
+
+
 class RequestOutput(msgspec.Struct, frozen=True, gc=False):  # made by the dozen in every step, and in no cycle
     """News about one request after a step."""
 
@@ -310,27 +320,81 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False):  # made by the dozen
     """What its grammar has done that ended it; None: it has not, or was ended by something else."""
 
 
-class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
+_NO_NOTES: Mapping[Any, Any] = MappingProxyType({})
+
+
+class EngineOutputs:
     """Result of ``update_from_output``: columns over the requests that produced something."""
 
     step: int
-    requests: Sequence[Request]
-    req_ids: Sequence[str]
+    requests: list[Request]
+    names: Names
     """Their ids."""
-    tokens: IntArray
-    """Shape ``[m, width]``."""
-    num_tokens: IntArray
-    """Accepted tokens per request, shape ``[m]``."""
-    finish_reasons: dict[int, FinishReason]
+    accepted: Numbers
+    """Their tokens: ``width`` places per request, of which as many are accepted as ``counts`` says."""
+    counts: Numbers
+    width: int
+    finish_reasons: Mapping[int, FinishReason]
     """Row -> reason, for requests that ended."""
-    stop_reasons: dict[int, int | str]
-    scheduler_stats: SchedulerStats
-    extras: Mapping[int, RequestAuxOutput] = NO_AUX
+    stop_reasons: Mapping[int, int | str]
+    extras: Mapping[int, RequestAuxOutput]
     """Row -> what there is beside tokens, for the few requests that have any."""
-    kv_transfer_params: Mapping[str, Mapping[str, object]] = {}
+    kv_transfer_params: Mapping[str, Mapping[str, object]]
     """Request id -> a connector's parameters for the client, for requests that have ended."""
-    errors: Mapping[str, GrammarError] = {}
+    errors: Mapping[str, GrammarError]
     """Request id -> what its grammar has done, for requests that have ended by it."""
+    scheduler_stats: SchedulerStats
+    """Gauges when the step was over."""
+
+    def __init__(
+        self,
+        step: int,
+        requests: list[Request],
+        names: Names,
+        accepted: Numbers,
+        counts: Numbers,
+        width: int,
+        scheduler_stats: SchedulerStats = NO_STATS,
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.names = names
+        self.accepted = accepted
+        self.counts = counts
+        self.width = width
+        self.scheduler_stats = scheduler_stats
+        self.finish_reasons = self.stop_reasons = self.kv_transfer_params = self.errors = _NO_NOTES
+        self.extras = NO_AUX
+        self._tokens: IntArray | None = None
+        self._num_tokens: IntArray | None = None
+
+    @property
+    def req_ids(self) -> tuple[str, ...]:
+        """Ids of the requests, in scheduling order."""
+        return self.names.tuple_of_ids()
+
+    @property
+    def tokens(self) -> IntArray:
+        """Tokens, shape ``[m, width]``, read-only."""
+        if self._tokens is None:
+            self._tokens = _looked_at(self.accepted).reshape(len(self.requests), self.width)
+        return self._tokens
+
+    @property
+    def num_tokens(self) -> IntArray:
+        """Accepted tokens per request, shape ``[m]``, read-only."""
+        if self._num_tokens is None:
+            self._num_tokens = _looked_at(self.counts)
+        return self._num_tokens
+
+    def add_failed(self, failed: Sequence[Request]) -> None:
+        """Add requests that ended as errors, without a token."""
+        n, more = len(self.requests), len(failed)
+        self.requests = [*self.requests, *failed]
+        self.names = Names(self.requests)
+        self.accepted = self.accepted + array("q", [NO_TOKEN] * (more * self.width))
+        self.counts = self.counts + array("q", [0] * more)
+        self.finish_reasons = {**self.finish_reasons, **dict.fromkeys(range(n, n + more), FinishReason.ERROR)}
 
     def by_client(self) -> dict[int, list[RequestOutput]]:
         """The records per ``client_index``, for hosts with several front ends."""
@@ -342,26 +406,29 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
     @property
     def num_sampled(self) -> int:
         """Tokens that the step brought: none for pooling requests, and for those that ended as errors."""
-        if self.tokens.shape[1] == 1 and not self.finish_reasons and not self.extras:
+        if self.width == 1 and not self.finish_reasons and not self.extras:
             return len(self.requests)  # without anything else to say, a request is there because of its token
-        return total(self.num_tokens)
+        return sum(self.counts)
 
     @property
     def streamed_req_ids(self) -> Sequence[str]:
         """Ids of the requests that got a token, or several."""
-        if self.tokens.shape[1] == 1 and not self.finish_reasons and not self.extras:
+        if self.width == 1 and not self.finish_reasons and not self.extras:
             return self.req_ids
-        return [request_id for request_id, count in zip(self.req_ids, self.num_tokens.tolist(), strict=True) if count]
+        return [request_id for request_id, count in zip(self.req_ids, self.counts, strict=True) if count]
 
     def apart(self) -> EngineOutputs:
-        """The same with dictionaries of its own, for those who may look and not change."""
-        return replace(
-            self,
-            finish_reasons=self.finish_reasons.copy(),
-            stop_reasons=self.stop_reasons.copy(),
-            kv_transfer_params=dict(self.kv_transfer_params),
-            errors=dict(self.errors),
+        """Return the same, for those who may look and not change."""
+        same = EngineOutputs(
+            self.step, self.requests, self.names, self.accepted, self.counts, self.width, self.scheduler_stats
         )
+        same.extras = self.extras
+        if self.finish_reasons:
+            same.finish_reasons, same.stop_reasons = dict(self.finish_reasons), dict(self.stop_reasons)
+            same.errors = dict(self.errors)
+        if self.kv_transfer_params:
+            same.kv_transfer_params = dict(self.kv_transfer_params)
+        return same
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -369,9 +436,9 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
     def __iter__(self) -> Iterator[RequestOutput]:
         """One record per request, in scheduling order."""
         rows: list[list[int]] = self.tokens.tolist()
-        width = self.tokens.shape[1]
+        width = self.width
         if width > 1:
-            rows = [row if n == width else row[:n] for row, n in zip(rows, self.num_tokens.tolist(), strict=True)]
+            rows = [row if n == width else row[:n] for row, n in zip(rows, self.counts, strict=True)]
         records = list(map(RequestOutput, self.req_ids, rows))
         for i in self._with_more_news():
             records[i] = self._record(i, rows[i])
@@ -399,7 +466,7 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
         request_id = self.req_ids[i]
         return RequestOutput(
             request_id,
-            row[: self.num_tokens[i]],
+            row[: self.counts[i]],
             self.finish_reasons.get(i),
             self.stop_reasons.get(i),
             self.extras.get(i, NO_AUX_OUTPUT),

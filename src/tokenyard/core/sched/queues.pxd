@@ -20,7 +20,6 @@ cdef class RunningList:
     cpdef Request pop(self, long long index)
     cpdef remove_all(self, gone)
 
-@cython.final
 cdef class FCFSQueue:
     cdef public object _requests
     cpdef add(self, Request request)
@@ -31,7 +30,6 @@ cdef class FCFSQueue:
     cpdef bint discard(self, Request request)
     cpdef Request get(self, request_id)
 
-@cython.final
 cdef class PriorityQueue:
     cdef public object _key
     cdef public list _heap

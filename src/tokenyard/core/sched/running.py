@@ -89,9 +89,10 @@ class RunningPass:
         idle: list[Outcome] = []
         self.prompt_asked = 0
         kv, ahead = self.kv, self.num_lookahead_tokens
+        requests = self.running.requests
         at = 0
-        while at < len(self.running.requests) and budget.tokens > 0:
-            request: Request = self.running.requests[at]
+        while at < len(requests) and budget.tokens > 0:
+            request: Request = requests[at]
             asked = self.wanted(request, budget, idle)
             wanted = min(asked, budget.tokens)
             if wanted > 0 and self.has_cuts:
@@ -103,20 +104,22 @@ class RunningPass:
             request.first_new_block = request.blocks.size
             end = request.num_computed_tokens + wanted
             self.drift = 0
-            while not kv.grow(request, end, ahead):
+            fits = kv.grow(request, end, ahead)
+            while not fits:
                 at = self.make_room(request, end, at, granted, budget, outcomes)
-                if request.status is not _RUNNING:
+                if request.status is not _RUNNING:  # cold
                     break
-            if request.status is not _RUNNING:
+                fits = kv.grow(request, end, ahead)
+            if not fits:
                 if self.ends_with_itself:
                     break
                 continue
             request.num_scheduled = wanted
             granted.append(request)
             budget.spend(wanted)
-            if self.items and self.encoder is not None:
+            if self.has_cuts and self.items and self.encoder is not None:
                 budget.encoder = planned_with  # as in vLLM, which counts when it plans: what victims gave back is lost
-                self.encoder.commit(request, self.items, budget)
+                self.encoder.commit(request, self.items, budget)  # cold
             if self.drift:
                 self.drift_past(at, budget, idle, outcomes)
             at += 1
@@ -142,11 +145,11 @@ class RunningPass:
         if 0 < budget.longest_prefill < wanted:
             wanted = budget.longest_prefill
         if self.is_async and request.num_output_placeholders and self.ends_in_flight(request):
-            idle.append(left_out(Reason.PLACEHOLDERS_COVER_LIMIT, request))
+            idle.append(left_out(Reason.PLACEHOLDERS_COVER_LIMIT, request))  # cold
             return 0
         # Below zero: the drafts of a step in flight, of which it is not known yet how many are right.
-        if wanted <= 0 or (self.decode_round is not None and self.decode_round.holds(request)):
-            idle.append(left_out(Reason.NO_NEW_TOKENS, request))
+        if wanted <= 0 or (self.decode_round is not None and self.decode_round.holds(request)):  # cold
+            idle.append(left_out(Reason.NO_NEW_TOKENS, request))  # cold
             return 0
         return wanted if budget.bounds is None else self.within(request, wanted, budget.bounds)
 

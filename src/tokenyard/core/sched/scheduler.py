@@ -13,23 +13,27 @@ from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, Spec
 from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.kv.events import KVEventBatch
 from tokenyard.core.kv.hashing import RequestHasher
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, checked_repeats
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
-from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
 from tokenyard.core.sched.connector import KVConnector
-from tokenyard.core.sched.context import SchedulerContext, bind_parts, check_queues, make_context
+from tokenyard.core.sched.context import bind_parts, check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder_checks import check_encodable
-from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.grammars import GrammarGate, GrammarOutput
 from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
+from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.lifecycle import NOTHING_VOID, Lifecycle, Recovery, void_requests
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
 from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.request_checks import check_is_request, check_padded, check_servable, request_ids_of
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.step import StepPlanner
@@ -59,6 +63,21 @@ class Scheduler:
     RuntimeError.
     """
 
+    config: SchedulerConfig
+    cache_config: CacheConfig
+    clock: Callable[[], float]
+    policy: Policy
+    observer: ObserverGate | None
+    """Tells the observer, and survives it."""
+    state: ObserverView
+    """What observers are shown."""
+    kv: KVCacheManager
+    requests: Mapping[str, Request]
+    """Every unfinished request, by id."""
+    pause_state: PauseState
+    step: int
+    """Number of the next step."""
+
     def __init__(
         self,
         config: SchedulerConfig,
@@ -78,9 +97,8 @@ class Scheduler:
     ) -> None:
         _check_kinds(config, cache_config, speculative_config, clock)
         self.observer = _gate(observer)
-        """Tells the observer, and survives it."""
         self.policy = make_policy(config.policy) if policy is None else policy
-        self._policy_gate = PolicyGate(self.policy)
+        self._policy_gate: PolicyGate = PolicyGate(self.policy)
         context = make_context(
             config,
             cache_config,
@@ -98,33 +116,28 @@ class Scheduler:
         self.clock = clock
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
-        """Number of the next step."""
-        self._calls = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
+        self._calls: CallState = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
         self.kv = context.kv
-        self._in_flight = context.in_flight
-        self._grammars = context.grammars
-        self._features = context.features
-        self._hooks = context.hooks
-        self._waiting_queues = context.waiting_queues
-        self._running = context.running
-        self._make_rooms(context, prefill_seconds)
-
-    def _make_rooms(self, context: SchedulerContext, prefill_seconds: Callable[[int], float] | None) -> None:
-        """What decides, each over the parts that all share; the policy sees what observers are shown."""
-        self._lifecycle = lifecycle = Lifecycle(context, self._queued, self._tell_finished)
+        self._in_flight: StepsInFlight = context.in_flight
+        self._grammars: GrammarGate = context.grammars
+        self._features: Features = context.features
+        self._hooks: StepHooks = context.hooks
+        self._waiting_queues: WaitingQueues = context.waiting_queues
+        self._running: RunningList = context.running
+        # What decides, each over the parts that all share; the policy sees what observers are shown.
+        lifecycle = Lifecycle(context, self._queued, self._tell_finished)
+        self._lifecycle: Lifecycle = lifecycle
         self.state = ObserverView(context, lifecycle.pins)
-        """What observers are shown."""
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
         bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
-        self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
-        """Every unfinished request, by id."""
+        self.requests = MappingProxyType(lifecycle.requests)
         transfers = context.features.transfers
-        self._recovery = None if transfers is None else Recovery(context, lifecycle, transfers)
-        self._answers = AnswerChecks(context, self.requests)
-        self._update = OutputUpdate(context, lifecycle.stop)
-        self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
-        self._fast_forward = FastForward(context, self._update, self._planner)
-        self._standstill = Standstill(context, lifecycle, context.clock)
+        self._recovery: Recovery | None = None if transfers is None else Recovery(context, lifecycle, transfers)
+        self._answers: AnswerChecks = AnswerChecks(context, self.requests)
+        self._update: OutputUpdate = OutputUpdate(context, lifecycle.stop)
+        self._planner: StepPlanner = StepPlanner(context, lifecycle, self._update.expect_first_token)
+        self._fast_forward: FastForward = FastForward(context, self._update, self._planner)
+        self._standstill: Standstill = Standstill(context, lifecycle, context.clock)
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
@@ -287,31 +300,25 @@ class Scheduler:
         void = NOTHING_VOID if usual else void_requests(step, model_output, errors, self._recovery, now)
         # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
-        accepted = self._update.run(step, model_output, now, [*void.failed, *void.rewound])
-        errors |= self._grammars.take_failed()
+        outputs = self._update.run(step, model_output, now, () if usual else (*void.failed, *void.rewound))
+        if ended := self._grammars.take_failed():
+            errors = {**errors, **ended}
         if void.failed:
             self._begins()
             self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in void.failed], now)
-            accepted = accepted.with_failed(void.failed)
-        params = transfers.take_params() if transfers is not None else {}
-        if transfers is not None and model_output.connector is not None:
-            over = transfers.report(model_output.connector, self.requests)
-            self._lifecycle.transfers_are_over(over, model_output.connector.finished_receiving)
-            if self.observer is not None:
-                self.observer.kv_transferred(now, output.step, model_output.connector)
-        outputs = EngineOutputs(
-            step=output.step,
-            requests=accepted.requests,
-            req_ids=accepted.req_ids,
-            tokens=accepted.tokens,
-            num_tokens=accepted.num_tokens,
-            finish_reasons=accepted.finish_reasons,
-            stop_reasons=accepted.stop_reasons,
-            extras=accepted.extras if events is None else with_events(accepted.requests, accepted.extras, events),
-            scheduler_stats=self._stats(),
-            kv_transfer_params=params,
-            errors=_of_ended(errors) if errors else {},
-        )
+            outputs.add_failed(void.failed)
+        if transfers is not None:
+            outputs.kv_transfer_params = transfers.take_params()
+            if model_output.connector is not None:
+                over = transfers.report(model_output.connector, self.requests)
+                self._lifecycle.transfers_are_over(over, model_output.connector.finished_receiving)
+                if self.observer is not None:
+                    self.observer.kv_transferred(now, output.step, model_output.connector)
+        if events is not None:
+            outputs.extras = with_events(outputs.requests, outputs.extras, events)
+        if errors:
+            outputs.errors = _of_ended(errors)
+        outputs.scheduler_stats = self._stats()
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs.apart())
         return outputs

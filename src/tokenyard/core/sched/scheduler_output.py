@@ -1,8 +1,7 @@
-"""A step's decision as a value, and the steps that are in flight."""
+"""A step's decision as a value."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -18,7 +17,6 @@ from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams,
 from tokenyard.core.request import Request
 from tokenyard.core.rows import TokenRow
 from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, SLOT, Rows
-from tokenyard.errors import shown
 from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,6 +115,10 @@ class KnownTokens(Mapping[int, TokenIds]):
         return dict, (dict(self),)
 
 
+_NOTHING: Mapping[Any, Any] = {}
+"""Never written to."""
+
+
 class SchedulerOutput:
     """One step's decision, as columns; a value, not to be changed.
 
@@ -130,41 +132,41 @@ class SchedulerOutput:
     """Where the columns come from; None in another process, which has them as arrays."""
     num_running: int
     """The first ``num_running`` requests were running before the step, the others are admitted in it."""
-    total_num_scheduled_tokens: int
+    total_num_scheduled_tokens: int = 0
     """Tokens to compute in this step, all requests together."""
-    blocks: StepBlocks | None
+    blocks: StepBlocks | None = None
     """Blocks got in this step; see ``new_blocks``."""
-    drafts: ScheduledDrafts | None
+    drafts: ScheduledDrafts | None = None
     """Drafts to verify; None: nowhere."""
-    num_invalid_spec_tokens: IntArray | None
+    num_invalid_spec_tokens: IntArray | None = None
     """The drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
-    new_requests: Mapping[int, NewRequest]
+    new_requests: Mapping[int, NewRequest] = _NOTHING
     """Row -> a request scheduled for the first time."""
-    admitted_resumed: tuple[int, ...]
+    admitted_resumed: tuple[int, ...] = ()
     """Rows of requests admitted again after a preemption."""
-    not_scheduled_before: tuple[int, ...]
+    not_scheduled_before: tuple[int, ...] = ()
     """Rows of running requests that the previous step left out: workers dropped their tokens."""
-    known_tokens: Mapping[int, TokenIds]
+    known_tokens: Mapping[int, TokenIds] = _NOTHING
     """Row -> all known tokens, of the rows that are resumed or were left out, int32."""
-    preempted_req_ids: tuple[str, ...]
+    preempted_req_ids: tuple[str, ...] = ()
     """Requests that lost their blocks in this step."""
-    finished_req_ids: frozenset[str]
+    finished_req_ids: frozenset[str] = frozenset()
     """Finished since the previous step: workers drop their state."""
-    scheduled_encoder_inputs: Mapping[str, list[int]]
+    scheduled_encoder_inputs: Mapping[str, list[int]] = _NOTHING
     """Request id -> indices of its multi-modal items whose encoder runs in this step."""
-    encoder_embeds: tuple[int, ...]
+    encoder_embeds: tuple[int, ...] = ()
     """Embeddings of each of them."""
-    free_encoder_mm_hashes: tuple[str, ...]
+    free_encoder_mm_hashes: tuple[str, ...] = ()
     """Encoder outputs that workers may drop."""
-    new_block_ids_to_zero: tuple[int, ...] | None
+    new_block_ids_to_zero: tuple[int, ...] | None = None
     """Attention blocks taken since the previous step, for workers of models with Mamba layers to zero."""
-    has_structured_output_requests: bool
+    has_structured_output_requests: bool = False
     """Some request samples by a grammar in this step."""
-    pending_structured_output_tokens: bool
+    pending_structured_output_tokens: bool = False
     """The bitmask has to wait for the output of a step in flight, whose tokens advance a grammar."""
-    num_common_prefix_blocks: tuple[int, ...]
+    num_common_prefix_blocks: tuple[int, ...] = ()
     """Leading blocks shared by all block holders, per KV-cache group; empty unless ``count_common_prefix_blocks``."""
-    kv_connector_metadata: object
+    kv_connector_metadata: object = None
     """What the workers' half of a KV connector has to know."""
     is_async: bool
     """Output tokens may be in flight."""
@@ -174,21 +176,6 @@ class SchedulerOutput:
         self.rows = rows
         self.is_async = is_async
         self.num_running = rows.size
-        self.total_num_scheduled_tokens = 0
-        self.blocks = None
-        self.drafts = self.num_invalid_spec_tokens = None
-        self.new_requests = {}
-        self.admitted_resumed = self.not_scheduled_before = ()
-        self.known_tokens = {}
-        self.preempted_req_ids = ()
-        self.finished_req_ids = frozenset()
-        self.scheduled_encoder_inputs = {}
-        self.encoder_embeds = ()
-        self.free_encoder_mm_hashes = ()
-        self.new_block_ids_to_zero = None
-        self.has_structured_output_requests = self.pending_structured_output_tokens = False
-        self.num_common_prefix_blocks = ()
-        self.kv_connector_metadata = None
 
     # ---- the columns
 
@@ -323,8 +310,9 @@ class SchedulerOutput:
         }
 
     @cached_attribute
-    def _blocks_by_row(self) -> dict[int, Blocks]:
-        return self.new_blocks.by_row()
+    def blocks_by_row(self) -> dict[int, Blocks]:
+        """Row -> the blocks that it got in this step, per KV-cache group."""
+        return self.new_blocks.by_row() if self.blocks is None else self.blocks.by_row()
 
     @property
     def scheduled_new_reqs(self) -> list[NewRequestData]:
@@ -342,7 +330,7 @@ class SchedulerOutput:
             new.mm_features,
             new.sampling_params,
             new.pooling_params,
-            self._blocks_by_row[row],
+            self.blocks_by_row[row],
             int(self.num_computed[row]),
             new.lora_name,
             new.prompt_embeds,
@@ -359,9 +347,8 @@ class SchedulerOutput:
             outputs = outputs + self.num_placeholders
         computed, num_outputs = self.num_computed.tolist(), outputs.tolist()
         blocks: list[Blocks | None] = [None] * len(self.req_ids)
-        if len(self.new_blocks.rows):
-            for row, new in self._blocks_by_row.items():
-                blocks[row] = new
+        for row, new in self.blocks_by_row.items():
+            blocks[row] = new
         back: frozenset[str] = frozenset()
         if running < len(self.req_ids):
             rows = [*range(running), *resumed]
@@ -388,7 +375,7 @@ _FIELDS = (
     *("new_block_ids_to_zero", "has_structured_output_requests", "pending_structured_output_tokens"),
     *("num_common_prefix_blocks", "kv_connector_metadata"),
 )
-_DERIVED = ("num_scheduled_tokens", "scheduled_cached_reqs", "_drafts_by_id", "_blocks_by_row", "_new_reqs")
+_DERIVED = ("num_scheduled_tokens", "scheduled_cached_reqs", "_drafts_by_id", "blocks_by_row", "_new_reqs")
 
 
 def _from_fields(fields: dict[str, Any]) -> SchedulerOutput:
@@ -411,119 +398,3 @@ def encode_arrays(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"no form for {type(value).__name__}")  # what msgspec asks of such a hook
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Steps in flight: what taking in a step's output needs of live requests, which its plan does not hold.
-
-
-class StepInFlight:
-    """A step that was decided and whose output has not been taken in."""
-
-    plan: SchedulerOutput
-    requests: list[Request]
-    """Row by row, as ``plan.req_ids``."""
-    discarded: set[Request] | None
-    """Requests that a reset has preempted since: what the step brings for them is dropped."""
-    rows: dict[Request, int] | None
-    """Row of each request, made when it is first asked for."""
-
-    def __init__(self, plan: SchedulerOutput, requests: list[Request]) -> None:
-        self.plan = plan
-        self.requests = requests
-        self.discarded = None
-        self.rows = None
-
-    def row_of(self, request: Request) -> int:
-        """Return the row of the request; -1 if it has no part in the step."""
-        if self.rows is None:
-            self.rows = {each: row for row, each in enumerate(self.requests)}
-        return self.rows.get(request, -1)
-
-    def tokens_of(self, request: Request) -> int:
-        """Return the tokens of the request that the step computes."""
-        row = self.row_of(request)
-        return 0 if row < 0 else int(self.plan.num_new_tokens[row])
-
-
-class StepsInFlight:
-    """The steps whose outputs are expected, oldest first."""
-
-    __slots__ = ("_by_number", "_last_taken")
-
-    def __init__(self) -> None:
-        self._by_number: dict[int, StepInFlight] = {}
-        self._last_taken: StepInFlight | None = None
-
-    def __len__(self) -> int:
-        return len(self._by_number)
-
-    def __iter__(self) -> Iterator[StepInFlight]:
-        """Oldest first."""
-        return iter(self._by_number.values())
-
-    def tokens_of(self, request: Request) -> int:
-        """Tokens of the request that steps in flight compute."""
-        return sum(step.tokens_of(request) for step in self)
-
-    def add(self, step: StepInFlight) -> None:
-        """A step was decided."""
-        self._by_number[step.plan.step] = step
-
-    def replace(self, plans: list[SchedulerOutput], requests: list[Request]) -> None:
-        """Steps of these requests are in flight instead, the oldest first; as many as before."""
-        self._by_number = {plan.step: StepInFlight(plan, requests) for plan in plans}
-
-    def of(self, plan: SchedulerOutput) -> StepInFlight:
-        """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""
-        _check_plan(plan)
-        step = self._by_number.get(plan.step)
-        if step is None:
-            expected = next(iter(self._by_number), None)
-            due = "no step is in flight" if expected is None else f"the next is step {expected}"
-            raise ValueError(f"output of step {plan.step}: it was taken in already, or never scheduled here; {due}")
-        if not _same(step.plan, plan):
-            raise ValueError(f"output of step {plan.step}: it is another scheduler's, which scheduled other requests")
-        return step
-
-    def oldest(self, plan: SchedulerOutput) -> StepInFlight:
-        """The step of ``plan``, which has to be the oldest one; else ValueError."""
-        for expected in self._by_number.values():
-            if expected.plan is plan:
-                return expected
-            break
-        step = self.of(plan)
-        first = next(iter(self._by_number))
-        if plan.step != first:
-            raise ValueError(f"output of step {plan.step}: take in that of step {first} first")
-        return step
-
-    def remove(self, step: StepInFlight) -> None:
-        """Its output has been taken in."""
-        del self._by_number[step.plan.step]
-        self._last_taken = step
-
-    def last_taken(self, plan: SchedulerOutput) -> StepInFlight:
-        """The step of ``plan``, if its output is the last that was taken in; else ValueError."""
-        _check_plan(plan)
-        step = self._last_taken
-        if step is None or not _same(step.plan, plan):
-            raise ValueError(f"drafts of step {plan.step}: give them right after its output is taken in")
-        return step
-
-
-def _check_plan(plan: SchedulerOutput) -> None:
-    if not isinstance(plan, SchedulerOutput):
-        raise ValueError(f"output of {shown(plan)}: give the SchedulerOutput that schedule() returned")
-
-
-def _same(ours: SchedulerOutput, given: SchedulerOutput) -> bool:
-    """Whether ``given`` is a copy of ``ours``, which may know further drafts."""
-    if ours is given:
-        return True
-    columns = ((getattr(ours, name), getattr(given, name)) for name in _DECIDED)
-    return (ours.step, ours.req_ids) == (given.step, given.req_ids) and all(itertools.starmap(np.array_equal, columns))
-
-
-_DECIDED = ("slots", "num_new_tokens", "num_computed", "num_known", "num_prompt")
-"""Columns that distinguish another scheduler's plan from a copy of ours."""

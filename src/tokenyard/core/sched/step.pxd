@@ -8,6 +8,7 @@ from tokenyard.core.sched.admission cimport AdmissionPass
 from tokenyard.core.sched.candidate cimport Candidate
 from tokenyard.core.sched.candidate cimport StepBudget
 from tokenyard.core.sched.candidate cimport StepHooks
+from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.lifecycle cimport Lifecycle
 from tokenyard.core.sched.queues cimport RunningList
 from tokenyard.core.sched.queues cimport WaitingQueues
@@ -45,7 +46,7 @@ cdef class StepPlanner:
     cdef public long long _encoder_budget
     cdef public long long _draft_slots
     @cython.locals(candidate='Candidate')
-    cpdef plan(self, long long step, double now, outcomes, pause_state, observer, bounds=*)
+    cpdef StepInFlight plan(self, long long step, double now, outcomes, pause_state, observer, bounds=*)
     cpdef StepBudget _new_budget(self, pause_state, bounds)
     cpdef list _admit(self, long long step, StepBudget budget, outcomes, double now, pause_state, observer)
     cpdef _start(self, long long step, Candidate candidate, double now, observer)
@@ -63,9 +64,9 @@ cdef class OutputBuilder:
     cdef public bint _counts_common_prefix
     cdef public bint _says_more
     @cython.locals(candidate='Candidate')
-    cpdef build(self, long long step, list granted, list admitted, StepBudget budget, outcomes, frozenset finished, tuple preempted_before=*)
+    cpdef StepInFlight build(self, long long step, list granted, list admitted, StepBudget budget, outcomes, frozenset finished, tuple preempted_before=*)
     cpdef _say_more(self, plan, list granted, StepBudget budget)
-    @cython.locals(left_out_before='list', request='Request')
+    @cython.locals(left_out_before='list', has_grammar='bint', waits='bint', request='Request', samples='bint')
     cpdef list fill(self, long long step, Rows rows, long long num_running, plan)
     cpdef _note_admitted(self, plan, list requests)
     cpdef _note_encoder_inputs(self, encoder, plan, list requests, StepBudget budget)

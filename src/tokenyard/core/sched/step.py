@@ -21,7 +21,8 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutc
 from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.running import RunningPass
-from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput, StepInFlight
+from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput
 from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, Names, Rows
 
 # To ask their classes for them costs more than to compare.
@@ -244,7 +245,7 @@ class OutputBuilder:
             plan.preempted_req_ids = (*preempted_before, *[each.request_id for each in outcomes.preemptions])
         if self._says_more:
             self._say_more(plan, granted, budget)
-        return StepInFlight(plan, granted)
+        return StepInFlight(plan, rows)
 
     def _say_more(self, plan: SchedulerOutput, granted: list[Request], budget: StepBudget) -> None:
         """Add what features that are switched on say in every step."""
@@ -259,15 +260,18 @@ class OutputBuilder:
         """Fill the columns of a step, and count its tokens as computed; returns running rows that the last step left
         out.
         """
-        count, numbers, blocks = rows.size, rows.numbers, StepBlocks(self.kv.num_groups)
+        kv, requests, numbers, count = self.kv, rows.requests, rows.numbers, rows.size
+        blocks = StepBlocks(kv.num_groups)  # cold
         left_out_before: list[int] = []
-        has_grammar = waits = False
+        last_step, num_chunks = self.last_step, 0
+        has_grammar: bool = False
+        waits: bool = False
         for i in range(count):
-            request: Request = rows.requests[i]
+            request: Request = requests[i]
             tokens, computed = request.num_scheduled, request.num_computed_tokens
             known, in_flight = request.num_tokens, request.num_output_placeholders
             end = computed + tokens
-            samples = end >= known + in_flight
+            samples: bool = end >= known + in_flight
             numbers[i] = request.slot
             numbers[NEW * count + i] = tokens
             numbers[COMPUTED * count + i] = computed
@@ -276,20 +280,21 @@ class OutputBuilder:
             numbers[SAMPLES * count + i] = samples
             numbers[IN_FLIGHT * count + i] = in_flight
             if not samples:
-                rows.num_chunks += 1
-            if i < num_running and request.last_step != self.last_step:
-                left_out_before.append(i)
-            self.kv.gather_new_blocks(i, request, blocks)
+                num_chunks += 1
+            if i < num_running and request.last_step != last_step:
+                left_out_before.append(i)  # cold
+            kv.gather_new_blocks(i, request, blocks)
             request.num_computed_tokens = end
             request.is_prefill_chunk = not samples
             request.last_step = step
             if request.structured_output is not None and samples:
                 has_grammar = True
                 waits = waits or in_flight > 0
-        plan.blocks = blocks
+        rows.num_chunks = num_chunks
+        plan.blocks = blocks  # cold
         if has_grammar:
-            plan.has_structured_output_requests = True
-            plan.pending_structured_output_tokens = self.is_async and waits
+            plan.has_structured_output_requests = True  # cold
+            plan.pending_structured_output_tokens = self.is_async and waits  # cold
         self.last_step = step
         return left_out_before
 

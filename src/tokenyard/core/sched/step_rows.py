@@ -33,6 +33,9 @@ class Names:
         return self.ids
 
 
+_ZERO = array("q", [0])
+
+
 class Rows:
     """The rows of a step: its requests, and a number of each in every column.
 
@@ -53,7 +56,7 @@ class Rows:
         self.requests = requests
         self.names = names
         self.size = len(requests)
-        self.memory = array("q", bytes(56 * self.size))
+        self.memory = _ZERO * (7 * self.size)
         self.numbers = self.memory
         self.num_chunks = 0
 

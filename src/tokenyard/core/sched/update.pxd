@@ -3,8 +3,10 @@
 cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
-
-cdef long long NO_TOKEN
+from tokenyard.core.sched.in_flight cimport StepInFlight
+from tokenyard.core.sched.outputs cimport EngineOutputs
+from tokenyard.core.sched.outputs cimport ModelOutput
+from tokenyard.core.sched.step_rows cimport Names
 
 cdef class AuxUpdate
 cdef class OutputUpdate
@@ -13,7 +15,7 @@ cdef class OutputUpdate
 cdef class AuxUpdate:
     cdef public object _routing
     cdef public bint _resets_drop_pooled
-    cpdef run(self, step, model, counts, dict endings, lost)
+    cpdef run(self, StepInFlight step, ModelOutput model, counts, dict endings, lost)
     cpdef dict _end_pooled(self, requests, given, dict endings, lost)
 
 @cython.final
@@ -31,17 +33,22 @@ cdef class OutputUpdate:
     cdef public bint takes_back_rest
     cdef public object _finish
     cdef public object _grammars
+    cdef public object _routing
     cdef public AuxUpdate _aux_update
     cdef public set _awaiting_first
     cpdef expect_first_token(self, Request request)
-    cpdef run(self, step, model, double now, lost=*)
-    @cython.locals(request='Request')
+    @cython.locals(tokens='long long[::1]', counts='long long[::1]')
+    cpdef EngineOutputs run(self, StepInFlight step, ModelOutput model, double now, lost)
+    @cython.locals(finish_reasons='dict', stop_reasons='dict', ended='list')
+    cpdef _end(self, EngineOutputs outputs, endings, list rows, double now)
+    @cython.locals(has_lost='bint', request='Request')
     cpdef long long accept(self, list requests, long long[::1] tokens, long long[::1] counts, long long width, lost, endings)
     cpdef append(self, Request request, long long token)
     cpdef settle(self, Request request, long long arrived, long long taken)
-    cpdef _take_back_rejected(self, step, long long[::1] counts, lost)
+    cpdef _take_back_rejected(self, StepInFlight step, long long[::1] counts, lost)
     cpdef stamp_first_tokens(self, double now)
-    @cython.locals(finish_reasons='dict', ended='list')
-    cpdef _collect(self, step, news, endings, extras, double now)
 
 cpdef _cut(logprobs, long long count)
+
+@cython.locals(data='long long[::1]')
+cpdef of_rows(long long[::1] numbers, list rows, long long width)

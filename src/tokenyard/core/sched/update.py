@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import FinishReason, Request, RequestStatus
-from tokenyard.core.rows import NO_TOKEN, Int64s
+from tokenyard.core.rows import Int64s, Numbers
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import Placeholders, Speculation
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import RoutedExperts
-from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
+from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.outputs import (
+    NO_AUX,
+    EngineOutputs,
+    ModelAuxOutput,
+    ModelOutput,
+    RequestAuxOutput,
+    TokenLogprobs,
+)
 from tokenyard.core.sched.repetition import repeats
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.step_rows import Names
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The rule of stops.
@@ -66,7 +73,7 @@ def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
 
 
 class AuxUpdate:
-    """From the extras of a model's answer to those of outputs; a step without any pays for two questions."""
+    """From the extras of a model's answer to those of outputs."""
 
     def __init__(self, routing: RoutedExperts | None, *, resets_drop_pooled: bool = False) -> None:
         """``resets_drop_pooled``: a pooler's result in flight when a reset preempts its request is dropped."""
@@ -81,9 +88,7 @@ class AuxUpdate:
         endings: dict[int, RequestStatus],
         lost: Sequence[Request],
     ) -> Mapping[int, RequestAuxOutput]:
-        """Extras by row; pooling requests that have their result are added to ``endings``."""
-        if model.extras is None and self._routing is None:
-            return NO_AUX
+        """Return extras by row; pooling requests that have their result are added to ``endings``."""
         given = model.extras if model.extras is not None else ModelAuxOutput()
         pooled = self._end_pooled(step.requests, given, endings, lost) if given.pooler_output else {}
         experts = self._routing.arrived(step, given.routed_experts, counts) if self._routing is not None else {}
@@ -133,42 +138,6 @@ RowEndings = dict[int, RequestStatus]
 _RUNNING = RequestStatus.RUNNING
 
 
-class Accepted(msgspec.Struct, frozen=True):
-    """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
-
-    requests: Sequence[Request]
-    req_ids: Sequence[str]
-    tokens: IntArray
-    num_tokens: IntArray
-    finish_reasons: dict[int, FinishReason]
-    stop_reasons: dict[int, int | str]
-    extras: Mapping[int, RequestAuxOutput] = NO_AUX
-
-    def with_failed(self, failed: Sequence[Request]) -> Accepted:
-        """The same with requests that ended as errors, without a token."""
-        n, more = len(self.requests), len(failed)
-        return Accepted(
-            [*self.requests, *failed],
-            [*self.req_ids, *[request.request_id for request in failed]],
-            np.concatenate((self.tokens, np.full((more, self.tokens.shape[1]), NO_TOKEN, np.int64))),
-            np.concatenate((self.num_tokens, np.zeros(more, np.int64))),
-            self.finish_reasons | dict.fromkeys(range(n, n + more), FinishReason.ERROR),
-            self.stop_reasons,
-            self.extras,
-        )
-
-
-class _News(NamedTuple):
-    """What was accepted of a step's tokens."""
-
-    tokens: IntArray
-    """Shape ``[n, width]``, a copy: the executor may use its buffer again."""
-    counts: IntArray
-    """Accepted per row, shape ``[n]``."""
-    num_producing: int
-    """Rows with a token."""
-
-
 class OutputUpdate:
     """Takes in model outputs."""
 
@@ -203,6 +172,7 @@ class OutputUpdate:
         )
         self.stale_changes_nothing = profile.stale_outputs_change_nothing
         self.takes_back_rest = profile.stops_take_back_rest and self.speculation is not None
+        self._routing: RoutedExperts | None = features.routing
         self._aux_update: AuxUpdate = AuxUpdate(
             features.routing, resets_drop_pooled=profile.stale_outputs_change_nothing
         )
@@ -213,29 +183,53 @@ class OutputUpdate:
         if request.times.first_token is None:
             self._awaiting_first.add(request)
 
-    def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
-        """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
+    def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request]) -> EngineOutputs:
+        """Append tokens, end requests; returns what is new. What was sampled for ``lost`` requests is void."""
         endings: RowEndings = {}
-        counts = model.counts()
+        accepted, news = model.tokens(), model.counts()
+        tokens: Int64s = accepted
+        counts: Int64s = news
         if step.plan.drafts is not None:
             self._take_back_rejected(step, counts, lost)
         if self.encoder is not None:
             discarded = step.discarded if self.stale_changes_nothing else None
             self.encoder.releases.begin(step.requests, discarded or frozenset())
-        tokens = model.tokens()
         num_producing = self.accept(step.requests, tokens, counts, model.width, lost, endings)
         if self._awaiting_first:
             self.stamp_first_tokens(now)
-        news = _News(
-            np.frombuffer(tokens, np.int64).reshape(model.sampled.shape),
-            np.frombuffer(counts, np.int64),
-            num_producing,
-        )
-        extras = self._aux_update.run(step, model, news.counts, endings, lost)
-        accepted = self._collect(step, news, endings, extras, now)
+        extras = NO_AUX
+        if model.extras is not None or self._routing is not None:
+            extras = self._aux_update.run(step, model, np.frombuffer(news, np.int64), endings, lost)
+        requests, names, rows = step.requests, step.columns.names, None
+        if num_producing < len(requests):
+            rows = [row for row in range(len(requests)) if counts[row] or row in extras]
+            requests = [requests[row] for row in rows]
+            names = Names(requests)
+            accepted, news = of_rows(tokens, rows, model.width), of_rows(counts, rows, 1)
+            extras = {bisect_left(rows, row): extra for row, extra in extras.items()} if extras else extras
+        outputs = EngineOutputs(step.plan.step, requests, names, accepted, news, model.width)
+        outputs.extras = extras
+        if endings:
+            self._end(outputs, endings, rows, now)
         if self.encoder is not None:
             self.encoder.releases.end()
-        return accepted
+        return outputs
+
+    def _end(self, outputs: EngineOutputs, endings: RowEndings, rows: list[int] | None, now: float) -> None:
+        """End the requests of these rows, and say so; ``rows`` are those that ``outputs`` has, None: all."""
+        finish_reasons: dict[int, FinishReason] = {}
+        stop_reasons: dict[int, int | str] = {}
+        ended: list[tuple[Request, RequestStatus]] = []
+        for row in sorted(endings):
+            at, status = row if rows is None else bisect_left(rows, row), endings[row]
+            request, reason = outputs.requests[at], FinishReason.of(status)
+            assert reason is not None
+            finish_reasons[at] = reason
+            if request.stop_reason is not None:
+                stop_reasons[at] = request.stop_reason
+            ended.append((request, status))
+        outputs.finish_reasons, outputs.stop_reasons = finish_reasons, stop_reasons
+        self._finish(ended, now)
 
     def accept(
         self,
@@ -251,19 +245,21 @@ class OutputUpdate:
         ``tokens`` has ``width`` places per row. Returns the number of rows with a token.
         """
         num_producing = 0
+        has_lost: bool = len(lost) > 0  # cold
+        running = _RUNNING  # cold
         for row in range(len(requests)):
             request: Request = requests[row]
             arrived = counts[row]
             if not arrived:
                 continue
-            if request.status is not _RUNNING and request.status.is_finished:
+            if request.status is not running and request.status.is_finished:  # cold
                 counts[row] = 0
                 continue
             if request.async_steps_to_discard > 0:
                 request.async_steps_to_discard -= 1
                 counts[row] = 0
                 continue
-            if lost and request in lost:
+            if has_lost and request in lost:  # cold
                 counts[row] = 0
                 continue
             taken, status = 0, None
@@ -274,11 +270,11 @@ class OutputUpdate:
             num_producing += 1
             self.settle(request, arrived, taken)
             if request.structured_output is not None:
-                given = [tokens[row * width + i] for i in range(taken)]
-                if not self._grammars.accepts(request, given):
-                    status = RequestStatus.FINISHED_ERROR
+                given = [tokens[row * width + i] for i in range(taken)]  # cold
+                if not self._grammars.accepts(request, given):  # cold
+                    status = RequestStatus.FINISHED_ERROR  # cold
             if status is not None:
-                endings[row] = status
+                endings[row] = status  # cold
         return num_producing
 
     def append(self, request: Request, token: int) -> RequestStatus | None:
@@ -295,7 +291,7 @@ class OutputUpdate:
             or request.looks_closer
         ):
             limit, bars = self.max_model_len, self.min_tokens_bar_stops
-            return stop_status(request, token, num_tokens, limit, min_tokens_bar_stops=bars)
+            return stop_status(request, token, num_tokens, limit, min_tokens_bar_stops=bars)  # cold
         return None
 
     def settle(self, request: Request, arrived: int, taken: int) -> None:
@@ -306,7 +302,7 @@ class OutputUpdate:
             taken = arrived
         if request.slot < 0:
             if self.placeholders is not None:
-                self.placeholders.replace_detached(request, taken)
+                self.placeholders.replace_detached(request, taken)  # cold
             return
         if self.is_async:
             request.num_output_placeholders -= taken
@@ -343,39 +339,14 @@ class OutputUpdate:
                     request.times.first_token = now
                 self._awaiting_first.discard(request)
 
-    def _collect(
-        self,
-        step: StepInFlight,
-        news: _News,
-        endings: RowEndings,
-        extras: Mapping[int, RequestAuxOutput],
-        now: float,
-    ) -> Accepted:
-        requests: Sequence[Request] = step.requests
-        req_ids: Sequence[str] = step.plan.req_ids
-        tokens, counts, num_producing = news
-        rows = None
-        if num_producing < len(requests):
-            producing = counts.nonzero()[0]
-            if extras:
-                # A pooling request has news without a token.
-                producing = np.union1d(producing, list(extras))
-            rows = producing.tolist()
-            requests, req_ids = [requests[row] for row in rows], [req_ids[row] for row in rows]
-            tokens, counts = tokens.take(producing, axis=0), counts[producing]
-            extras = {bisect_left(rows, row): extra for row, extra in extras.items()} if extras else extras
-        finish_reasons: dict[int, FinishReason] = {}
-        stop_reasons: dict[int, int | str] = {}
-        if endings:
-            ended: list[tuple[Request, RequestStatus]] = []
-            for row in sorted(endings):
-                at, status = row if rows is None else bisect_left(rows, row), endings[row]
-                request, reason = requests[at], FinishReason.of(status)
-                assert reason is not None
-                finish_reasons[at] = reason
-                if request.stop_reason is not None:
-                    stop_reasons[at] = request.stop_reason
-                ended.append((request, status))
-            self._finish(ended, now)
-        tokens.flags.writeable = counts.flags.writeable = False
-        return Accepted(requests, req_ids, tokens, counts, finish_reasons, stop_reasons, extras)
+
+def of_rows(numbers: Int64s, rows: list[int], width: int) -> Numbers:
+    """Return the numbers of these rows, ``width`` each."""
+    kept = array("q", bytes(8 * width * len(rows)))
+    data: Int64s = kept
+    at = 0
+    for row in rows:
+        for i in range(width):
+            data[at] = numbers[row * width + i]
+            at += 1
+    return kept

@@ -16,7 +16,7 @@ from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.sched import scheduler_output
 from tokenyard.core.sched.outcomes import SchedulerStats, SpecDecodingStats
 from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import FastRequest, refresh_session
 
@@ -62,7 +62,7 @@ class PlanTranslation:
         """Requests that the workers do not know: to the second model runner those that are resumed as well."""
         plan = step.plan
         rows = [*plan.new_requests, *(plan.admitted_resumed if self._second_runner else ())]
-        blocks = plan.new_blocks.by_row()
+        blocks = plan.blocks_by_row
         return [self._new_record_of(step, row, blocks[row]) for row in rows]
 
     def _new_record_of(self, step: StepInFlight, row: int, block_ids: tuple[list[int], ...]) -> Any:

@@ -14,7 +14,8 @@ from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.outcomes import SpecDecodingStats
 from tokenyard.core.sched.outputs import DraftTokens
-from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput, StepInFlight, StepsInFlight
+from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
+from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding: drafts enter a step like any other tokens; those the model rejects are taken back.

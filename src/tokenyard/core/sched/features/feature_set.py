@@ -16,7 +16,7 @@ from tokenyard.core.sched.features.per_slot import BlockAlignment, JunctionAlign
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
-from tokenyard.core.sched.scheduler_output import StepsInFlight
+from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.quick_dataclass import dataclass
 
 

@@ -6,7 +6,7 @@ the request is void, and the next output that is taken in ends it as an error, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokenyard.core.params import StructuredOutput
 from tokenyard.core.request import Request
-from tokenyard.core.sched.scheduler_output import StepInFlight
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.errors import GrammarError, shown, text_of
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -41,6 +41,10 @@ def grammar_rows(
     ]
 
 
+_NONE: Mapping[Request, GrammarError] = {}
+"""Never written to."""
+
+
 class GrammarGate:
     """Between a scheduler and the grammars of its requests."""
 
@@ -51,8 +55,10 @@ class GrammarGate:
         """Whether the request will be ended, because of its grammar."""
         return request in self._failed
 
-    def take_failed(self) -> dict[Request, GrammarError]:
+    def take_failed(self) -> Mapping[Request, GrammarError]:
         """Requests to end now, and those that have just ended, each with its grammar's error."""
+        if not self._failed:
+            return _NONE
         failed, self._failed = self._failed, {}
         return failed
 
