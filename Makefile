@@ -238,7 +238,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 .PHONY: clean
 clean:  ## Remove everything that was built, all environments included
 	@rm -rf .venv .venv-audit .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.benchmarks .coverage traces/demo viewer/node_modules src/tokenyard/_compiled
+		.benchmarks .coverage traces/demo viewer/node_modules
 	@find src -name '*.so' -delete
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -35,9 +35,9 @@ from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import StateAlignment
+from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.update import stop_status
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
 from tokenyard.serve import load_engine

@@ -44,8 +44,8 @@ from tokenyard.core.sched.scheduler_output import (
     ScheduledDrafts as ScheduledDrafts,
     NewRequestData as NewRequestData,
     CachedRequestData as CachedRequestData,
-    StepInFlight as StepInFlight,
 )
+from tokenyard.core.sched.in_flight import StepInFlight as StepInFlight
 from tokenyard.core.sched.outputs import (
     ModelAuxOutput as ModelAuxOutput,
     RequestAuxOutput as RequestAuxOutput,

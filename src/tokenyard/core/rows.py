@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     Int64s: TypeAlias = array[int]
 else:
     Numbers = Int32s = Int64s = array
-# Int32s are numbers below 2**31, of fixed length; Int64s have 64 bits. Compiled, these two look into the memory of an array,
-# of any kind; Numbers are the array itself.
+# Int32s are numbers below 2**31, of fixed length; Int64s have 64 bits. Compiled, these two look into the memory of an
+# array, of any kind; Numbers are the array itself.
 
 NEVER = 9223372036854775807
 """A position that no request reaches."""

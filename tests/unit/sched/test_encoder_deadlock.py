@@ -13,8 +13,8 @@ from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import MultiModalItem, RequestStatus
 from tokenyard.core.sched.deadlocks import EncoderDeadlock
-from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
 from tokenyard.core.sched.in_flight import StepsInFlight
+from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
 
 
 def overlapping(name: str) -> list[MultiModalItem]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenyard.core.arrays import IntArray, any_true, are_within, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
@@ -13,8 +12,8 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.transfers import Transfers
-from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
+from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.errors import shown
 
 _KNOWN_TO_WORKERS = -1

@@ -11,9 +11,9 @@ import numpy as np
 
 from tokenyard.core.kv.allocation import ComputedBlocks
 from tokenyard.core.request import Request
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
-from tokenyard.core.sched.in_flight import StepInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is left to spend in one step.

@@ -17,9 +17,9 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.policy import PolicyContext, PolicyGate
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
-from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.errors import ConfigError
 from tokenyard.quick_named_tuple import NamedTuple
 

@@ -28,10 +28,10 @@ from tokenyard.core.request import Request
 from tokenyard.core.rows import NO_TOKEN, Int64s
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.observer import RepeatedSteps
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
-from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.step import OutputBuilder, StepPlanner
 from tokenyard.core.sched.step_rows import Rows

@@ -13,10 +13,10 @@ from tokenyard.core.sched.features.ahead import discard_in_flight
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
+from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
 from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
-from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How requests leave: preempted, stopped, finished; and what happens to the blocks they held.

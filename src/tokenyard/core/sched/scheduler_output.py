@@ -14,7 +14,6 @@ from tokenyard.core.arrays import IntArray
 from tokenyard.core.basics import cached_attribute
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, StepBlocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
-from tokenyard.core.request import Request
 from tokenyard.core.rows import TokenRow
 from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, SLOT, Rows
 from tokenyard.quick_named_tuple import NamedTuple
@@ -249,7 +248,15 @@ class SchedulerOutput:
         return f"SchedulerOutput({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_fields, (self.fields(),)
+        return _of_fields, (self.fields(),)
+
+    @classmethod
+    def of_columns(cls, **fields: Any) -> SchedulerOutput:
+        """Return a step of these fields, which belongs to no scheduler; those that are left out say nothing."""
+        plan = cls.__new__(cls)
+        plan.__dict__.update({"num_placeholders": None, "is_prefill_chunk": None, "rows": None, **fields})
+        plan.is_async = plan.num_placeholders is not None
+        return plan
 
     def replace(self, **fields: object) -> SchedulerOutput:
         """Return a copy with other values in these fields."""
@@ -378,11 +385,8 @@ _FIELDS = (
 _DERIVED = ("num_scheduled_tokens", "scheduled_cached_reqs", "_drafts_by_id", "blocks_by_row", "_new_reqs")
 
 
-def _from_fields(fields: dict[str, Any]) -> SchedulerOutput:
-    """Return a step from another process, without its requests."""
-    plan = SchedulerOutput.__new__(SchedulerOutput)
-    plan.__dict__.update(rows=None, blocks=None, is_async=fields["num_placeholders"] is not None, **fields)
-    return plan
+def _of_fields(fields: dict[str, Any]) -> SchedulerOutput:
+    return SchedulerOutput.of_columns(**fields)
 
 
 @lru_cache(maxsize=4)

@@ -15,13 +15,13 @@ from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.running import RunningPass
-from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.scheduler_output import KnownTokens, NewRequest, SchedulerOutput
 from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, Names, Rows
 

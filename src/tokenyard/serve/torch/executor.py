@@ -11,11 +11,11 @@ import numpy as np
 from tokenyard.connectors.plan import ConnectorWorker, TransferPlan
 from tokenyard.connectors.tier_worker import BlockMemory
 from tokenyard.core.engine import EngineCore, StepFuture
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.errors import RequestError
 from tokenyard.serve.torch.attention import HeldBlocks
 from tokenyard.serve.torch.checkpoint import LoadedModel, require_torch

@@ -24,12 +24,12 @@ from tokenyard.core.config import (
     SpeculativeConfig,
     async_scheduling_by_default,
 )
+from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.profiles import NEWEST, DecisionProfile
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes

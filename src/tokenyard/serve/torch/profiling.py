@@ -81,7 +81,7 @@ def _plan(rows: StepRows, params: SamplingParams, num_drafts: int, adapter: str 
     known = rows.starts + rows.counts - num_drafts
     names = [adapter if i < num_rows - 1 or num_rows == 1 else None for i in range(num_rows)]
     drafts = ScheduledDrafts(np.zeros((num_rows, num_drafts), np.int64), np.full(num_rows, num_drafts))
-    return SchedulerOutput(
+    return SchedulerOutput.of_columns(
         step=0,
         req_ids=tuple(f"{i} of {num_rows}" for i in range(num_rows)),
         slots=np.arange(num_rows),

@@ -14,9 +14,9 @@ from vllm.v1.spec_decode import metrics as their_drafts
 from tokenyard.core.kv.allocation import NO_LOOKUPS, Blocks, PrefixCacheStats
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.sched import scheduler_output
+from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.outcomes import SchedulerStats, SpecDecodingStats
 from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import FastRequest, refresh_session
 

@@ -15,8 +15,8 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from tokenyard.core.config import PauseState as OurPauseState
 from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.request import RequestStatus
-from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm import versions

@@ -12,9 +12,9 @@ from tokenyard.core.request import Request
 from tokenyard.core.rows import NO_TOKEN
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
+from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 from tokenyard.core.sched.outcomes import SpecDecodingStats
 from tokenyard.core.sched.outputs import DraftTokens
-from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
 
 # ---------------------------------------------------------------------------------------------------------------------

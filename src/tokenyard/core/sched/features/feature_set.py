@@ -14,9 +14,9 @@ from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInp
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import BlockAlignment, JunctionAlignment, RoutedExperts, StateAlignment
 from tokenyard.core.sched.features.transfers import Transfers
+from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
-from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.quick_dataclass import dataclass
 
 

@@ -9,8 +9,8 @@ from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
-from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.errors import ConfigError
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match, checked_end, checked_match
-from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.in_flight import StepInFlight
+from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, ConnectorError, RequestError
 from tokenyard.quick_named_tuple import NamedTuple
 
