@@ -297,7 +297,7 @@ class LoadCounter:
             ends=np.sort(end),
         )
         answer = _mean((end - scheduled)[served > 0])
-        session = _mean(np.array([self._jobs[name].lasted for name in self._with_turns if name in self._jobs]))
+        session = _mean(np.array([job.lasted for name, job in self._jobs.items() if name in self._with_turns]))
         known = Load(arrivals=len(moments.arrivals), answer_s=answer, session_s=session)
         if not self._firsts:
             return known

@@ -254,9 +254,11 @@ class SilentModel(SimulatedModel):
         """Outputs by number of requests, or by which are chunks: checking one costs more than making it."""
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
+        assert output.rows is not None, "a step of this process"
+        if not output.rows.num_chunks:
+            return self._silence(output.rows.size)
         chunks = output.is_prefill_chunk
-        if chunks is None:
-            return self._silence(len(output.req_ids))
+        assert chunks is not None
         known = self._outputs.get(chunks.tobytes())
         return known or self._kept(chunks.tobytes(), (~chunks).astype(np.int64))
 

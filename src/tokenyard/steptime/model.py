@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tokenyard.arguments import is_number
 from tokenyard.core.arrays import total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.core.sched.step_rows import Rows
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
 from tokenyard.quick_dataclass import dataclass
@@ -56,10 +57,50 @@ class StepShape:
     @classmethod
     def of(cls, output: SchedulerOutput) -> StepShape:
         """The shape of a scheduler's decision."""
+        if output.rows is not None:
+            return PlannedShape(output, output.rows)
         new = output.num_new_tokens
         chunks = output.is_prefill_chunk
         sampled = len(new) if chunks is None else len(new) - int(np.count_nonzero(chunks))
         return cls(new, output.num_computed, sampled, output.total_num_scheduled_tokens, output.encoder_embeds)
+
+    def work(self) -> StepWork:
+        """The sums; a few array operations, and a few of numbers per prompt."""
+        new, computed, tokens = self.num_new_tokens, self.num_computed, self.num_tokens
+        if tokens == len(new):
+            return StepWork.summed(tokens, self.num_sampled, tokens, total(computed), 0, 0, 0, 0, 0)
+        many = new > 1
+        prompts, behind = new[many], computed[many]
+        sums = total(prompts), total(behind), int(prompts @ behind), int(prompts @ prompts)
+        return StepWork.summed(tokens, self.num_sampled, len(new), total(computed), len(prompts), *sums)
+
+
+class PlannedShape(StepShape):
+    """The shape of a decision whose sums the scheduler has made on its way."""
+
+    __slots__ = ("_output", "_rows")
+
+    def __init__(self, output: SchedulerOutput, rows: Rows) -> None:
+        self._output = output
+        self._rows = rows
+        self.num_sampled = rows.size - rows.num_chunks
+        self.num_tokens = int(output.total_num_scheduled_tokens)
+        self.encoded = output.encoder_embeds
+
+    @property
+    def num_new_tokens(self) -> Int64s:  # type: ignore[override]
+        """Tokens to compute, shape ``[n]``, all > 0."""
+        return self._output.num_new_tokens
+
+    @property
+    def num_computed(self) -> Int64s:  # type: ignore[override]
+        """Context in the cache before the step, in tokens, shape ``[n]``."""
+        return self._output.num_computed
+
+    def work(self) -> StepWork:
+        rows = self._rows
+        sums = rows.prompt_tokens, rows.prompt_context, rows.prompt_products, rows.prompt_squares
+        return StepWork.summed(self.num_tokens, self.num_sampled, rows.size, rows.context, rows.num_prompts, *sums)
 
 
 class StepWork(NamedTuple):
@@ -79,29 +120,27 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of(cls, shape: StepShape) -> StepWork:
-        """The sums; a few array operations, and a few of numbers per prompt."""
-        new, computed, tokens = shape.num_new_tokens, shape.num_computed, shape.num_tokens
-        count = len(new)
-        context = total(computed)
-        if tokens == count:
-            return cls(tokens, shape.num_sampled, count, context + count, 0, 0, 0, 0.0)
-        many = new > 1
-        prompts, behind = new[many], computed[many]
-        prefills, prefill_context = len(prompts), total(behind)
-        products, squares = int(prompts @ behind), int(prompts @ prompts)
-        decodes = count - prefills
-        prefill_tokens = tokens - decodes
-        pairs = float(products) + (float(squares) + prefill_tokens) / 2
-        return cls(
-            tokens,
-            shape.num_sampled,
-            decodes,
-            context - prefill_context + decodes,
-            prefills,
-            prefill_tokens,
-            prefill_context,
-            pairs,
-        )
+        """The sums of a step."""
+        return shape.work()
+
+    @classmethod
+    def summed(
+        cls,
+        tokens: int,
+        sampled: int,
+        requests: int,
+        context: int,
+        prefills: int,
+        prompt_tokens: int,
+        prompt_context: int,
+        products: int,
+        squares: int,
+    ) -> StepWork:
+        """The work of so many requests; ``products`` and ``squares`` are sums over prompts."""
+        decodes = requests - prefills
+        pairs = float(products) + (float(squares) + prompt_tokens) / 2
+        decode_context = context - prompt_context + decodes
+        return cls(tokens, sampled, decodes, decode_context, prefills, prompt_tokens, prompt_context, pairs)
 
     @classmethod
     def verifying(cls, shape: StepShape, drafts: int) -> StepWork:

@@ -263,7 +263,7 @@ class OutputBuilder:
         kv, requests, numbers, count = self.kv, rows.requests, rows.numbers, rows.size
         blocks = StepBlocks(kv.num_groups)  # cold
         left_out_before: list[int] = []
-        last_step, num_chunks = self.last_step, 0
+        last_step, num_chunks, context = self.last_step, 0, 0
         has_grammar: bool = False
         waits: bool = False
         for i in range(count):
@@ -279,6 +279,9 @@ class OutputBuilder:
             numbers[PROMPT * count + i] = request.num_prompt_tokens
             numbers[SAMPLES * count + i] = samples
             numbers[IN_FLIGHT * count + i] = in_flight
+            context += computed
+            if tokens > 1:
+                rows.count_prompt(tokens, computed)
             if not samples:
                 num_chunks += 1
             if i < num_running and request.last_step != last_step:
@@ -290,7 +293,7 @@ class OutputBuilder:
             if request.structured_output is not None and samples:
                 has_grammar = True
                 waits = waits or in_flight > 0
-        rows.num_chunks = num_chunks
+        rows.num_chunks, rows.context = num_chunks, context
         plan.blocks = blocks  # cold
         if has_grammar:
             plan.has_structured_output_requests = True  # cold

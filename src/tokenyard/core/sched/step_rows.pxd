@@ -19,5 +19,12 @@ cdef class Rows:
     cdef public long long[::1] numbers
     cdef public object memory
     cdef public long long num_chunks
+    cdef public long long context
+    cdef public long long num_prompts
+    cdef public long long prompt_tokens
+    cdef public long long prompt_context
+    cdef public long long prompt_products
+    cdef public long long prompt_squares
     cdef public Names names
+    cpdef count_prompt(self, long long tokens, long long computed)
     cpdef column(self, long long place)

@@ -50,6 +50,15 @@ class Rows:
     """The array that ``numbers`` looks into."""
     num_chunks: int
     """Rows in which nothing is sampled."""
+    context: int
+    """Sum of the computed tokens; the sums below are over rows of more than one token alone, which are prompts."""
+    num_prompts: int
+    prompt_tokens: int
+    prompt_context: int
+    prompt_products: int
+    """Sum of tokens times computed tokens."""
+    prompt_squares: int
+    """Sum of the squares of tokens."""
     names: Names
 
     def __init__(self, requests: list[Request], names: Names) -> None:
@@ -58,7 +67,16 @@ class Rows:
         self.size = len(requests)
         self.memory = _ZERO * (7 * self.size)
         self.numbers = self.memory
-        self.num_chunks = 0
+        self.num_chunks = self.context = 0
+        self.num_prompts = self.prompt_tokens = self.prompt_context = self.prompt_products = self.prompt_squares = 0
+
+    def count_prompt(self, tokens: int, computed: int) -> None:
+        """Add a row of more than one token to the sums."""
+        self.num_prompts += 1
+        self.prompt_tokens += tokens
+        self.prompt_context += computed
+        self.prompt_products += tokens * computed
+        self.prompt_squares += tokens * tokens
 
     def column(self, place: int) -> IntArray:
         """Return a column as an array, shape ``[n]``, read-only."""
