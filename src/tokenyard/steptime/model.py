@@ -68,11 +68,11 @@ class StepShape:
         """The sums; a few array operations, and a few of numbers per prompt."""
         new, computed, tokens = self.num_new_tokens, self.num_computed, self.num_tokens
         if tokens == len(new):
-            return StepWork.summed(tokens, self.num_sampled, tokens, total(computed), 0, 0, 0, 0, 0)
+            return StepWork.summed(tokens, self.num_sampled, tokens, total(computed), (0, 0, 0, 0, 0))
         many = new > 1
         prompts, behind = new[many], computed[many]
-        sums = total(prompts), total(behind), int(prompts @ behind), int(prompts @ prompts)
-        return StepWork.summed(tokens, self.num_sampled, len(new), total(computed), len(prompts), *sums)
+        sums = len(prompts), total(prompts), total(behind), int(prompts @ behind), int(prompts @ prompts)
+        return StepWork.summed(tokens, self.num_sampled, len(new), total(computed), sums)
 
 
 class PlannedShape(StepShape):
@@ -99,8 +99,8 @@ class PlannedShape(StepShape):
 
     def work(self) -> StepWork:
         rows = self._rows
-        sums = rows.prompt_tokens, rows.prompt_context, rows.prompt_products, rows.prompt_squares
-        return StepWork.summed(self.num_tokens, self.num_sampled, rows.size, rows.context, rows.num_prompts, *sums)
+        sums = rows.num_prompts, rows.prompt_tokens, rows.prompt_context, rows.prompt_products, rows.prompt_squares
+        return StepWork.summed(self.num_tokens, self.num_sampled, rows.size, rows.context, sums)
 
 
 class StepWork(NamedTuple):
@@ -125,18 +125,12 @@ class StepWork(NamedTuple):
 
     @classmethod
     def summed(
-        cls,
-        tokens: int,
-        sampled: int,
-        requests: int,
-        context: int,
-        prefills: int,
-        prompt_tokens: int,
-        prompt_context: int,
-        products: int,
-        squares: int,
+        cls, tokens: int, sampled: int, requests: int, context: int, prompts: tuple[int, int, int, int, int]
     ) -> StepWork:
-        """The work of so many requests; ``products`` and ``squares`` are sums over prompts."""
+        """The work of so many requests. ``prompts``: how many they are, their tokens, the context before them, and the
+        sums of tokens times context and of tokens squared.
+        """
+        prefills, prompt_tokens, prompt_context, products, squares = prompts
         decodes = requests - prefills
         pairs = float(products) + (float(squares) + prompt_tokens) / 2
         decode_context = context - prompt_context + decodes
