@@ -418,16 +418,13 @@ class EngineOutputs:
         return [request_id for request_id, count in zip(self.req_ids, self.counts, strict=True) if count]
 
     def apart(self) -> EngineOutputs:
-        """Return the same, for those who may look and not change."""
+        """Return the same with dictionaries of its own, for those who may look and not change."""
         same = EngineOutputs(
             self.step, self.requests, self.names, self.accepted, self.counts, self.width, self.scheduler_stats
         )
         same.extras = self.extras
-        if self.finish_reasons:
-            same.finish_reasons, same.stop_reasons = dict(self.finish_reasons), dict(self.stop_reasons)
-            same.errors = dict(self.errors)
-        if self.kv_transfer_params:
-            same.kv_transfer_params = dict(self.kv_transfer_params)
+        same.finish_reasons, same.stop_reasons = dict(self.finish_reasons), dict(self.stop_reasons)
+        same.kv_transfer_params, same.errors = dict(self.kv_transfer_params), dict(self.errors)
         return same
 
     def __len__(self) -> int:
