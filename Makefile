@@ -69,11 +69,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python scripts/check_tree.py
-	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
-	@$(BIN)/python scripts/generate_vllm_flags.py --check
-	@$(BIN)/python scripts/generate_versions.py --check
-	@$(BIN)/python scripts/generate_deployments.py --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 
@@ -95,8 +91,8 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
-.PHONY: docs
-docs: $(INSTALLED_DEV)  ## The site of the documents, into site/, without network
+.PHONY: site
+site: $(INSTALLED_DEV)  ## The site of the documents, with the pages that scripts write, into site/; all links are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html"
 

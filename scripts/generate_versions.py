@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/versions.md: what is known of each version of vLLM, and by which check. ``--check`` only compares.
+"""Print what is known of each version of vLLM, and by which check: a part of the page `parity.md` of the site.
 
 Vectors are counted where they lie; the other figures are those that the checks noted (``scripts/noted.json``).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tokenyard.parity.vector import GoldenVector, unsupported_features
 __all__ = ["document"]
 
 ROOT = Path(__file__).resolve().parents[1]
-PATH = ROOT / "docs" / "versions.md"
 HEAD = """\
 # Versions of vLLM
 
@@ -179,16 +177,5 @@ LLMServingSim and AISimulate have no package that pip installs from the public i
 for a program that reads and answers lines, in any language."""
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(document(), encoding="utf-8")
-        return 0
-    if PATH.is_file() and PATH.read_text(encoding="utf-8") == document():
-        return 0
-    print("docs/versions.md is out of date: run scripts/generate_versions.py", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(document())

@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""Writes docs/vllm-flags.md from the table of flags (src/tokenyard/deploy/vllm_serve). ``--check`` only compares."""
+"""Print the page `vllm-flags.md` of the site, from the table of flags (src/tokenyard/deploy/vllm_serve)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, VLLMFlag, flag_table, span_of
 
 __all__ = ["document"]
 
-PATH = Path(__file__).resolve().parents[1] / "docs" / "vllm-flags.md"
 TITLES = {
     FlagEffect.USED: "Used",
     FlagEffect.NOT_MODELLED: "Not modelled",
@@ -82,16 +79,5 @@ def _row(flag: VLLMFlag) -> str:
     return f"| {names} | {flag.why}{only} |"
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(document(), encoding="utf-8")
-        return 0
-    if PATH.is_file() and PATH.read_text(encoding="utf-8") == document():
-        return 0
-    print("docs/vllm-flags.md is out of date: run scripts/generate_vllm_flags.py", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(document())
