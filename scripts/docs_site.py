@@ -1,8 +1,8 @@
 """Hooks of mkdocs: pages that scripts write, links that leave the documents, and nothing that is loaded from elsewhere.
 
-A page in ``PAGES`` is what its script prints, and is not kept in git. A line ``<!-- printed by scripts/NAME.py -->`` in a
-page is replaced by what that script prints. Links that leave the documents become plain text, or lead to the sources
-where ``SOURCES=https://example.org/tokenyard/blob/main`` says where these can be read.
+A page in ``PAGES`` is what its script prints, and is not kept in git. A line
+``<!-- printed by scripts/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the documents
+become plain text, or lead to the sources where ``SOURCES=https://example.org/tokenyard/blob/main`` says where they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Print the page `models.md` of the site: every decoder of vLLM's registry, and how what is modelled of it was proved."""
+"""Print the page `models.md` of the site: every decoder of vLLM's registry, and the proof of what is modelled."""
 
 from __future__ import annotations
 
