@@ -1,8 +1,9 @@
 """Hooks of mkdocs: pages that scripts write, links that leave the documents, and nothing that is loaded from elsewhere.
 
 A page in ``PAGES`` is what its script prints, and is not kept in git. A line
-``<!-- printed by scripts/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the documents
-become plain text, or lead to the sources where ``SOURCES=https://example.org/tokenyard/blob/main`` says where they are.
+``<!-- printed by scripts/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the
+documents become plain text, or lead to the sources where
+``SOURCES=https://example.org/tokenyard/blob/main`` says where they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"models.md": "generate_models", "vllm-flags.md": "generate_vllm_flags"}
+PAGES = {
+    "models.md": "generate_models",
+    "vllm-flags.md": "generate_vllm_flags",
+    "parity-map.md": "generate_parity_map",
+}
 """Page -> the script whose ``document()`` it is."""
 API = "api.md"
 """The names that programs may rely on (scripts/public_names.py); mkdocstrings fills in what the source says of them."""
