@@ -2,8 +2,7 @@
 
 A page in ``PAGES`` is what its script prints, and is not kept in git. A line
 ``<!-- printed by scripts/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the
-documents become plain text, or lead to the sources where
-``SOURCES=https://example.org/tokenyard/blob/main`` says where they are.
+documents become plain text, or lead to ``SOURCES=https://example.org/tokenyard/blob/main``, if the environment has it.
 """
 
 from __future__ import annotations

@@ -149,10 +149,10 @@ def _page(rows: Sequence[Row], version: str) -> str:
         "Compared are codes, heads, fields in their order with the kinds of their values, the shape of ids, events of",
         "streams, and metrics with their labels, values of labels and buckets; not texts.",
         "",
-        f"{sum(not row.differs for row in rows)} are answered alike.",
+        f"{sum(not row.differs for row in rows)} are answered alike; the others are:",
     ]
     for server in SERVERS:
-        own = [row for row in rows if row.server == server.name]
+        own = [row for row in rows if row.server == server.name and row.differs]
         if own:
             title = f"vllm serve MODEL {server.flags}".strip()
             lines += ["", f"## `{title}`", "", "| call | vLLM | the emulator |", "| --- | --- | --- |"]
