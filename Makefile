@@ -103,6 +103,12 @@ wheel: $(INSTALLED_DEV)  ## The package, into dist/: with the viewer, the same b
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: sdist
+sdist: $(INSTALLED_DEV)  ## The source distribution, into dist/: what builds the wheel, with its tests
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+		$(BIN)/python -m hatchling build --target sdist --directory dist > /dev/null
+	@ls dist/*.tar.gz
+
 .PHONY: platform-wheel
 platform-wheel:  ## The package with the compiled core, for this machine and this Python, into dist/ (needs a C compiler)
 	@TOKENYARD_COMPILE=1 $(MAKE) --no-print-directory wheel

@@ -135,8 +135,15 @@ def test_every_document_is_in_the_list_of_documents() -> None:
 
 def test_workflows_are_what_github_reads() -> None:
     workflows = sorted((REPO / ".github" / "workflows").glob("*.yml"))
-    assert len(workflows) == 3
+    assert len(workflows) == 4
     run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+def test_forms_of_issues_are_what_github_reads() -> None:
+    forms = REPO / ".github" / "ISSUE_TEMPLATE"
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-issue-config", forms / "config.yml")
+    others = sorted(path for path in forms.glob("*.yml") if path.name != "config.yml")
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-issue-forms", *others)
 
 
 def test_workflows_call_what_the_makefile_has() -> None:
