@@ -342,7 +342,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="stop comparing after so many (default: 30)")
     parser.add_argument("--first", type=int, default=1, help="number of the first one (default: 1)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
-    parser.add_argument("--note", action="store_true", help="note for docs/versions.md what a known release came to")
+    parser.add_argument("--note", action="store_true", help="note for the page of parity what a known release came to")
     parser.add_argument("--output", type=Path, help="the report's file (default: follow-VERSION.md)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
