@@ -31,6 +31,7 @@ PAGES = {
     "models.md": "generate_models",
     "vllm-flags.md": "generate_vllm_flags",
     "parity-map.md": "generate_parity_map",
+    "regressions.md": "generate_regressions",
 }
 """Page -> the script whose ``document()`` it is."""
 API = "api.md"
