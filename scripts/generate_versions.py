@@ -23,7 +23,7 @@ from tokenyard.deploy.vllm_serve.flags import recorded_flags
 from tokenyard.parity.comparison import recordings
 from tokenyard.parity.vector import GoldenVector, unsupported_features
 
-__all__ = ["document"]
+__all__ = ["document", "switches"]
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """\
@@ -63,13 +63,13 @@ not modelled, and no message says so. With a KV connector of either version deci
 
 def document() -> str:
     """The page."""
-    parts = (_table(), _switches(), _outside(), _follows(), _simulators(), [DIFFERENCES])
+    parts = (_table(), switches(), _outside(), _follows(), _simulators(), [DIFFERENCES])
     return "\n".join(
         [HEAD, *(line for part in parts for line in (*part, "")), *tables(FOLDER / "vllm_differences.tsv")]
     )
 
 
-def _switches() -> Iterator[str]:
+def switches() -> Iterator[str]:
     """Each switch, what it does where it is turned from what 0.22 does, and the versions that turned it."""
     docs, oldest = field_docs(DecisionProfile), next(iter(PROFILES.values()))
     yield "### Switches: decisions that versions changed\n"
