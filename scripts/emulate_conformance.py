@@ -156,7 +156,7 @@ def _page(rows: Sequence[Row], version: str) -> str:
         if own:
             title = f"vllm serve MODEL {server.flags}".strip()
             lines += ["", f"## `{title}`", "", "| call | vLLM | the emulator |", "| --- | --- | --- |"]
-            lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in own]
+            lines += [f"| {row.call} | {row.there.status} | `{row.text.replace('|', '/')}` |" for row in own]
     return "\n".join(lines) + "\n"
 
 
@@ -176,7 +176,7 @@ def _section(rows: Sequence[Row], version: str) -> str:
         f"| call | vLLM {version} | the emulator |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in rows if row.differs]
+    lines += [f"| {row.call} | {row.there.status} | `{row.text.replace('|', '/')}` |" for row in rows if row.differs]
     return "\n".join(lines) + "\n"
 
 

@@ -414,7 +414,7 @@ def _unread() -> Iterator[str]:
     for rows in json.loads(PUBLIC.read_text()).values():
         for row in rows:
             if "why" in row:
-                why = re.sub(r": (use one of|docs/models.md lists|--ignore-unmodelled).*", "", row["why"])
+                why = re.sub(r": (use one of|the table of models lists|--ignore-unmodelled).*", "", row["why"])
                 yield f"| `{row['file'].rpartition('/')[2]}` | {_cell(why)} |"
 
 

@@ -27,8 +27,8 @@ $ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-mod
 They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
 JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`, and the beginning of a flag where no
 other flag begins so (`--max-num-seq 64`, and likewise flags of Tokenyard's own). A pasted line is taken as a shell
-takes it; [manifests, units and start-up logs](pasting.md) are read too. Flags beside the line win over it, and it wins
-over the file. Keys, tokens and passwords are replaced by `***` as they are read.
+takes it; [manifests, units and start-up logs](deployments.md#what-starts-your-server) are read too. Flags beside the
+line win over it, and it wins over the file. Keys, tokens and passwords are replaced by `***` as they are read.
 
 A flag that is **used** sets something of the replay. One **without effect** changes neither memory, nor time, nor
 decisions. One that is **not modelled** changes one of them, and the replay does not know how: it is an error that names
