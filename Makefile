@@ -74,11 +74,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/check_tree.py
 	@$(BIN)/python scripts/write_pxd.py --check
 	@$(BIN)/python scripts/check_hot.py
-	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
-	@$(BIN)/python scripts/generate_vllm_flags.py --check
-	@$(BIN)/python scripts/generate_versions.py --check
-	@$(BIN)/python scripts/generate_deployments.py --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 
@@ -100,8 +96,8 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
-.PHONY: docs
-docs: $(INSTALLED_DEV)  ## The site of the documents, into site/, without network
+.PHONY: site
+site: $(INSTALLED_DEV)  ## The site of the documents, with the pages that scripts write, into site/; all links are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html"
 
@@ -111,6 +107,12 @@ wheel: $(INSTALLED_DEV)  ## The package, into dist/, for this machine and this P
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+.PHONY: sdist
+sdist: $(INSTALLED_DEV)  ## The source distribution, into dist/: what builds the wheel, with its tests
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+		$(BIN)/python setup.py --quiet sdist --dist-dir dist
+	@ls dist/*.tar.gz
 
 .PHONY: compile
 compile: $(COMPILED)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)

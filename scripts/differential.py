@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--most-differences", type=int, default=3, help="stop after so many (default: 3)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
     parser.add_argument("--no-shrink", action="store_true", help="print differences as they were found")
-    parser.add_argument("--note", action="store_true", help="keep the counts for docs/versions.md")
+    parser.add_argument("--note", action="store_true", help="keep the counts for the page of parity")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)  # every grammar that is broken on purpose is an error to vLLM

@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=20, help="differences to print (default: 20)")
     parser.add_argument("--reasons", type=int, default=8, help="reasons of each kind to print (default: 8)")
     parser.add_argument("--verbose", action="store_true", help="print every case")
-    parser.add_argument("--note", action="store_true", help="keep the counts for docs/versions.md")
+    parser.add_argument("--note", action="store_true", help="keep the counts for the page of parity")
     flags = parser.parse_args(words)
     if flags.lines is not None:
         return _compared(recorded(flags.lines.read_text()), Theirs(), flags)

@@ -149,14 +149,14 @@ def _page(rows: Sequence[Row], version: str) -> str:
         "Compared are codes, heads, fields in their order with the kinds of their values, the shape of ids, events of",
         "streams, and metrics with their labels, values of labels and buckets; not texts.",
         "",
-        f"{sum(not row.differs for row in rows)} are answered alike.",
+        f"{sum(not row.differs for row in rows)} are answered alike; the others are:",
     ]
     for server in SERVERS:
-        own = [row for row in rows if row.server == server.name]
+        own = [row for row in rows if row.server == server.name and row.differs]
         if own:
             title = f"vllm serve MODEL {server.flags}".strip()
             lines += ["", f"## `{title}`", "", "| call | vLLM | the emulator |", "| --- | --- | --- |"]
-            lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in own]
+            lines += [f"| {row.call} | {row.there.status} | `{row.text.replace('|', '/')}` |" for row in own]
     return "\n".join(lines) + "\n"
 
 
@@ -176,7 +176,7 @@ def _section(rows: Sequence[Row], version: str) -> str:
         f"| call | vLLM {version} | the emulator |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in rows if row.differs]
+    lines += [f"| {row.call} | {row.there.status} | `{row.text.replace('|', '/')}` |" for row in rows if row.differs]
     return "\n".join(lines) + "\n"
 
 

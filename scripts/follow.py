@@ -5,7 +5,7 @@ before it, as it lies in that one's environment: functions that changed, fields 
 flags. Then the recorder's scenarios and drawn ones run through the release's own scheduler and ours in lockstep,
 decided by the newest profile that is known. Where they differ, switches are turned one by one; those that mend a
 scenario are proposed, and what none mends is made small. The report is Markdown. Where nothing differs the version is
-taken in: its entry, flags, vectors, plans and pages are written. With ``--newest 0.32`` later profiles are taken to be
+taken in: its entry, flags, vectors and plans are written. With ``--newest 0.32`` later profiles are taken to be
 unknown: so a known release can be followed.
 """
 
@@ -319,7 +319,7 @@ def _models_before(plans: Path) -> list[str]:
 
 
 def _take_in(version: str, release: str) -> None:
-    """A version that decides as the one before: its entry, its flags, its vectors, its plans, and the pages of them."""
+    """A version that decides as the one before: its entry, its flags, its vectors, its plans."""
     table = ROOT / "src" / "tokenyard" / "core" / "releases.py"
     table.write_text(with_entry(table.read_text(encoding="utf-8"), version, release), encoding="utf-8")
     plans = ROOT / "tests" / "unit" / "models" / f"kv_plans_{version}.json.gz"
@@ -327,7 +327,6 @@ def _take_in(version: str, release: str) -> None:
         ["record_vllm_flags.py"],
         ["record_vectors.py"],
         ["record_kv_plans.py", "--tp", "2", "--only", *_models_before(plans), "--out", str(plans)],
-        *([f"generate_{page}.py"] for page in ("api", "vllm_flags", "versions")),
     ):
         print(" ".join(arguments), file=sys.stderr, flush=True)
         script, *rest = arguments
@@ -343,7 +342,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="stop comparing after so many (default: 30)")
     parser.add_argument("--first", type=int, default=1, help="number of the first one (default: 1)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
-    parser.add_argument("--note", action="store_true", help="note for docs/versions.md what a known release came to")
+    parser.add_argument("--note", action="store_true", help="note for the page of parity what a known release came to")
     parser.add_argument("--output", type=Path, help="the report's file (default: follow-VERSION.md)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

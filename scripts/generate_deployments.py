@@ -1,8 +1,7 @@
-"""Writes docs/deployments.md: the KV cache of many deployments, against vLLM's own planner and what people saw logged.
+"""Print the tables of the page `deployments.md` of the site: KV caches beside vLLM's own planner and beside logs.
 
 python scripts/generate_deployments.py --questions FILE   what to ask the planner (scripts/record_kv_plans.py)
-python scripts/generate_deployments.py                    the page, from the planner's recorded answers
-python scripts/generate_deployments.py --check            fails if the page is out of date
+python scripts/generate_deployments.py                    the tables, from the planner's recorded answers
 """
 
 from __future__ import annotations
@@ -30,47 +29,35 @@ from tokenyard.models.spec import ModelSpec
 REPO = Path(__file__).resolve().parent.parent
 SOURCE = REPO / "scripts" / "deployments.toml"
 ANSWERS = REPO / "tests" / "unit" / "models" / "deployment_plans.json.gz"
-PAGE = REPO / "docs" / "deployments.md"
 GIB = 1 << 30
 UTILIZATION = 0.92
 MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
 _NOT_COUNTED = ("communication", "graphs")
 """Parts of a step's memory that the planner's table leaves out."""
-INTRODUCTION = """# Deployments
-
-What `--model`, `--gpu` and `--tensor-parallel-size` come to. `scripts/generate_deployments.py` writes this page.
-
-Two steps lie between a GPU and its KV cache. **Memory**: what the GPU leaves when weights are loaded and a step has
-run. Weights are counted ([every known model and quantisation](../tests/unit/models/test_kv_plans.py) within 1.2 % of
-vLLM's own model classes, most of them exactly); what a step needs besides is [an estimate](#memory-against-logs), with
-a second figure for how much it may come to. vLLM logs the truth, "Available KV cache memory":
-`--kv-cache-memory-bytes` takes it. **The plan**: groups of layers, tokens per block, number of blocks, and the capacity
-that vLLM logs as "GPU KV cache size". That is exact: vLLM's planner, asked about the same memory, says the same.
-
-"GPU KV cache size" is the number of requests of `max_model_len` tokens that fit, times `max_model_len`. Where layers
-keep a window, a chunk or a state, shorter requests find room for far fewer tokens than that.
-"""
 
 
 def main() -> int:
-    """Write the page or the questions, or check the page."""
+    """Print the tables, or write the questions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--questions", type=Path)
-    parser.add_argument("--check", action="store_true")
     flags = parser.parse_args()
-    source = tomllib.loads(SOURCE.read_text())
-    rows = [_Row(*row) for row in source["deployments"]]
     if flags.questions is not None:
+        rows = [_Row(*row) for row in _source_file()["deployments"]]
         flags.questions.write_text(json.dumps([row.question() for row in rows], indent=1))
         return 0
-    page = _page(rows, source["logged"], source["memory"])
-    if flags.check and PAGE.read_text() != page:
-        print("docs/deployments.md is out of date: run python scripts/generate_deployments.py")
-        return 1
-    if not flags.check:
-        PAGE.write_text(page)
+    print(document())
     return 0
+
+
+def _source_file() -> dict[str, Any]:
+    return tomllib.loads(SOURCE.read_text())
+
+
+def document() -> str:
+    """The tables."""
+    source = _source_file()
+    return _page([_Row(*row) for row in source["deployments"]], source["logged"], source["memory"])
 
 
 class _Row:
@@ -117,7 +104,6 @@ class _Row:
 def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str, Any]]) -> str:
     answers = json.loads(gzip.decompress(ANSWERS.read_bytes()))["plans"]
     lines = [
-        INTRODUCTION,
         "## Against vLLM's planner",
         "",
         f"vLLM 0.33, {UTILIZATION:.0%} of the memory, {MAX_NUM_BATCHED_TOKENS:,} tokens and {MAX_NUM_SEQS} sequences.",

@@ -1,11 +1,7 @@
-"""The table of docs/logs.md: each log of tests/samples/logs, what it was read as, and what was said of it.
-
-``--check``: nothing is written; 1 if the page is not what would be.
-"""
+"""Print the table of the page `logs.md` of the site: each log of tests/samples/logs, and what it was read as."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,16 +12,14 @@ from tokenyard.workload.load import LoadShape, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 
 REPO = Path(__file__).resolve().parent.parent
-PAGE = REPO / "docs" / "logs.md"
 LOGS = REPO / "tests" / "samples" / "logs"
-_BEGIN, _END = "<!-- begin table -->", "<!-- end table -->"
 _HEADER = (
     "| file | written by | read as | requests | mean prompt | mean output | assumed | warnings |\n"
     "| --- | --- | --- | --: | --: | --: | --- | --- |"
 )
 
 
-def table() -> str:
+def document() -> str:
     """All rows, in the order of names."""
     return "\n".join([_HEADER, *(_row(name, CATALOGUE[name]) for name in sorted(CATALOGUE))])
 
@@ -60,24 +54,5 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("_", "\\_")
 
 
-def page(text: str) -> str:
-    """The page with today's table."""
-    before, _, rest = text.partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
-
-
-def main(arguments: list[str]) -> int:
-    """Write or check."""
-    text = PAGE.read_text()
-    made = page(text)
-    if "--check" not in arguments:
-        PAGE.write_text(made)
-    elif made != text:
-        print("docs/logs.md is not up to date: run scripts/generate_log_table.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print(document())

@@ -1,7 +1,4 @@
-"""Writes docs/models.md: every decoder of vLLM's registry, what is modelled of it, and how that was proved.
-
-``--check``: nothing is written; 1 if the page is not what would be.
-"""
+"""Print the page `models.md` of the site: every decoder of vLLM's registry, and the proof of what is modelled."""
 
 from __future__ import annotations
 
@@ -51,7 +48,6 @@ from tokenyard.models.reading.versions import (  # noqa: E402
 )
 from tokenyard.models.spec import ModelSpec  # noqa: E402
 
-PAGE = REPO / "docs" / "models.md"
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 DRAFTS = RECORDED.with_name("drafts.json.gz")
 PUBLIC = RECORDED.with_name("public_configs.json")
@@ -243,8 +239,8 @@ _KINDS = {
 }  # fmt: skip
 
 
-def page() -> str:
-    """The whole page."""
+def document() -> str:
+    """The page."""
     around = recorded(RECORDED)
     entries = around["architectures"]
     exact = [entry for entry in entries if entry["architecture"] in ROWS]
@@ -418,7 +414,7 @@ def _unread() -> Iterator[str]:
     for rows in json.loads(PUBLIC.read_text()).values():
         for row in rows:
             if "why" in row:
-                why = re.sub(r": (use one of|docs/models.md lists|--ignore-unmodelled).*", "", row["why"])
+                why = re.sub(r": (use one of|the table of models lists|--ignore-unmodelled).*", "", row["why"])
                 yield f"| `{row['file'].rpartition('/')[2]}` | {_cell(why)} |"
 
 
@@ -495,24 +491,16 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("_", "\\_").replace("<", "&lt;").replace("*", "\\*")
 
 
-def main(arguments: list[str]) -> int:
-    """Write or check; both fail for a row that differs from vLLM."""
+def wrong_rows() -> list[str]:
+    """Return the architectures whose rows differ from what vLLM answered, each with the first difference."""
     around = recorded(RECORDED)
-    made = page()
-    wrong = [
+    return [
         f"{entry['architecture']}: {next(differences(entry, around))}"
         for entry in around["architectures"]
         if entry["architecture"] in ROWS and any(differences(entry, around))
     ]
-    for line in wrong:
-        print(line, file=sys.stderr)
-    if "--check" not in arguments:
-        PAGE.write_text(made)
-    elif made != PAGE.read_text():
-        print("docs/models.md is not up to date: run scripts/generate_models.py", file=sys.stderr)
-        return 1
-    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print(document())
+    sys.exit("\n".join(wrong_rows()))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/versions.md: what is known of each version of vLLM, and by which check. ``--check`` only compares.
+"""Print what is known of each version of vLLM: a part of the page `parity.md` of the site.
 
 Vectors are counted where they lie; the other figures are those that the checks noted (``scripts/noted.json``).
 """
@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from generate_parity_map import FOLDER, tables
 from noted import noted
+from tokenyard.cli.support.field_docs import field_docs
 from tokenyard.core.outside import outside
-from tokenyard.core.profiles import PROFILES
+from tokenyard.core.profiles import PROFILES, DecisionProfile
 from tokenyard.core.releases import RELEASES, Release
 from tokenyard.deploy.vllm_serve.flags import recorded_flags
 from tokenyard.parity.comparison import recordings
 from tokenyard.parity.vector import GoldenVector, unsupported_features
 
-__all__ = ["document"]
+__all__ = ["document", "switches"]
 
 ROOT = Path(__file__).resolve().parents[1]
-PATH = ROOT / "docs" / "versions.md"
 HEAD = """\
-# Versions of vLLM
+### What is known of each version, and by which check
 
-What is known of each version, and by which check. This page is made by `scripts/generate_versions.py`.
-
-* **switches**: decisions that the version changed ([which](parity.md#versions-of-vllm)); **facts**: what it changed of
+* **switches**: decisions that the version changed (below); **facts**: what it changed of
   defaults, checks, memory and front ends; **flags**: those of `vllm serve`, recorded from the version itself.
 * **vectors**: recorded scenarios that `tokenyard parity conformance/vectors/*` replays, and their steps; *outside* are
   those that need what the profile does not model (below). The tests replay all of them: none may differ.
@@ -52,9 +51,34 @@ differ may have been mended since.
 """
 
 
+DIFFERENCES = """\
+### All that differs between 0.22.1 and 0.33.0
+
+Found by reading the sources of twelve releases. In brackets: the first with the later behaviour. Each line says what
+becomes of it here: a **switch** by its name; a **setting** that both have, off by default; **no effect**, since what it
+concerns does not happen here; **refused**, by an error that names the flag, field, model or kind of group; **as 0.22**:
+not modelled, and no message says so. With a KV connector of either version decisions are those of 0.22.
+"""
+
+
 def document() -> str:
     """The page."""
-    return "\n".join([HEAD, *_table(), "", *_outside(), "", *_follows(), "", *_simulators(), ""])
+    parts = (_table(), switches(), _outside(), _follows(), _simulators(), [DIFFERENCES])
+    return "\n".join(
+        [HEAD, *(line for part in parts for line in (*part, "")), *tables(FOLDER / "vllm_differences.tsv")]
+    )
+
+
+def switches() -> Iterator[str]:
+    """Each switch, what it does where it is turned from what 0.22 does, and the versions that turned it."""
+    docs, oldest = field_docs(DecisionProfile), next(iter(PROFILES.values()))
+    yield "### Switches: decisions that versions changed\n"
+    yield "| switch | 0.22 | what it says | turned by |\n| --- | --- | --- | --- |"
+    for field in fields(DecisionProfile):
+        turns = [f"{each.version}: {each.switches[field.name]}" for each in RELEASES if field.name in each.switches]
+        if turns:
+            said = " ".join(docs[field.name].split()).replace("``", "`")
+            yield _row(f"`{field.name}`", getattr(oldest, field.name), said, ", ".join(turns))
 
 
 def _table() -> Iterator[str]:
@@ -124,7 +148,7 @@ def _inside(release: Release, figures: dict[str, Any] | None) -> str:
 
 
 def _outside() -> Iterator[str]:
-    yield "## What the profiles do not model as the version has it\n"
+    yield "### What the profiles do not model as the version has it\n"
     rows = [f"| {v} | `{feature}` | {what} |" for v in PROFILES for feature, what in outside(v).items()]
     head = "| vLLM | feature | what a replay does |\n| --- | --- | --- |"
     nothing = (
@@ -135,7 +159,7 @@ def _outside() -> Iterator[str]:
 
 def _follows() -> Iterator[str]:
     yield """\
-## Releases that were followed as if they were unknown
+### Releases that were followed as if they were unknown
 
 What `make follow VERSION=0.33.0 NEWEST=0.32 ARGS=--note` proposes for a release that is known: it compares scenarios of
 its own scheduler with the profile before it, and turns switches until they agree. A switch of which no scenario showed
@@ -152,7 +176,7 @@ the difference is missed: `make differential` finds it later. The last column co
 def _simulators() -> Iterator[str]:
     """Others than ours, as far as they can be driven step by step."""
     found = json.loads((ROOT / "conformance" / "results.json").read_text(encoding="utf-8"))
-    yield "## Other simulators\n"
+    yield "### Other simulators\n"
     yield f"""\
 How far others decide as vLLM {found["vllm"]}, by [the conformance suite](../conformance/README.md): scenarios that a
 simulator has all settings for, those that agree to the end, and steps before the first difference. `python3 run.py
@@ -179,16 +203,5 @@ LLMServingSim and AISimulate have no package that pip installs from the public i
 for a program that reads and answers lines, in any language."""
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(document(), encoding="utf-8")
-        return 0
-    if PATH.is_file() and PATH.read_text(encoding="utf-8") == document():
-        return 0
-    print("docs/versions.md is out of date: run scripts/generate_versions.py", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(document())

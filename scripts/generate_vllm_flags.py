@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""Writes docs/vllm-flags.md from the table of flags (src/tokenyard/deploy/vllm_serve). ``--check`` only compares."""
+"""Print the page `vllm-flags.md` of the site, from the table of flags (src/tokenyard/deploy/vllm_serve)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, VLLMFlag, flag_table, span_of
 
 __all__ = ["document"]
 
-PATH = Path(__file__).resolve().parents[1] / "docs" / "vllm-flags.md"
 TITLES = {
     FlagEffect.USED: "Used",
     FlagEffect.NOT_MODELLED: "Not modelled",
@@ -30,8 +27,8 @@ $ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-mod
 They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
 JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`, and the beginning of a flag where no
 other flag begins so (`--max-num-seq 64`, and likewise flags of Tokenyard's own). A pasted line is taken as a shell
-takes it; [manifests, units and start-up logs](pasting.md) are read too. Flags beside the line win over it, and it wins
-over the file. Keys, tokens and passwords are replaced by `***` as they are read.
+takes it; [manifests, units and start-up logs](deployments.md#what-starts-your-server) are read too. Flags beside the
+line win over it, and it wins over the file. Keys, tokens and passwords are replaced by `***` as they are read.
 
 A flag that is **used** sets something of the replay. One **without effect** changes neither memory, nor time, nor
 decisions. One that is **not modelled** changes one of them, and the replay does not know how: it is an error that names
@@ -82,16 +79,5 @@ def _row(flag: VLLMFlag) -> str:
     return f"| {names} | {flag.why}{only} |"
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    if "--check" not in sys.argv[1:]:
-        PATH.write_text(document(), encoding="utf-8")
-        return 0
-    if PATH.is_file() and PATH.read_text(encoding="utf-8") == document():
-        return 0
-    print("docs/vllm-flags.md is out of date: run scripts/generate_vllm_flags.py", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(document())

@@ -1,4 +1,4 @@
-"""What a check of a version came to, kept in ``scripts/noted.json``: docs/versions.md is made of it."""
+"""What a check of a version came to, kept in ``scripts/noted.json``: the page of parity is made of it."""
 
 from __future__ import annotations
 

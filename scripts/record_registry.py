@@ -1,4 +1,4 @@
-"""Records what vLLM's planner and model classes make of every decoder of its registry: proof of docs/models.md.
+"""Records what vLLM's planner and model classes make of every decoder of its registry: proof of the table of models.
 
 Every architecture is built in a process of its own, within a time, with the defaults of its configuration class and
 with drawn sizes (``scripts/planner``). Run it in an environment with vLLM's sources and torch:

@@ -2,7 +2,7 @@
 
 This module is the front door: ``from tokenyard import Scheduler, SchedulerConfig``. Users may rely on the names in its
 ``__all__``, on those that the packages in ``NAMESPACES`` offer (``from tokenyard.connectors import Match``), and on
-what ``docs/api.md`` says of them; everything else is private by convention, whatever its name, and may change without
+what the page ``api`` of the site says of them; everything else is private, whatever its name, and may change without
 notice. A name has one public place. ``import tokenyard`` loads none of them: a name is loaded when it is first asked
 for, so that reading a trace costs no scheduler and asking for the version costs nothing.
 """

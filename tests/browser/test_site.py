@@ -1,4 +1,4 @@
-"""The site of the documents, opened as files, as `make docs` says: it fits 1280 pixels and can be searched."""
+"""The site of the documents, opened as files, as `make site` says: it fits 1280 pixels and can be searched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDER_THAN_THEIR_PLACE = """() =>
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    pytest.importorskip("mkdocstrings", reason="`make site` installs the tools of the site")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     subprocess.run(command, cwd=REPO, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})

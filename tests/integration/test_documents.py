@@ -12,6 +12,7 @@ import pytest
 from tests.integration.documents import Session, blocks_of
 from tests.support.examples import ALL, examples
 
+import docs_site
 import tokenyard
 
 REPO = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ LONG = "<!-- long -->"
 """A document whose examples take twenty seconds of a processor has it: they run where all examples are asked for."""
 NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
 PICTURE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+\.svg)\)")
+SITE_PAGES = {*docs_site.PAGES, docs_site.API}
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -114,6 +116,8 @@ def test_links_lead_somewhere() -> None:
     broken = []
     for path in DOCUMENTS:
         for file, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+            if file.removeprefix("../" if path.parent.name == "tasks" else "docs/") in SITE_PAGES:
+                continue  # scripts write them into the site, whose build looks for anchors
             target = path.parent / file if file else path
             if not target.exists() or (anchor and anchor not in _anchors(target)):
                 broken.append(f"{path.name}: {file}#{anchor}")

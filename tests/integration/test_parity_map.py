@@ -1,4 +1,4 @@
-"""docs/parity-map.md: every counterpart and every test that it names exists."""
+"""The map of vLLM's names: every counterpart and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-MAP = REPO / "docs" / "parity-map.md"
-HEADER = ["vLLM", "Tokenyard", "test"]
+MAP = REPO / "scripts" / "parity_map.tsv"
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -28,22 +27,7 @@ class Row(NamedTuple):
         return self.ours.startswith("absent: ")
 
 
-def _rows(text: str) -> list[Row]:
-    """Rows of all tables with the map's three columns."""
-    rows, in_map = [], False
-    for number, line in enumerate(text.splitlines(), 1):
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
-        if cells == HEADER:
-            in_map = True
-        elif not cells:
-            in_map = False
-        elif in_map and not set(line) <= set("|- "):
-            assert len(cells) == len(HEADER), f"line {number} has {len(cells)} cells"
-            rows.append(Row(number, *cells))
-    return rows
-
-
-ROWS = _rows(MAP.read_text(encoding="utf-8"))
+ROWS = [Row(number, *line.split("\t")[1:]) for number, line in enumerate(MAP.read_text().splitlines()[1:], 2)]
 
 
 def _member(owner: Any, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.integration.documents import blocks_of
+
+from public_names import PUBLIC
 
 REPO = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -105,10 +108,14 @@ def test_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
-    run(BIN / "mkdocs", "build", "--quiet", "--site-dir", tmp_path / "site", NO_MKDOCS_2_WARNING="1")
+    pytest.importorskip("mkdocstrings", reason="`make site` installs the tools of the site")
+    run(sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path / "site", NO_MKDOCS_2_WARNING="1")
     home = (tmp_path / "site" / "index.html").read_text()
     assert "the scheduler and the KV-cache manager of an LLM serving engine" in home
     assert not re.search(r"src=.https:", home), "nothing is loaded from elsewhere"
+    names = (tmp_path / "site" / "api.html").read_text()
+    missing = [f"{each.__module__}.{each.__qualname__}" for each in PUBLIC.values() if inspect.isclass(each)]
+    assert [name for name in missing if f'id="{name}"' not in names] == []
     assert (tmp_path / "site" / "search" / "search_index.json").stat().st_size > 100_000
 
 
@@ -125,8 +132,15 @@ def test_every_document_is_in_the_list_of_documents() -> None:
 
 def test_workflows_are_what_github_reads() -> None:
     workflows = sorted((REPO / ".github" / "workflows").glob("*.yml"))
-    assert len(workflows) == 3
+    assert len(workflows) == 4
     run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+def test_forms_of_issues_are_what_github_reads() -> None:
+    forms = REPO / ".github" / "ISSUE_TEMPLATE"
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-issue-config", forms / "config.yml")
+    others = sorted(path for path in forms.glob("*.yml") if path.name != "config.yml")
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-issue-forms", *others)
 
 
 def test_workflows_call_what_the_makefile_has() -> None:

@@ -1,4 +1,4 @@
-"""Crashes in bookkeeping: what users of vLLM reported, built here. The table is in docs/regressions.md."""
+"""Crashes in bookkeeping: what users of vLLM reported, built here. The table is threads.tsv."""
 
 from __future__ import annotations
 

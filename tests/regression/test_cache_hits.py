@@ -1,4 +1,4 @@
-"""Cache hits lost silently: what users of vLLM reported, built here. The table is in docs/regressions.md."""
+"""Cache hits lost silently: what users of vLLM reported, built here. The table is threads.tsv."""
 
 from __future__ import annotations
 

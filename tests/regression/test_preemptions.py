@@ -1,4 +1,4 @@
-"""Preemption storms: what users of vLLM reported, built here. The table is in docs/regressions.md."""
+"""Preemption storms: what users of vLLM reported, built here. The table is threads.tsv."""
 
 from __future__ import annotations
 

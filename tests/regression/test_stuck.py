@@ -1,4 +1,4 @@
-"""Stuck with idle capacity: what users of vLLM reported, built here. The table is in docs/regressions.md."""
+"""Stuck with idle capacity: what users of vLLM reported, built here. The table is threads.tsv."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tokenyard
-from generate_api import public_names
+from public_names import public_names
 from tokenyard import ConfigError, Deployment, Recording, WorkloadBuilder
 from tokenyard.errors import UnknownArgumentError
 from tokenyard.sim import ReplayRows, Session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,19 +16,28 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import tokenyard
-from generate_api import PUBLIC, SECTIONS, public_names
+from public_names import PUBLIC, SECTIONS, public_names
 from tokenyard.core import RepetitionDetectionParams, StructuredOutput
 from tokenyard.core.kv.hashing import PrefixHash
 from tokenyard.questions import Plan, SweepResult
 from tokenyard.sim import EndedBy
 
 OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
+NAMES = Path(__file__).with_name("public_names.txt")
 LAZY = [name for name in OFFERED if hasattr(import_module(name), "OFFERED")]
 
 
 def test_a_name_has_one_place() -> None:
     everywhere = [name for names in OFFERED.values() for name in names]
     assert sorted(everywhere) == sorted(set(everywhere))
+
+
+def test_a_name_that_comes_or_goes_is_seen() -> None:
+    """``TOKENYARD_UPDATE_NAMES=1`` writes the file; a name that went is a line of CHANGELOG.md."""
+    names = "".join(f"{place}.{name}\n" for place, names in OFFERED.items() for name in sorted(names))
+    if os.environ.get("TOKENYARD_UPDATE_NAMES"):
+        NAMES.write_text(names, encoding="utf-8")
+    assert NAMES.read_text(encoding="utf-8") == names
 
 
 def _wrong_with(place: str, name: str) -> str | None:
@@ -42,7 +52,6 @@ def _wrong_with(place: str, name: str) -> str | None:
 
 
 def test_every_offered_name_is_there_and_documented() -> None:
-    """Which they are, docs/api.md says; `generate_api.py --check` notices one that comes or goes."""
     found = {f"{place}.{name}": _wrong_with(place, name) for place, names in OFFERED.items() for name in names}
     assert len(found) > 200
     wrong = [f"{name} {problem}" for name, problem in found.items() if problem is not None]

@@ -120,7 +120,7 @@ MAX_IDS_PER_STEP = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings(Settings):
-    """How vLLM is started. Any flag of `vllm serve` may also be given by itself; docs/vllm-flags.md lists them all."""
+    """How vLLM is started. Any flag of `vllm serve` may also be given by itself; the page of flags lists them all."""
 
     serve: Annotated[str | None, Help(metavar="LINE|FILE", otherwise="no line")] = None
     """A whole `vllm serve ...` command line, or a file (@FILE) with one; other flags given here override it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import generate_vllm_flags
 from tokenyard.cli.support.asking import say_overwritten
 from tokenyard.cli.support.flag_table import in_words_of, setting_names, spellings
 from tokenyard.cli.support.flags import COMMANDS, command_of
@@ -227,7 +228,8 @@ def test_every_flag_of_ours_may_be_written_as_far_as_it_is_unlike_others(command
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_of_ours_stands_in_a_document(command: str) -> None:
     """Itself, or the form that turns it the other way."""
-    documents = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md") if path.name != "api.md"]
+    documents = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    documents.append(generate_vllm_flags.document())
     told = set(re.findall(r"--[a-z][a-z0-9-]*", "\n".join(documents)))
     plain = {name for each in told for name in (each, each.replace("--no-", "--", 1))}
     own = {name.replace("--no-", "--", 1) for name in spellings(command_of(command))}

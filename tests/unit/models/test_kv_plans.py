@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.planner_answers import LARGEST_WEIGHT_ERROR, our_plan, recorded, their_plan
 
+import generate_deployments
 import tokenyard as ty
 from tokenyard.models.named import MODELS
 
@@ -59,8 +60,7 @@ def test_every_architecture_was_asked_for() -> None:
 
 def _deployments() -> list[str]:
     """Rows of the page's table."""
-    page = Path(__file__).parents[3] / "docs" / "deployments.md"
-    table = page.read_text().partition("## Against vLLM's planner")[2].partition("\n## ")[0]
+    table = generate_deployments.document().partition("## Against vLLM's planner")[2].partition("\n## ")[0]
     return [line for line in table.splitlines() if line.startswith("| ") and " x " in line]
 
 

@@ -50,4 +50,4 @@ def test_page_of_memory_quotes_the_figures(generator: ModuleType) -> None:
     assert f"{len(ROWS)} start-up logs, {len(PUBLIC)} of them" in page
     assert f"within {median(off):.1f} GiB in half of them" in page
     assert f'"at least" held in {held}' in page
-    assert f"to {off[-1]:.1f} GiB" in page
+    assert f"up to {off[-1]:.1f} GiB" in page

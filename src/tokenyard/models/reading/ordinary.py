@@ -90,7 +90,7 @@ def weighed(spec: ModelSpec, where: str, raw: Mapping[str, Any], *, has_towers: 
     """
     file = Path(where)
     total = checkpoint_bytes(file.parent) if file.is_file() else None
-    how = f"{spec.architecture} is not in docs/models.md: read as an ordinary decoder"
+    how = f"{spec.architecture} is not in the table of models: read as an ordinary decoder"
     if total is None:
         if has_towers:
             where_else = versions_said(spec.architecture)

@@ -244,7 +244,7 @@ def _reading(
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
+        raise outer.missing("architectures", f"name one of the {len(ROWS)} of the table of models, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), str(names[0]))
     if (last := dropped_before().get(architecture)) is not None:
         fix = f"is an architecture that vLLM {last} was the last to have a class for"
@@ -253,7 +253,7 @@ def _reading(
         near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
         unread = f"is not known{versions_said(architecture)}, and its fields are not those of an ordinary decoder"
-        fix = f"{unread}: docs/models.md lists the {len(ROWS)}"
+        fix = f"{unread}: the table of models lists {len(ROWS)}"
         raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
     wrapped = next((name for name in _WRAPPED if isinstance(raw.get(name), dict) and _inner(raw[name])), None)
     if wrapped is not None:

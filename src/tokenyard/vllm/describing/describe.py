@@ -46,7 +46,7 @@ _EMBEDS = re.compile(r"(embed\w*|wte)\.weight$")
 _COLUMNS = 32
 """Widths are multiples of it."""
 _LARGEST_DIFFERENCE = 0.012
-"""Share of the weights, as in docs/models.md."""
+"""Share of the weights, as for the table of models."""
 
 
 @dataclass(frozen=True, kw_only=True)

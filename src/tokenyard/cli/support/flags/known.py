@@ -40,7 +40,7 @@ class ImportCommand(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeCommand(Command):
-    """Describe a model by the classes of an installed vLLM, for --model: models that docs/models.md does not have."""
+    """Describe a model by the classes of an installed vLLM, for --model: models that the table does not have."""
 
     model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """A config.json, the folder that holds it, or a name in the cache of the Hugging Face hub."""
