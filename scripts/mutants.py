@@ -38,12 +38,22 @@ TESTS = {
     "core/kv/manager.py": "unit/kv/test_allocate_slots.py unit/kv/test_prefix_lookup.py unit/kv/test_grow_run.py "
     "unit/kv/test_hashed_prompts.py unit/kv/test_events.py unit/kv/test_mamba.py "
     "unit/kv/test_windowed.py unit/sched/test_admission.py unit/sched/test_plugins.py",
+    "core/kv/hybrid.py": "unit/kv/test_windowed.py unit/kv/test_mamba.py unit/kv/test_circular.py "
+    "unit/kv/test_cross_attention.py unit/kv/test_allocate_slots.py unit/kv/test_events.py unit/kv/test_prompt_tails.py "
+    "unit/sched/test_alignment.py unit/sched/test_connector.py unit/test_decision_profile.py",
+    "core/kv/hybrid_lookup.py": "unit/kv/test_windowed.py unit/kv/test_mamba.py unit/kv/test_circular.py "
+    "unit/kv/test_prompt_tails.py unit/test_decision_profile.py regression/test_cache_hits.py",
+    "core/rows.py": "unit/kv/test_pool.py unit/kv/test_allocate_slots.py unit/kv/test_grow_run.py "
+    "unit/sched/test_output.py unit/sched/test_update.py",
     "core/sched/admission_limits.py": "unit/sched/test_admission.py unit/sched/test_connector.py unit/kv/test_mamba.py "
     "unit/sched/test_encoder_intake.py unit/sched/test_alignment.py unit/sched/test_speculation.py "
     "unit/sched/test_grammars.py unit/sched/test_hooks.py unit/sched/test_plugins.py unit/test_decision_profile.py",
     "core/sched/running.py": "unit/sched/test_running_pass.py unit/sched/test_waits.py unit/sched/test_speculation.py "
     "unit/sched/test_hooks.py unit/sched/test_plugins.py unit/sched/test_admission.py unit/policies/test_continuum.py "
     "unit/test_decision_profile.py",
+    "core/sched/step.py": "unit/sched/test_output.py unit/sched/test_running_pass.py unit/sched/test_admission.py "
+    "unit/sched/test_waits.py unit/sched/test_speculation.py unit/sched/test_finish.py "
+    "unit/sched/test_times_and_stats.py unit/test_decision_profile.py",
     "core/sched/update.py": "unit/sched/test_update.py unit/sched/test_output.py unit/sched/test_finish.py "
     "unit/sched/test_times_and_stats.py unit/sched/test_executor_mistakes.py unit/sched/test_sessions.py "
     "unit/sched/test_extras.py unit/sched/test_repetition.py",
@@ -163,7 +173,8 @@ class _Copy:
 
     def __init__(self, folder: Path) -> None:
         self._source = folder / "src"
-        shutil.copytree(ROOT / "src", self._source, ignore=shutil.ignore_patterns("__pycache__", "static"))
+        # Without what is compiled: it would run instead of the text that is exchanged.
+        shutil.copytree(ROOT / "src", self._source, ignore=shutil.ignore_patterns("__pycache__", "static", "*.so"))
         self._usual: dict[str, float] = {}
 
     def passes(self, tests: str) -> bool:

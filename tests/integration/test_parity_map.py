@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -30,6 +29,19 @@ class Row(NamedTuple):
 ROWS = [Row(number, *line.split("\t")[1:]) for number, line in enumerate(MAP.read_text().splitlines()[1:], 2)]
 
 
+def _source_of(module: str) -> str:
+    """A module's Python text; a compiled module has the same text beside it."""
+    path = REPO.joinpath("src", *module.split("."))
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+
+
+def _assigns(source: str, of: str, name: str) -> bool:
+    """Whether a class declares a field, or one of its methods assigns an attribute of itself."""
+    body = re.search(rf"^class {of}\b.*\n((?:[ )].*\n|\n)*)", source, re.MULTILINE)
+    field = rf"^    {name}: |\bself\.{name}\b[^=\n]*=[^=]"
+    return body is not None and re.search(field, body[1], re.MULTILINE) is not None
+
+
 def _member(owner: Any, name: str) -> Any:
     """An attribute, a declared field, or an attribute that a method assigns; AttributeError if there is none."""
     if hasattr(owner, name):
@@ -37,8 +49,7 @@ def _member(owner: Any, name: str) -> Any:
     for each in getattr(owner, "__mro__", ()):
         if name in getattr(each, "__annotations__", {}):
             return None
-        is_ours = each.__module__.startswith("tokenyard.")
-        if is_ours and re.search(rf"\bself\.{name}\b[^=\n]*=[^=]", inspect.getsource(each)):
+        if each.__module__.startswith("tokenyard.") and _assigns(_source_of(each.__module__), each.__name__, name):
             return None
     raise AttributeError(f"{owner} has no {name}")
 

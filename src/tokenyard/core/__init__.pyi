@@ -1,4 +1,4 @@
-# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# What the package offers, in the order of the API page; the module beside it loads these names when they are asked for.
 # isort: skip_file
 
 from tokenyard.core.config import (

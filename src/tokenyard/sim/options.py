@@ -57,7 +57,7 @@ class ReplayOptions:
 
 
 def takes_options(function: _Function) -> _Function:
-    """``function``, whose ``**options`` are shown one by one where its signature is (``help``, docs/api.md).
+    """``function``, whose ``**options`` are shown one by one where its signature is (``help``, the API page).
 
     It raises UnknownArgumentError for one that there is not.
     """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
+from array import array
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from tests.support.profiles import VLLM_0_33
 from tests.support.toy_engine import ToyEngine
@@ -632,16 +632,8 @@ def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
         toy.add(name, 4)
     output = toy.schedule()
     result = toy.scheduler.update_from_output(output, toy.model(output, {}))
-    several = EngineOutputs(
-        step=output.step,
-        requests=result.requests,
-        req_ids=result.req_ids,
-        tokens=np.array([[7, 8, -1], [7, -1, -1], [7, 8, 9]]),
-        num_tokens=np.array([2, 1, 3]),
-        finish_reasons={},
-        stop_reasons={},
-        scheduler_stats=result.scheduler_stats,
-    )
+    tokens, counts = array("q", [7, 8, -1, 7, -1, -1, 7, 8, 9]), array("q", [2, 1, 3])
+    several = EngineOutputs(output.step, result.requests, result.names, tokens, counts, 3, result.scheduler_stats)
     sink = Gathered()
     TraceRecorder(None, sink).step_completed(1.0, output, several)
     assert sink.completed[0].num_sampled_tokens == 6
