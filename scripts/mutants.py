@@ -39,8 +39,9 @@ TESTS = {
     "unit/kv/test_hashed_prompts.py unit/kv/test_events.py unit/kv/test_mamba.py "
     "unit/kv/test_windowed.py unit/sched/test_admission.py unit/sched/test_plugins.py",
     "core/kv/hybrid.py": "unit/kv/test_windowed.py unit/kv/test_mamba.py unit/kv/test_circular.py "
-    "unit/kv/test_cross_attention.py unit/kv/test_allocate_slots.py unit/kv/test_events.py unit/kv/test_prompt_tails.py "
-    "unit/sched/test_alignment.py unit/sched/test_connector.py unit/test_decision_profile.py",
+    "unit/kv/test_cross_attention.py unit/kv/test_allocate_slots.py unit/kv/test_events.py "
+    "unit/kv/test_prompt_tails.py unit/sched/test_alignment.py unit/sched/test_connector.py "
+    "unit/test_decision_profile.py",
     "core/kv/hybrid_lookup.py": "unit/kv/test_windowed.py unit/kv/test_mamba.py unit/kv/test_circular.py "
     "unit/kv/test_prompt_tails.py unit/test_decision_profile.py regression/test_cache_hits.py",
     "core/rows.py": "unit/kv/test_pool.py unit/kv/test_allocate_slots.py unit/kv/test_grow_run.py "
