@@ -95,6 +95,10 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
+.PHONY: size
+size: $(INSTALLED)  ## Code lines and files of every room, words of documents, beside the last tag's: REV=REVISION, ARGS=--update
+	@$(BIN)/python scripts/size.py $(if $(REV),--rev $(REV)) $(ARGS)
+
 .PHONY: docs
 docs: $(INSTALLED_DEV)  ## The site of the documents, into site/, without network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
