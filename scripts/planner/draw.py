@@ -8,16 +8,11 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
-from planner.published_further import VARIANTS as _SIZES_FURTHER
-from planner.published_others import VARIANTS as _SIZES_OTHERS
-from planner.published_pooling import TABLES
-from planner.published_pooling import VARIANTS as _SIZES_POOLING
+from planner.published import BORROWED, FIELDS, SIZES, TABLES, WITHOUT_CLASS
 from tokenyard.vllm.describing.stand_in import stand_in
 
 __all__ = ["VARIANTS", "config_class", "drawn", "registry"]
 
-SIZES = {**_SIZES_FURTHER, **_SIZES_POOLING, **_SIZES_OTHERS}
 VARIANTS = ("default", "small", "large")
 _TIMES = {"small": (0.25, 0.5, 0.5, 1), "large": (1, 1, 2, 2)}
 _SIZES = (

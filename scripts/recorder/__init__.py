@@ -2,7 +2,7 @@
 
     plan        what arrives and happens, and on which configuration
     workloads   seeded makers of requests and events
-    scenarios   the list that is recorded
+    scenarios   the list that is recorded, read from scenarios.json
     drawn       scenarios drawn at random, for a search rather than a record
     host        vLLM's scheduler without a model, a tokenizer or a network
     worker      the fake model: tokens and drafts

@@ -12,14 +12,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from recorder.plan import Engine, Group, Scenario
-from recorder.scenarios.common import between, mostly_rising, one_of
 from recorder.workloads import (
     aborts,
+    between,
     conversations,
     dressed,
     grammars,
     illustrated,
     independent,
+    mostly_rising,
+    one_of,
     pauses,
     resets,
     sharing,

@@ -12,20 +12,29 @@ __all__ = [
     "Builder",
     "Span",
     "aborts",
+    "between",
     "conversations",
     "dressed",
+    "encoder_resets",
     "endings",
     "grammars",
     "illustrated",
     "independent",
+    "index_modulo",
+    "index_over",
+    "mostly_rising",
+    "one_of",
     "pauses",
     "resets",
     "sessions",
     "sharing",
+    "some_of",
     "spoken",
 ]
 
 Builder: TypeAlias = Callable[[Random, Engine], Plan]
+Trait: TypeAlias = Callable[[Random, int], Any]
+"""A field of a request, by the generator and the request's index."""
 Span: TypeAlias = tuple[int, int]
 """Lowest and highest value, both possible."""
 
@@ -126,7 +135,37 @@ def _turns(rng: Random, talk: _Talk, name: str, head: list[int], room: int) -> l
     return made
 
 
-def dressed(base: Builder, **traits: Callable[[Random, int], Any]) -> Builder:
+def between(low: int, high: int) -> Trait:
+    """A whole number, both ends possible."""
+    return lambda rng, _: rng.randint(low, high)
+
+
+def one_of(*values: Any) -> Trait:
+    """One of the values; repeat one to make it likelier."""
+    return lambda rng, _: rng.choice(values)
+
+
+def some_of(below: int, most: int) -> Trait:
+    """Up to ``most`` numbers below ``below``, in their order."""
+    return lambda rng, _: tuple(sorted(rng.sample(range(below), rng.randint(0, most))))
+
+
+def index_modulo(number: int) -> Trait:
+    """The rest of the request's index."""
+    return lambda _, index: index % number
+
+
+def index_over(number: int) -> Trait:
+    """The request's index divided, without its rest."""
+    return lambda _, index: float(index // number)
+
+
+def mostly_rising(rng: Random, index: int) -> int:
+    """Later requests are mostly more urgent: they preempt earlier ones that were already scheduled in the step."""
+    return -index if rng.random() < 0.8 else rng.randint(-index, 5)
+
+
+def dressed(base: Builder, **traits: Trait) -> Builder:
     """Set fields of every request: each trait is a function of the generator and the request's index."""
 
     def build(rng: Random, engine: Engine) -> Plan:
@@ -163,6 +202,17 @@ def resets(base: Builder, *at: tuple[int, bool], when: Literal["pre", "mid"] = "
     def build(rng: Random, engine: Engine) -> Plan:
         plan = base(rng, engine)
         plan.events += [Event(step=step, op="reset", when=when, running=running) for step, running in at]
+        return plan
+
+    return build
+
+
+def encoder_resets(base: Builder, *at: int) -> Builder:
+    """Forget all encoder outputs at these ticks."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        plan.events += [Event(step=step, op="reset_encoder") for step in at]
         return plan
 
     return build
