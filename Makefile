@@ -15,7 +15,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
-CHECKED := src tests scripts benchmarks conformance docs/reading
+CHECKED := src tests scripts lab benchmarks conformance docs/reading
 # Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
 # one process.
 PARALLEL ?= -n auto --dist worksteal
@@ -72,8 +72,8 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
 	@$(BIN)/python scripts/generate_vllm_flags.py --check
-	@$(BIN)/python scripts/generate_versions.py --check
-	@$(BIN)/python scripts/generate_deployments.py --check
+	@$(BIN)/python lab/generate_versions.py --check
+	@$(BIN)/python lab/generate_deployments.py --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 
@@ -151,7 +151,7 @@ bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and
 record-vectors: VLLM ?= 0.22
 record-vectors:  ## Record conformance/vectors/0.22 anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(VLLM_PYTHON) scripts/record_vectors.py $(ARGS)
+	@$(VLLM_PYTHON) lab/record_vectors.py $(ARGS)
 
 .PHONY: test-vllm
 test-vllm: VLLM ?= 0.22 0.32 0.33
@@ -193,7 +193,7 @@ differential: VLLM ?= 0.22
 differential: SCENARIOS ?= 2000
 differential:  ## Random streams, others every time (or ARGS='--first N'), through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.27 SCENARIOS=2000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
+	@PYTHONPATH=src:lab nice $(VLLM_PYTHON) lab/differential.py --scenarios $(SCENARIOS) $(ARGS)
 
 .PHONY: follow
 follow: NEWEST ?= 0.33
@@ -201,7 +201,7 @@ follow:  ## What a release of vLLM changed, and which switches ours needs: VERSI
 	@[ -n "$(VERSION)" ] || { echo "Name the release: make follow VERSION=0.34.0" >&2; exit 1; }
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(NEWEST)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(FOLLOWED)
-	@PYTHONPATH=src:scripts nice .venv-vllm-$(FOLLOWED)/bin/python scripts/follow.py --newest $(NEWEST) \
+	@PYTHONPATH=src:lab nice .venv-vllm-$(FOLLOWED)/bin/python lab/follow.py --newest $(NEWEST) \
 		--older $(if $(filter 0.22,$(NEWEST)),.venv-vllm,.venv-vllm-$(NEWEST)) $(ARGS)
 FOLLOWED = $(shell echo "$(VERSION)" | cut -d. -f1,2)
 
@@ -210,13 +210,13 @@ differential-config: VLLM ?= 0.33
 differential-config: CASES ?= 5000
 differential-config:  ## Drawn `vllm serve` lines through vLLM's own configuration and ours, every value compared: VLLM=0.22|0.33 CASES=5000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential_config.py --cases $(CASES) $(ARGS)
+	@PYTHONPATH=src:lab nice $(VLLM_PYTHON) lab/differential_config.py --cases $(CASES) $(ARGS)
 
 .PHONY: vllm-own-tests
 vllm-own-tests: VLLM ?= 0.22
 vllm-own-tests:  ## vLLM's own scheduler tests, brought from its source distribution, against FastScheduler: VLLM=0.22|0.33
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(or $(PYTHON),python3) scripts/vllm_own_tests.py $(if $(filter 0.22,$(VLLM)),0.22.1,$(VLLM).0) --python $(VLLM_PYTHON) $(ARGS)
+	@$(or $(PYTHON),python3) lab/vllm_own_tests.py $(if $(filter 0.22,$(VLLM)),0.22.1,$(VLLM).0) --python $(VLLM_PYTHON) $(ARGS)
 
 .PHONY: bench-fast
 bench-fast: VLLM ?= 0.22
@@ -234,7 +234,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 clean:  ## Remove everything that was built, all environments included
 	@rm -rf .venv .venv-audit .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules src/tokenyard/_compiled
-	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts lab benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "Tokenyard needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }

@@ -81,7 +81,7 @@ def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile(monke
 @pytest.mark.slow
 def test_the_page_of_versions_is_what_was_noted() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "generate_versions.py", "--check"],
+        [sys.executable, ROOT / "lab" / "generate_versions.py", "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,6 @@
 """Answers, errors, streams and metrics have the form of vLLM's: of 269 calls, as vLLM 0.32 and 0.33 answered them.
 
-``scripts/emulate_conformance.py --record`` has written the forms down: of a vLLM 0.32 on a CPU, and of 0.33's server
+``lab/emulate_conformance.py --record`` has written the forms down: of a vLLM 0.32 on a CPU, and of 0.33's server
 and scheduler with the executor that stands in for a GPU (``--made-up``).
 """
 

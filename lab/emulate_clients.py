@@ -1,0 +1,385 @@
+"""Clients that others have written against an emulated server, and the replay of the arrivals that it saw.
+
+    .venv/bin/python lab/emulate_clients.py [--vllm .venv-vllm-0.32] [--guidellm PATH] [--aiperf PATH]
+        [--genai-perf PATH] [--python PATH] [--only NAME] [--requests 40] [--speed 1] [--docs FILE]
+
+`vllm bench serve`, guidellm, aiperf, genai-perf and the clients of OpenAI, Anthropic and LiteLLM send what they send by
+default. Each request that arrived is replayed at the moment that the server stamped it with, its answer as long as it
+was; all decisions are compared. So are what the client counts (requests, tokens) and what the server's metrics tell,
+and its means of TTFT, TPOT and E2E stand beside those of the replay. ``--python`` has the three clients installed. A
+client that is not installed is passed over. ``--speed 0.2``: the server is five times as slow, and so much smaller is
+what client and machine need beside it; clients send as much slower, and times are told in emulated milliseconds. Exits
+with 1 if a decision differs, if a client says that a request failed, or if its counts are not those of the metrics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import uvicorn
+
+from emulate_conformance import tiny_model
+from emulate_live import LINE, Seen
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.host import Emulation, emulate
+from tokenyard.serve.emulate.listening import server_config
+from tokenyard.serve.emulate.settings import EmulateSettings
+from tokenyard.serve.emulate.surface import make_app
+from tokenyard.sim.replay import replay
+from tokenyard.web.serve import bound
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import ListedTokens
+
+_TOLD = """
+def told(answers):
+    print(f"Successful requests: {sum(each[0] in ('stop', 'length') for each in answers)}")
+    print(f"Total input tokens: {sum(each[3] for each in answers)}")
+    print(f"Total generated tokens: {sum(each[4] for each in answers)}")
+    means = {"TTFT": [first for _, first, *_ in answers], "E2EL": [end for _, _, end, *_ in answers]}
+    means["TPOT"] = [(end - first) / (tokens - 1) for _, first, end, _, tokens in answers if tokens > 1]
+    for name, times in means.items():
+        print(f"Mean {name} (ms): {1e3 * sum(times) / len(times)}")
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+"""
+
+_OPENAI = (
+    """
+import asyncio, sys, time
+from openai import AsyncOpenAI
+async def main(url, number, pause):
+    client = AsyncOpenAI(base_url=url + "/v1", api_key="any")
+    async def one(i):
+        await asyncio.sleep(pause * i)
+        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent = time.monotonic()
+        stream = await client.chat.completions.create(model="served", messages=said, max_tokens=60, stream=True,
+            stream_options={"include_usage": True}, extra_body={"ignore_eos": True})
+        first, last, usage = None, None, None
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content and first is None:
+                first = time.monotonic() - sent
+            last = chunk.choices[0].finish_reason if chunk.choices else last
+            usage = chunk.usage or usage
+        return last, first, time.monotonic() - sent, usage.prompt_tokens, usage.completion_tokens
+    answers = await asyncio.gather(*(one(i) for i in range(number)))
+    told(answers)
+"""
+    + _TOLD
+)
+
+_ANTHROPIC = (
+    """
+import asyncio, sys, time
+from anthropic import AsyncAnthropic
+async def main(url, number, pause):
+    client = AsyncAnthropic(base_url=url, auth_token="any")
+    async def one(i):
+        await asyncio.sleep(pause * i)
+        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent, first = time.monotonic(), None
+        async with client.messages.stream(model="served", messages=said, max_tokens=60, system="be brief") as stream:
+            async for text in stream.text_stream:
+                first = time.monotonic() - sent if first is None else first
+            end, lasted = await stream.get_final_message(), time.monotonic() - sent
+        counted = await client.messages.count_tokens(model="served", messages=said, system="be brief")
+        usage = end.usage
+        prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+        assert counted.input_tokens == prompt, (counted, usage)
+        return {"max_tokens": "length", "end_turn": "stop"}[end.stop_reason], first, lasted, prompt, usage.output_tokens
+    told(await asyncio.gather(*(one(i) for i in range(number))))
+"""
+    + _TOLD
+)
+
+_LITELLM = (
+    """
+import asyncio, sys, time, litellm
+async def main(url, number, pause):
+    async def one(i):
+        await asyncio.sleep(pause * i)
+        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent, first, last, usage = time.monotonic(), None, None, None
+        stream = await litellm.acompletion(model="hosted_vllm/served", api_base=url + "/v1", messages=said,
+            max_tokens=60, stream=True, stream_options={"include_usage": True})
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content and first is None:
+                first = time.monotonic() - sent
+            last = (chunk.choices[0].finish_reason if chunk.choices else None) or last
+            usage = getattr(chunk, "usage", None) or usage
+        return last, first, time.monotonic() - sent, usage.prompt_tokens, usage.completion_tokens
+    told(await asyncio.gather(*(one(i) for i in range(number))))
+"""
+    + _TOLD
+)
+
+_BENCH = """
+import argparse
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
+"""As ``vllm bench serve``, which asks for the version of a package that the one for CPUs does not have by that name."""
+
+
+class Client(NamedTuple):
+    """A program that asks."""
+
+    name: str
+    command: list[str]
+    told: Callable[[str], Counts]
+    """What it counted, out of what it printed."""
+
+
+class Counts(NamedTuple):
+    """Figures of all requests; None: it does not tell them. Times are means, in milliseconds."""
+
+    requests: float | None = None
+    prompt_tokens: float | None = None
+    tokens: float | None = None
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+
+def printed(text: str) -> Counts:
+    """As `vllm bench serve` writes it."""
+    names = ["Successful requests", "Total input tokens", "Total generated tokens"]
+    names += [rf"Mean {name} \(ms\)" for name in ("TTFT", "TPOT", "E2EL")]
+    found = [re.search(name + r":\s+([\d.]+)", text) for name in names]
+    return Counts(*(None if each is None else float(each[1]) for each in found))
+
+
+def of_metrics(url: str, means: dict[str, float]) -> Counts:
+    """What the server's metrics tell, and ``means`` of the replay, in seconds."""
+    text = httpx.get(f"{url}/metrics").text
+
+    def total(name: str) -> float:
+        return sum(float(each) for each in re.findall(rf"^vllm:{name}(?:{{.*}})? ([\d.e+-]+)$", text, re.MULTILINE))
+
+    counts = [total(f"{name}_total") for name in ("request_success", "prompt_tokens", "generation_tokens")]
+    return Counts(*counts, *(1e3 * means[name] for name in ("ttft", "tpot", "e2e")))
+
+
+class Watched(Seen):
+    """What an engine decided, and the requests themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[str, Request] = {}
+
+    def request_arrived(self, ts: float, request: Any) -> None:
+        super().request_arrived(ts, request)
+        self.requests[request.request_id] = request
+
+
+@contextmanager
+def served(speed: float, tokenizer: Path) -> Iterator[tuple[Emulation, Watched, str]]:
+    """A server in a thread, what watches it, and its address."""
+    deployment, seen = Deployment(f"{LINE} --served-model-name served --tokenizer {tokenizer}", gpu="h100"), Watched()
+    with closing(emulate(deployment, EmulateSettings(speed=speed), observers=[seen])) as emulation:
+        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
+        listener = bound("127.0.0.1", 0)
+        server = uvicorn.Server(server_config(app))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.05)
+        yield emulation, seen, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+def replayed(seen: Watched) -> Seen:
+    """The same requests at the same moments."""
+    resolved, again = Deployment(LINE, gpu="h100").resolve(), Seen()
+    workload = [
+        WorkloadRequest(
+            request_id=name,
+            prompt=ListedTokens(request.token_slice(0, request.num_prompt_tokens).tolist()),
+            max_tokens=request.num_output_tokens,
+            limit=request.max_tokens if request.status is RequestStatus.FINISHED_STOPPED else None,
+            arrival_time=request.arrival_time,
+            priority=request.priority,
+        )
+        for name, request in sorted(seen.requests.items(), key=lambda each: each[1].arrival_time)
+    ]
+    replay(
+        Workload("recorded", workload),
+        resolved.scheduler,
+        resolved.cache,
+        resolved.latency,
+        observer=again,
+        policy=resolved.policy,
+    )
+    return again
+
+
+def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Client]:
+    """The clients that are installed."""
+    number, rate = str(flags.requests), 4 * flags.speed
+    python = flags.vllm / "bin" / "python"
+    if python.exists():
+        line = f"--backend openai --base-url {url} --model served --tokenizer {tokenizer} --endpoint /v1/completions "
+        line += f"--dataset-name random --random-input-len 200 --random-output-len 60 --num-prompts {number}"
+        line += f" --ignore-eos --request-rate {rate:g} --percentile-metrics ttft,tpot,e2el"
+        command = [str(python), "-c", _BENCH, *line.split()]
+        yield Client("vllm bench serve", command, printed)
+    if flags.guidellm is not None:
+        given = {
+            "backend": f"kind=openai_http,target={url},model=served",
+            "profile": f"kind=constant,rate={rate:g}",
+            "constraint": f"kind=max_requests,count={number}",
+            "tokenizer": f"kind=huggingface_auto,model={tokenizer}",
+            "data": "kind=synthetic_text,prompt_tokens=150,output_tokens=40",
+            "output": f"kind=json,path={tokenizer}/guidellm.json",
+        }
+        options = [part for name, value in given.items() for part in (f"--{name}", value)]
+        yield Client(
+            "guidellm",
+            [str(flags.guidellm), "run", *options, "--disable-console"],
+            lambda _: of_guidellm(tokenizer / "guidellm.json"),
+        )
+    if flags.aiperf is not None:
+        line = f"profile --model served --url {url} --endpoint-type chat --streaming --tokenizer {tokenizer} "
+        line += f"--request-count {number} --concurrency 4 --synthetic-input-tokens-mean 150 --output-tokens-mean 40 "
+        line += f"--artifact-dir {tokenizer}/aiperf --ui none --use-server-token-count"
+        yield Client("aiperf", [str(flags.aiperf), *line.split()], lambda _: of_aiperf(tokenizer / "aiperf"))
+    if flags.genai_perf is not None:
+        line = f"profile --model served --url {url} --endpoint-type chat --streaming --tokenizer {tokenizer} "
+        line += f"--request-count {number} --warmup-request-count 0 --concurrency 4 --synthetic-input-tokens-mean 150 "
+        line += f"--output-tokens-mean 40 --artifact-dir {tokenizer}/genai-perf"
+        command = [str(flags.genai_perf), *line.split()]
+        yield Client("genai-perf", command, lambda _: of_genai_perf(tokenizer / "genai-perf"))
+    for name, code in (("openai", _OPENAI), ("anthropic", _ANTHROPIC), ("litellm", _LITELLM)):
+        found = subprocess.run([flags.python, "-c", f"import {name}"], capture_output=True, check=False)
+        if not found.returncode:
+            yield Client(name, [str(flags.python), "-c", code, url, number, str(0.1 / flags.speed)], printed)
+
+
+def of_guidellm(path: Path) -> Counts:
+    """What guidellm wrote."""
+    (ran,) = json.loads(path.read_text())["benchmarks"]
+    metrics = ran["metrics"]
+
+    def told(name: str, what: str) -> float:
+        return float(metrics[name]["successful"][what])
+
+    return Counts(
+        float(metrics["request_totals"]["successful"]),
+        told("prompt_token_count", "total_sum"),
+        told("output_token_count", "total_sum"),
+        told("time_to_first_token_ms", "mean"),
+        told("inter_token_latency_ms", "mean"),
+        1e3 * told("request_latency", "mean"),
+    )
+
+
+def of_aiperf(folder: Path) -> Counts:
+    """What aiperf wrote."""
+    told = json.loads(next(folder.rglob("profile_export_aiperf.json")).read_text())
+
+    def value(name: str) -> float | None:
+        return float(told[name]["avg"]) if name in told else None
+
+    counts = [value(name) for name in ("request_count", "total_isl", "total_output_tokens")]
+    return Counts(*counts, *(value(name) for name in ("time_to_first_token", "inter_token_latency", "request_latency")))
+
+
+def of_genai_perf(folder: Path) -> Counts:
+    """What genai-perf wrote; it counts the tokens of texts, each alone."""
+    told = json.loads(next(folder.rglob("*_genai_perf.json")).read_text())
+    times = (float(told[name]["avg"]) for name in ("time_to_first_token", "inter_token_latency", "request_latency"))
+    return Counts(float(told["request_count"]["avg"]), None, None, *times)
+
+
+def asked(client: Client, url: str, seen: Watched, flags: argparse.Namespace) -> Row | None:
+    """Run a client, and compare."""
+    ran = subprocess.run(client.command, capture_output=True, text=True, timeout=1200, check=False)
+    if ran.returncode:
+        print(f"{client.name}: ended with {ran.returncode}\n{(ran.stderr or ran.stdout)[-2000:]}")
+        return None
+    time.sleep(1.0)
+    again = replayed(seen)
+    equal = seen.decisions == again.decisions
+    told, ours = client.told(ran.stdout), of_metrics(url, again.means())
+    times = (None if each is None else each * flags.speed for each in told[3:])
+    return Row(client.name, len(seen.decisions), equal, Counts(*told[:3], *times), ours)
+
+
+class Row(NamedTuple):
+    """What a client and the server say of the same requests."""
+
+    client: str
+    steps: int
+    equal: bool
+    there: Counts
+    here: Counts
+
+    def is_good(self, requests: int) -> bool:
+        """All were answered and decided as in the replay, and the tokens of answers are counted alike."""
+        answered = self.there.requests in (None, requests) and self.here.requests >= requests  # type: ignore[operator]
+        return self.equal and answered and self.there.tokens in (None, self.here.tokens)
+
+    @property
+    def cells(self) -> list[str]:
+        """For a table."""
+        told = [
+            f"{'-' if each is None else f'{each:,.{places}f}'} / {own:,.{places}f}"
+            for each, own, places in zip(self.there, self.here, (0, 0, 0, 1, 2, 1), strict=True)
+        ]
+        return [self.client, *told, f"{self.steps}, {'equal' if self.equal else 'DIFFER'}"]
+
+
+_HEAD = ["client", "requests", "prompt tokens", "tokens of answers", *("TTFT (ms)", "TPOT (ms)", "E2E (ms)")]
+_HEAD += ["steps, decisions"]
+
+
+def main() -> int:
+    """Run all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--vllm", type=Path, default=Path(__file__).resolve().parent.parent / ".venv-vllm-0.32")
+    parser.add_argument("--guidellm", type=Path, help="the program")
+    parser.add_argument("--aiperf", type=Path, help="the program")
+    parser.add_argument("--genai-perf", type=Path, help="the program")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="where the clients are installed")
+    parser.add_argument("--docs", type=Path, help="write the table for readers")
+    parser.add_argument("--only")
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--speed", type=float, default=1.0)
+    flags = parser.parse_args()
+    good, rows = True, list[Row]()
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_model(flags.vllm, Path(folder))
+        for name in [each.name for each in clients(flags, "", model)]:
+            if flags.only not in (None, name):
+                continue
+            with served(flags.speed, model) as (_, seen, url):
+                (client,) = (each for each in clients(flags, url, model) if each.name == name)
+                row = asked(client, url, seen, flags)
+                good &= row is not None and row.is_good(flags.requests)
+                if row is not None:
+                    rows.append(row)
+                    print("  ".join(row.cells), flush=True)
+    if flags.docs is not None:
+        lines = [_HEAD, ["---"] * len(_HEAD), *(row.cells for row in rows)]
+        flags.docs.write_text("".join(f"| {' | '.join(each)} |\n" for each in lines), encoding="utf-8")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
