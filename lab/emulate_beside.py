@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from emulate_conformance import ROOT, tiny_model
+from emulate_servers import ROOT, running, tiny_model, until_ready
 
 _TOKENS, _LENGTH, _SEQS, _BLOCKS = 100, 4096, 128, 20_000
 _VOCABULARY = 32_000
@@ -59,21 +58,6 @@ class Seen(NamedTuple):
     e2e: float
     chunks: int
     tokens: int
-
-
-@contextmanager
-def running(command: Sequence[str], log: Path, **environment: str) -> Iterator[int]:
-    """A process, by its id."""
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | environment)
-        try:
-            yield process.pid
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def processor_seconds(pids: Sequence[int]) -> float:
@@ -115,17 +99,8 @@ async def load(url: str, requests: int, at_once: int, pids: Sequence[int]) -> tu
         return list(seen), time.monotonic() - began, processor_seconds(pids) - before
 
 
-def ready(url: str, logs: Sequence[Path], seconds: float = 180.0) -> None:
-    """Wait until the model is served."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if "served" in httpx.get(f"{url}/v1/models", timeout=5).text:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.5)
-    raise SystemExit("not ready:\n" + "\n".join(each.read_text()[-2000:] for each in logs))
+def _is_served(answer: httpx.Response) -> bool:
+    return "served" in answer.text
 
 
 @contextmanager
@@ -134,9 +109,9 @@ def ours(model: Path, port: int, folder: Path) -> Iterator[list[int]]:
     line = f"vllm serve Qwen/Qwen3-8B --tokenizer {model} --served-model-name served --max-model-len {_LENGTH} "
     line += f"--max-num-seqs {_SEQS} --num-gpu-blocks-override {_BLOCKS}"
     command = [sys.executable, "-m", "tokenyard", "emulate", line, "--gpu", "h100", "--port", str(port)]
-    with running(command, folder / "ours.log", PYTHONPATH=str(ROOT / "src")) as pid:
-        ready(f"http://127.0.0.1:{port}", [folder / "ours.log"])
-        yield [pid]
+    with running(command, folder / "ours.log", PYTHONPATH=str(ROOT / "src")) as process:
+        until_ready(f"http://127.0.0.1:{port}/v1/models", [folder / "ours.log"], 180, [process], _is_served)
+        yield [process.pid]
 
 
 @contextmanager
@@ -149,12 +124,13 @@ def dynamo(python: Path, model: Path, port: int, folder: Path) -> Iterator[list[
     worker += ["--max-num-seqs", str(_SEQS), "--max-model-len", str(_LENGTH)]
     worker += ["--num-gpu-blocks-override", str(_BLOCKS), "--block-size", "16"]
     with ExitStack() as stack:
-        pids = [
+        processes = [
             stack.enter_context(running(command, folder / f"{name}.log", **where))
             for name, command in (("front", front), ("worker", worker))
         ]
-        ready(f"http://127.0.0.1:{port}", [folder / "front.log", folder / "worker.log"])
-        yield pids
+        logs = [folder / "front.log", folder / "worker.log"]
+        until_ready(f"http://127.0.0.1:{port}/v1/models", logs, 180, processes, _is_served)
+        yield [each.pid for each in processes]
 
 
 def told(name: str, url: str, requests: int, at_once: int, pids: Sequence[int]) -> None:

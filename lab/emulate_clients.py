@@ -20,26 +20,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-import uvicorn
 
-from emulate_conformance import tiny_model
 from emulate_live import LINE, Seen
+from emulate_servers import served, tiny_model
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import Emulation, emulate
-from tokenyard.serve.emulate.listening import server_config
-from tokenyard.serve.emulate.settings import EmulateSettings
-from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
-from tokenyard.web.serve import bound
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import ListedTokens
 
@@ -185,23 +177,6 @@ class Watched(Seen):
     def request_arrived(self, ts: float, request: Any) -> None:
         super().request_arrived(ts, request)
         self.requests[request.request_id] = request
-
-
-@contextmanager
-def served(speed: float, tokenizer: Path) -> Iterator[tuple[Emulation, Watched, str]]:
-    """A server in a thread, what watches it, and its address."""
-    deployment, seen = Deployment(f"{LINE} --served-model-name served --tokenizer {tokenizer}", gpu="h100"), Watched()
-    with closing(emulate(deployment, EmulateSettings(speed=speed), observers=[seen])) as emulation:
-        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
-        listener = bound("127.0.0.1", 0)
-        server = uvicorn.Server(server_config(app))
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.05)
-        yield emulation, seen, f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
 
 
 def replayed(seen: Watched) -> Seen:
@@ -368,7 +343,10 @@ def main() -> int:
         for name in [each.name for each in clients(flags, "", model)]:
             if flags.only not in (None, name):
                 continue
-            with served(flags.speed, model) as (_, seen, url):
+            seen = Watched()
+            deployment = Deployment(f"{LINE} --served-model-name served --tokenizer {model}", gpu="h100")
+            with served(deployment, flags.speed, seen=seen) as (_, port):
+                url = f"http://127.0.0.1:{port}"
                 (client,) = (each for each in clients(flags, url, model) if each.name == name)
                 row = asked(client, url, seen, flags)
                 good &= row is not None and row.is_good(flags.requests)

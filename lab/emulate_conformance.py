@@ -4,7 +4,7 @@
         [--recorded FILE]
 
 Starts vLLM on the CPU with a tiny model that it makes, and the emulator with the same settings, for each of the servers
-of ``lab/emulate_calls.py``; prints a row per call. ``--docs`` writes the table (with ``--made-up`` a part),
+of ``lab/emulate_calls.json``; prints a row per call. ``--docs`` writes the table (with ``--made-up`` a part),
 ``--record`` the forms of vLLM's answers, which ``tests/unit/server/emulate/test_forms_of_vllm.py`` holds against;
 ``--recorded`` takes such a file in the place of a vLLM that runs. Exits with 1 if a difference is not among those that
 are explained here.
@@ -14,23 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+from emulate_forms import LENGTH, SERVERS, Form, Server, ask, differences, form_of
+from emulate_servers import ROOT, free_port, running, tiny_model, until_ready
 
-from emulate_calls import LENGTH, SERVERS, Server
-from emulate_forms import Form, ask, differences, form_of
-
-ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = 32
 _RANDOM = "a model of random weights does not get to a call, the emulator's makes one"
 _KEY = "the emulator, as all servers of Tokenyard, asks for a key on every path but health"
@@ -116,26 +109,17 @@ def main() -> int:
 def asked(server: Server, model: Path, flags: argparse.Namespace) -> list[Row]:
     """Both servers' answers to all calls."""
     explained = EXPLAINED_MADE_UP if flags.made_up else EXPLAINED
-    if flags.recorded is not None:
-        known = json.loads(flags.recorded.read_text(encoding="utf-8"))
-        with _emulator(server, model, flags.surface) as ours:
-            return [
-                Row(
-                    server.name,
-                    call.name,
-                    Form(**known[f"{server.name}: {call.name}"]),
-                    form_of(call, ask(call, ours)),
-                    explained,
-                )
-                for call in server.calls
-            ]
-    with (
-        _emulator(server, model, flags.surface) as ours,
-        _vllm(server, model, flags.vllm, made_up=flags.made_up) as theirs,
-    ):
+    known = None if flags.recorded is None else json.loads(flags.recorded.read_text(encoding="utf-8"))
+    with ExitStack() as stack:
+        ours = stack.enter_context(_emulator(server, model, flags.surface))
+        if known is not None:
+            there = [Form(**known[f"{server.name}: {call.name}"]) for call in server.calls]
+        else:
+            theirs = stack.enter_context(_vllm(server, model, flags.vllm, made_up=flags.made_up))
+            there = [form_of(call, ask(call, theirs)) for call in server.calls]
         return [
-            Row(server.name, call.name, form_of(call, ask(call, theirs)), form_of(call, ask(call, ours)), explained)
-            for call in server.calls
+            Row(server.name, call.name, form, form_of(call, ask(call, ours)), explained)
+            for call, form in zip(server.calls, there, strict=True)
         ]
 
 
@@ -184,46 +168,11 @@ def _section(rows: Sequence[Row], version: str) -> str:
 # Both servers.
 
 
-def tiny_model(environment: Path, folder: Path) -> Path:
-    """A tiny checkpoint with a tokenizer and a chat template, made in vLLM's environment."""
-    code = f"""
-import sys; sys.path.insert(0, {str(ROOT / "src")!r})
-from pathlib import Path
-from tokenyard.serve.served_model import make_demo_model
-make_demo_model(Path({str(folder)!r}), width=128, max_model_len=4096)
-"""
-    subprocess.run([environment / "bin" / "python", "-c", code], check=True)
-    return folder
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _is_up(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=10).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
 @contextmanager
-def _started(command: list[str], url: str, environment: dict[str, str], seconds: float) -> Iterator[str]:
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
-        try:
-            until = time.monotonic() + seconds
-            while not _is_up(url):
-                if time.monotonic() > until or process.poll() is not None:
-                    log.seek(0)
-                    raise SystemExit(f"{command[0]} did not start:\n{log.read().decode(errors='replace')[-3000:]}")
-                time.sleep(1)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(120)
+def _started(command: list[str], port: int, seconds: float, **environment: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, running(command, Path(folder, "log"), **environment) as process:
+        until_ready(f"http://127.0.0.1:{port}/health", [Path(folder, "log")], seconds, [process])
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -236,14 +185,14 @@ def _vllm(server: Server, model: Path, environment: Path, *, made_up: bool) -> I
     }
     python = [str(environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     line = f"--model {model} --dtype float32 --enforce-eager --max-model-len {LENGTH} --block-size {_BLOCK}"
-    port = _free_port()
+    port = free_port()
     more = f"--host 127.0.0.1 --port {port} --served-model-name tiny --enable-prompt-tokens-details"
     command = [*python, *line.split(), *more.split(), *server.flags.split()]
     if made_up:
         command += ["--distributed-executor-backend", "tokenyard.vllm.EmulatedExecutor"]
         command += ["--additional-config", json.dumps({"tokenyard": {"gpu": "h100"}})]
         settings["PYTHONPATH"] = str(ROOT / "src")
-    with _started(command, f"http://127.0.0.1:{port}", settings, 3000) as url:
+    with _started(command, port, 3000, **settings) as url:
         yield url
 
 
@@ -255,12 +204,11 @@ def line_of(server: Server, model: Path) -> str:
 
 @contextmanager
 def _emulator(server: Server, model: Path, surface: str) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "tokenyard", "emulate", line_of(server, model), "--port", str(port)]
-    environment = {"PYTHONPATH": str(ROOT / "src")}
     more = ["--ignore-unmodelled"] if "pooling" in server.flags else []
     more += ["--surface", surface, "--speed", "0.02"]  # a token is a chunk then, however busy the machine is
-    with _started([*command, *more], f"http://127.0.0.1:{port}", environment, 300) as url:
+    with _started([*command, *more], port, 300, PYTHONPATH=str(ROOT / "src")) as url:
         yield url
 
 

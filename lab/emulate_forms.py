@@ -1,4 +1,4 @@
-"""What is compared of the answers of an emulated server and of vLLM's own.
+"""Calls to an emulated server and to vLLM's own (``emulate_calls.json``), and what is compared of the answers.
 
 It is the form: the code, the names of heads, fields in their order with the kinds of their values, values that programs
 read (``finish_reason``, ``object``, ``type`` ...), the shape of ids, the events of streams, and of ``/metrics`` every
@@ -9,14 +9,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
-from emulate_calls import Call
+__all__ = ["LENGTH", "SERVERS", "Call", "Form", "Server", "ask", "differences", "form_of"]
 
-__all__ = ["Form", "ask", "differences", "form_of"]
+LENGTH = 512
+"""Longest request of the model that is asked."""
+
+
+class Call(NamedTuple):
+    """One request to both; a body of text is no JSON."""
+
+    name: str
+    method: str
+    path: str
+    body: dict[str, Any] | str | None = None
+    heads: Mapping[str, str] = {}
+
+
+class Server(NamedTuple):
+    """A command line of vLLM's, and what is asked of it."""
+
+    name: str
+    flags: str
+    calls: Sequence[Call]
+
+
+def _repeated(said: dict[str, Any]) -> Any:
+    """``{"times": [PIECE, N]}`` is a text or a list that holds a piece so often."""
+    return said["times"][0] * said["times"][1] if "times" in said else said
+
+
+_LISTED = Path(__file__).with_name("emulate_calls.json").read_text(encoding="utf-8")
+SERVERS = tuple(
+    Server(each["name"], each["flags"], [Call(*call) for call in each["calls"]])
+    for each in json.loads(_LISTED, object_hook=_repeated)
+)
 
 
 class Form(NamedTuple):
@@ -52,7 +84,7 @@ def ask(call: Call, url: str, http: Any = None) -> httpx.Response:
     body = call.body
     if isinstance(body, dict):
         body = {"model": "tiny", **body}
-    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
     heads = {"Content-Type": "application/json"} if content is not None else {}
     send = httpx.request if http is None else http.request
     options: dict[str, Any] = {"timeout": 600} if http is None else {}

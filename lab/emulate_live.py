@@ -17,25 +17,17 @@ import json
 import multiprocessing
 import random
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-import uvicorn
-
+from emulate_servers import served
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import emulate
-from tokenyard.serve.emulate.listening import server_config, spare_collector
-from tokenyard.serve.emulate.settings import EmulateSettings
-from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
-from tokenyard.web.serve import bound
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import ListedTokens
 
@@ -193,23 +185,13 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
     kind = KINDS[name]
     deployment = Deployment(LINE + kind.more, gpu="h100")
     requests, live, again = requests_of(kind, rate, seconds), Seen(), Seen()
-    with closing(emulate(deployment, EmulateSettings(speed=speed), observers=[live])) as emulation:
-        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
-        listener = bound("127.0.0.1", 0)
-        server = uvicorn.Server(server_config(app))
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.05)
-        spare_collector()
+    with served(deployment, speed, seen=live) as (emulation, port):
         context = multiprocessing.get_context("spawn")
         answers = context.Queue()
-        asking = context.Process(target=client, args=(listener.getsockname()[1], requests, speed, answers))
+        asking = context.Process(target=client, args=(port, requests, speed, answers))
         asking.start()
         seen: Times = answers.get(timeout=7200)
         asking.join()
-        server.should_exit = True
-        thread.join()
         late, wall = emulation.engines.lateness, emulation.engines.wall
     resolved, bodies = deployment.resolve(), {each["body"]["request_id"]: each["body"] for each in requests}
     bodies[_WARM] = {"prompt": [1, 2, 3], "max_tokens": 2}

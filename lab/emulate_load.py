@@ -17,23 +17,15 @@ import multiprocessing
 import random
 import resource
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import uvicorn
-
+from emulate_servers import served
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.serve.emulate.host import Emulation, emulate
-from tokenyard.serve.emulate.listening import server_config, spare_collector
-from tokenyard.serve.emulate.live import WallClock
-from tokenyard.serve.emulate.settings import EmulateSettings
-from tokenyard.serve.emulate.surface import make_app
-from tokenyard.web.serve import bound, raise_limit
+from tokenyard.serve.emulate.host import Emulation
+from tokenyard.web.serve import raise_limit
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 1024 --max-model-len 2048"
 _AT_ONCE = 1000
@@ -50,24 +42,6 @@ class Wanted(NamedTuple):
     at_once: int = _AT_ONCE
     leaving: float = 0.0
     """Share of them that leaves before the end."""
-
-
-@contextmanager
-def served(speed: float = 1.0, *, wall: WallClock | None = None) -> Iterator[tuple[Emulation, int]]:
-    """A server in a thread of this process, and its port. ``wall`` is the clock that it keeps to, else ``speed``."""
-    deployment = Deployment(LINE, gpu="h100")
-    with closing(emulate(deployment, EmulateSettings(speed=speed), wall=wall)) as emulation:
-        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
-        listener = bound("127.0.0.1", 0)
-        server = uvicorn.Server(server_config(app))
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        spare_collector()
-        yield emulation, listener.getsockname()[1]
-        server.should_exit = True
-        thread.join()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -240,7 +214,7 @@ def main() -> int:
     flags = parser.parse_args()
     raise_limit()
     fields = {"max_tokens": flags.answer}
-    with served(flags.speed) as (emulation, port):
+    with served(Deployment(LINE, gpu="h100"), flags.speed) as (emulation, port):
         asked(port, Wanted(50, fields))
         if flags.requests:
             told = asked(port, Wanted(flags.requests, fields))
