@@ -8,21 +8,20 @@ differs, if we start what vLLM refuses, or if we say of a line that vLLM would n
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import os
 import random
 import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 import config_oracle  # noqa: F401 - sets the environment that vLLM reads
+from ask_vllm import ask_vllm
 from config_oracle.compare import Outcome, judge
 from config_oracle.draw import Case, as_text, draw, each_method, recorded
 from config_oracle.ours import Ours
@@ -35,6 +34,8 @@ __all__ = ["main"]
 
 _FIRST = 1 << 30
 """Random first numbers are below it."""
+_LONGEST = 6 * 3600
+"""Seconds that all lines of a GPU may take."""
 _EVERY = 250
 """Lines between two words of progress."""
 
@@ -116,40 +117,32 @@ def _short(reason: str) -> str:
 
 
 def _outcomes(cases: Sequence[Case], theirs: Theirs, ours: Ours) -> Iterator[tuple[Case, Outcome]]:
-    """A process for each GPU, since vLLM caches what it has asked of one; lines with any flags get their own."""
+    """A question for each GPU, since vLLM caches what it has asked of one."""
     for gpu in sorted({case.gpu for case in cases}):
-        reader, writer = os.pipe()
-        if (child := os.fork()) == 0:
-            os.close(reader)
-            with os.fdopen(writer, "w") as stream:
-                theirs.take(gpu, GPUS[gpu].memory_bytes)
-                for i, case in enumerate(cases):
-                    if case.gpu == gpu:
-                        answer = partial(_written, stream, i, case, theirs, ours)
-                        _in_a_process(answer) if case.has_any_flags else answer()
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as stream:
-            for line in stream:
-                i, kind, details = json.loads(line)
-                yield cases[i], Outcome(kind, tuple(details))
-        if os.waitpid(child, 0)[1]:
-            raise SystemExit(f"the process of {gpu} ended early")
+        own = [case for case in cases if case.gpu == gpu]
+        answer = ask_vllm(partial(_of_gpu, theirs, ours), _LONGEST, gpu=gpu, cases=as_text(own))
+        if isinstance(answer, dict):
+            raise SystemExit(f"the process of {gpu} ended early: {answer['error']}")
+        for case, (kind, details) in zip(own, answer, strict=True):
+            yield case, Outcome(kind, tuple(details))
 
 
-def _in_a_process(work: Callable[[], None]) -> None:
-    """vLLM keeps some of what a line has set: nothing of it shall reach the next."""
-    if (child := os.fork()) == 0:
-        work()
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        os._exit(1)
+def _of_gpu(theirs: Theirs, ours: Ours, gpu: str, cases: str) -> list[Any]:
+    """Kind and details of every line. vLLM keeps some of what any flag has set: such a line is asked about apart."""
+    theirs.take(gpu, GPUS[gpu].memory_bytes)
+    answers = []
+    for case in recorded(cases):
+        ask = partial(_of_line, theirs, ours)
+        found = ask_vllm(ask, _LONGEST, case=as_text([case])) if case.has_any_flags else ask(as_text([case]))
+        if isinstance(found, dict):
+            raise RuntimeError(f"line {case.number}: {found['error']}")
+        answers.append(found)
+    return answers
 
 
-def _written(stream: TextIO, number: int, case: Case, theirs: Theirs, ours: Ours) -> None:
-    outcome = _outcome(case, theirs, ours)
-    stream.write(json.dumps([number, outcome.kind, outcome.details]) + "\n")
-    stream.flush()
+def _of_line(theirs: Theirs, ours: Ours, case: str) -> list[Any]:
+    outcome = _outcome(recorded(case)[0], theirs, ours)
+    return [outcome.kind, outcome.details]
 
 
 def _outcome(case: Case, theirs: Theirs, ours: Ours) -> Outcome:

@@ -64,7 +64,7 @@ def _sections(name: str) -> dict[str, list[Any]]:
     """Sections that the class of this model_type makes where a file has none: their kind, and whether a file may say
     another.
     """
-    from transformers import CONFIG_MAPPING, AutoConfig  # noqa: PLC0415 - only where the script is run
+    from transformers import CONFIG_MAPPING, AutoConfig
 
     if name in _vllms_own():
         return {}
@@ -94,7 +94,7 @@ def _fields(name: str) -> dict[str, Any]:
 
     A field that changes with others is left out: the rows say how it follows from them.
     """
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - only where the script is run
+    from transformers import CONFIG_MAPPING
 
     if name in _vllms_own():
         return {}

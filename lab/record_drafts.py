@@ -7,24 +7,19 @@ It asks about architectures whose checkpoints bring such layers, with the config
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
-import logging
-import multiprocessing
 import sys
-from pathlib import Path
 from typing import Any
 
-from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
+from ask_vllm import (
+    MODELS,
+    answers_in,
+    ask_vllm,
+    names_given,
+    pretend,
+    registry_entries,
+    write_answers,
 )
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "drafts.json.gz"
 FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """How many layers predict, as one model or another calls it."""
@@ -32,7 +27,6 @@ LAYERS = {"default": 1, "small": 2}
 """How many there shall be, by the variant of the configuration."""
 AVAILABLE = 24 << 30
 TENSOR_PARALLEL = (1, 2)
-SECONDS = 120
 ARCHITECTURES = (
     "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "Ernie4_5_MoeForCausalLM",
     "Exaone4_5_ForConditionalGeneration", "ExaoneMoEForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
@@ -45,60 +39,34 @@ ARCHITECTURES = (
 
 
 def main() -> int:
-    """Ask about every architecture, in a process of its own, and write the answers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=ARCHITECTURES)
-    names = parser.parse_args().names
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    entries = {entry["architecture"]: entry for entry in registry["architectures"]}
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["architectures"] if OUT.exists() else {}
+    """Ask about every architecture, and write the answers."""
+    entries, known = registry_entries(), answers_in(OUT)
+    names = names_given(__doc__, ARCHITECTURES)
+    pretend()
     for name in names:
         cases = [each for each in entries[name]["cases"] if each["variant"] in LAYERS]
-        known[name] = [_in_a_process(each["variant"], each["config"]) for each in cases]
+        known[name] = [_case(each["variant"], each["config"]) for each in cases]
         print(name, [each.get("error", "answered")[:150] for each in known[name]], flush=True)
-    recorded = {"versions": versions(), "available_bytes": AVAILABLE, "architectures": known}
-    OUT.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
-    print(f"{len(known)} architectures in {OUT}, {OUT.stat().st_size:,} bytes")
+    write_answers(OUT, known, available_bytes=AVAILABLE)
     return 0
 
 
-def _in_a_process(variant: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a forked process, or why there is none."""
+def _case(variant: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The answer for a variant, or why there is none."""
     count = LAYERS[variant]
     counted = {**config, **dict.fromkeys(FIELDS, count)}
     if isinstance(config.get("text_config"), dict):
         counted["text_config"] = {**config["text_config"], **dict.fromkeys(FIELDS, count)}
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(counted, count, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        answer = mine.recv() if mine.poll(SECONDS) else {"error": f"no answer within {SECONDS} s"}
-    except EOFError:
-        answer = {"error": "the process ended"}
-    process.kill()
-    process.join()
-    return {"variant": variant, "config": counted, **answer}
+    return {"variant": variant, "config": counted, **ask_vllm(drafting, 120, config=counted, count=count)}
 
 
-def _ask(config: dict[str, Any], count: int, answers: Any) -> None:
-    logging.disable(logging.CRITICAL)
+def drafting(config: dict[str, Any], count: int) -> dict[str, Any]:
+    """What is loaded to draft so many tokens, by the size of the tensor-parallel group."""
     from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
-    try:
-        if not is_known(config["model_type"]):
-            stand_in(config)
-        answers.send({"tensor_parallel": [_drafting(config, count, size) for size in TENSOR_PARALLEL]})
-    except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-        answers.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+    if not is_known(config["model_type"]):
+        stand_in(config)
+    return {"tensor_parallel": [_drafting(config, count, size) for size in TENSOR_PARALLEL]}
 
 
 def _drafting(config: dict[str, Any], count: int, size: int) -> dict[str, Any]:

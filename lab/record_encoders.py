@@ -10,58 +10,47 @@ Its answers are in ``tests/unit/models/encoders.json.gz``; which classes share t
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
-import logging
-import multiprocessing
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
+from ask_vllm import (
+    MODELS,
+    RECORDED,
+    answers_in,
+    ask_vllm,
+    built_model,
+    line_of,
+    names_given,
+    pretend,
+    registry_entries,
+    write_answers,
 )
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "encoders.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "encoder_modes.json"
 KINDS = ("multimodal", "pooling")
 """Architectures that run transformers' own code."""
 VARIANTS = ("default", "small")
-SECONDS = 300
 
 
 def main() -> int:
-    """Ask about every architecture, in a process of its own, and write the answers and the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    entries = {each["architecture"]: each for each in registry["architectures"] if _may_see(each)}
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["architectures"] if OUT.exists() else {}
-    for name in parser.parse_args().names or sorted(set(entries) - set(known)):
+    """Ask about every architecture, and write the answers and the table."""
+    known = answers_in(OUT)
+    entries = {name: entry for name, entry in registry_entries().items() if _may_see(entry)}
+    names = names_given(__doc__, sorted(set(entries) - set(known)))
+    pretend()
+    for name in names:
         configs = [each["config"] for each in entries[name]["cases"] if each["variant"] in VARIANTS]
-        answer = _answer(name, entries[name]["kind"], configs)
+        answer = _answer(entries[name]["kind"], configs)
         if answer:
             known[name] = answer
             print(name, answer.get("error") or [case["parts"] for case in answer["cases"][:1]], flush=True)
-            recorded = {"versions": versions(), "architectures": known}
-            OUT.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
+            write_answers(OUT, known, quiet=True)
+    write_answers(OUT, known)
     shares = sorted(name for name, each in known.items() if each.get("shares_work"))
-    TABLE.write_text(json.dumps(shares, indent=1) + "\n")
-    print(f"{len(known)} architectures in {OUT}, {OUT.stat().st_size:,} bytes; {len(shares)} may share the work")
+    (RECORDED / "encoder_modes.json").write_text(json.dumps(shares, indent=1) + "\n")
+    print(f"{len(shares)} may share the work")
     return 0
 
 
@@ -72,64 +61,35 @@ def _may_see(entry: dict[str, Any]) -> bool:
     )
 
 
-def _answer(name: str, kind: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
+def _answer(kind: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     """The answer for each configuration, in a process each: what was divided by images leaves traces. None of text."""
     whole: dict[str, Any] = {}
     for config in configs:
-        said = _in_a_process(name, kind, config)
+        said = ask_vllm(encoder, 300, config=config, kind=kind)
         if "case" in said:
             whole.setdefault("cases", []).append(said.pop("case"))
         whole |= said
     return whole
 
 
-def _in_a_process(name: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(name, kind, config, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        answer = mine.recv() if mine.poll(SECONDS) else {"error": f"no answer within {SECONDS} s"}
-    except EOFError:
-        answer = {"error": "the process ended"}
-    process.kill()
-    process.join()
-    return dict(answer)
-
-
-def _ask(name: str, kind: str, config: dict[str, Any], answers: Any) -> None:
-    """Parts and weights for both modes; runs in the forked process."""
-    logging.disable(logging.CRITICAL)
-    from planner.draw import config_class
-    from planner.published import FILES, OPTIONS
-    from tokenyard.vllm.describing.built import BuiltModel
-
-    options = {**OPTIONS.get(name, {}), **({"runner": "pooling"} if kind == "pooling" else {})}
-    try:
-        config_class(name)  # registers what stands in where no class reads its files
-        built = BuiltModel(config, 1, options, files=FILES.get(name))
-        if not built.config.model_config.is_multimodal_model:
-            answers.send({})
-            return
-        outside = _outside(built.model)
-        case = {"config": config, "parts": _parts(outside), "lists": dict(_lists(built.model, outside))}
-        answer: dict[str, Any] = {"case": {**case, "weight_bytes": {}}}
-        for mode in ("weights", "data"):
-            try:
-                shared = BuiltModel(config, 2, {**options, "mm_encoder_tp_mode": mode}, files=FILES.get(name))
-            except Exception as error:  # noqa: BLE001 - what is not shared out is not, whatever the mode
-                answer["case"]["weight_bytes"][mode] = _line(error)[:200]
-                continue
-            answer["case"]["weight_bytes"][mode] = shared.weights()[1]
-            answer["shares_work"] = shared.config.model_config.multimodal_config.mm_encoder_tp_mode == "data"
-        answers.send(answer)
-    except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-        answers.send({"error": _line(error)[:300]})
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+def encoder(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Parts, and weights for both modes; nothing of a model of text."""
+    built = built_model(config, 1, kind)
+    if not built.config.model_config.is_multimodal_model:
+        return {}
+    outside = _outside(built.model)
+    weights: dict[str, Any] = {}
+    case = {"config": config, "parts": _parts(outside), "lists": dict(_lists(built.model, outside))}
+    answer: dict[str, Any] = {"case": {**case, "weight_bytes": weights}}
+    for mode in ("weights", "data"):
+        try:
+            shared = built_model(config, 2, kind, mm_encoder_tp_mode=mode)
+        except Exception as error:  # noqa: BLE001 - what is not shared out is not, whatever the mode
+            weights[mode] = line_of(error)[:200]
+            continue
+        weights[mode] = shared.weights()[1]
+        answer["shares_work"] = shared.config.model_config.multimodal_config.mm_encoder_tp_mode == "data"
+    return answer
 
 
 def _outside(model: Any) -> dict[str, Any]:

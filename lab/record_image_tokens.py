@@ -8,11 +8,8 @@ or stand-ins that hold the fields which vLLM reads of them. No file of a checkpo
 
 from __future__ import annotations
 
-import gzip
-import json
-import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from copy import deepcopy
 from functools import cached_property
@@ -24,17 +21,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from tokenyard.models.gpus import GPUS
+from ask_vllm import MODELS, answers_in, ask_vllm, config_of, names_given, pretend, registry_entries, write_answers
 from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.images.videos import KNOWN as VIDEO_FAMILIES
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
-)
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "image_tokens.json.gz"
 SIZES_PER_CASE = 120
 CASES = 3
@@ -588,7 +578,8 @@ _KEYE = {"min_pixels": 3136, "max_pixels": 28 * 28 * 1280}
 _KIMI_25 = {"in_patch_limit": 16_384, "patch_size": 14, "merge_kernel_size": 2, "patch_limit_on_one_side": 512}
 _KIMI = {"in_token_limit": 4096, "patch_size": 14, "merge_kernel_size": [2, 2]}
 
-FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+Family = tuple[str, Any, dict[str, Any]]
+FAMILIES: dict[str, Family] = {
     **dict.fromkeys(
         (
             "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen2_5OmniModel",
@@ -745,35 +736,37 @@ def _planned(asked: Asked) -> list[list[int]]:
 # Recording.
 
 
+def record_families(
+    out: Path, names: Iterable[str], asked: Callable[..., Any], shown: Callable[[list[Any]], Any], *, drop: bool = False
+) -> dict[str, Any]:
+    """Ask about all cases of families, a family in a process; one that cannot be asked stays as it was, or goes."""
+    entries, known = registry_entries(), answers_in(out, "families")
+    pretend()
+    for name in names:
+        answer = ask_vllm(asked, 3600, name=name, default=config_of(entries.get(name, {"cases": []})))
+        if isinstance(answer, dict):
+            print(f"{name}: {answer['error'][:200]}", flush=True)
+            if drop:
+                known.pop(name, None)
+        else:
+            known[name] = answer
+            print(name, shown(answer), flush=True)
+    return known
+
+
 def main() -> int:
     """Ask about every family, and write the answers."""
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    logging.disable(logging.CRITICAL)
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    configs = {
-        each["architecture"]: case["config"]
-        for each in registry["architectures"]
-        for case in each["cases"]
-        if case["variant"] == "default"
-    }
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["families"] if OUT.exists() else {}
-    known = {name: each for name, each in known.items() if name in FAMILIES}
-    for name in sys.argv[1:] or sorted(FAMILIES):
-        try:
-            known[name] = [_case(name, case, configs[name]) for case in range(CASES)]
-            print(name, [len(each["images"]) for each in known[name]], known[name][0]["images"][:3], flush=True)
-        except Exception as error:  # noqa: BLE001 - one family that cannot be asked must not hide the others
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-    content = json.dumps({"versions": versions(), "families": known}, sort_keys=True)
-    OUT.write_bytes(gzip.compress(content.encode(), mtime=0))
-    print(f"{len(known)} families in {OUT}, {OUT.stat().st_size:,} bytes")
+    names = names_given(__doc__, sorted(FAMILIES))
+    known = record_families(
+        OUT, names, cases, lambda found: ([len(each["images"]) for each in found], found[0]["images"][:3])
+    )
+    write_answers(OUT, {name: each for name, each in known.items() if name in FAMILIES}, "families")
     return 0
+
+
+def cases(name: str, default: dict[str, Any]) -> list[dict[str, Any]]:
+    """All cases of a family."""
+    return [_case(name, case, default) for case in range(CASES)]
 
 
 def set_fields(raw: dict[str, Any], fields: Mapping[str, Any]) -> None:
@@ -786,21 +779,36 @@ def set_fields(raw: dict[str, Any], fields: Mapping[str, Any]) -> None:
         section[field] = value
 
 
-def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
+def asked_case(
+    name: str,
+    number: int,
+    default: Mapping[str, Any],
+    family: Family,
+    random: Random,
+    remapped: Callable[[Any], object] | None = None,
+) -> tuple[Asked, dict[str, Any], dict[str, Any], Callable[[int, int], int], int]:
+    """A case of a family: whom to ask, both files, how an image is counted, and the edge of a tile."""
     from planner.draw import config_class
 
-    rule, asking, processor = FAMILIES[name]
+    rule, asking, processor = family
     raw, settings = deepcopy(dict(default)), deepcopy(processor)
     set_fields(raw, PUBLISHED.get(name, {}))
     edge = (raw.get("vision_config") or {}).get("image_size")
     tile = edge if isinstance(edge, int) else 448
     if number:
-        drawn, others = CHANGES.get(rule, _none)(Random(f"{name} {number} fields"), tile)
+        drawn, others = CHANGES.get(rule, _none)(random, tile)
         settings |= others
         set_fields(raw, drawn)
     config = config_class(name)(**{key: deepcopy(value) for key, value in raw.items() if key != "architectures"})
+    if remapped is not None:
+        remapped(config)
     asked = Asked(name, config, settings)
-    count = asking(asked, settings)
+    return asked, raw, settings, asking(asked, settings), tile
+
+
+def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
+    random = Random(f"{name} {number} fields")
+    asked, raw, settings, count, tile = asked_case(name, number, default, FAMILIES[name], random)
     found: list[list[int | None]] = []
     for wide, high in images(name, number, tile):
         try:
@@ -809,7 +817,7 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
             found.append([wide, high, None])
     kept = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
     return {
-        **({"video": _videos(name, number, config)} if name in VIDEO_FAMILIES else {}),
+        **({"video": _videos(name, number, asked.config)} if name in VIDEO_FAMILIES else {}),
         "config": {**kept, "architectures": [name]},
         "processor": settings,
         "images": found,

@@ -9,109 +9,76 @@ Its last line says how often ``tokenyard`` allows as many, and takes or refuses 
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
-import logging
-import multiprocessing
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from planner.items import COUNTS, LINES, prompts
-from tokenyard.models.gpus import GPUS
-from tokenyard.models.recorded import recorded
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
+from ask_vllm import (
+    MODELS,
+    RECORDED,
+    answers_in,
+    ask_vllm,
+    config_of,
+    names_given,
+    pretend,
+    registry_entries,
+    write_answers,
+    write_rows,
 )
+from planner.items import COUNTS, LINES, prompts
+from tokenyard.models.recorded import recorded
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "items.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "items.json"
 KINDS = ("multimodal", "pooling")
 """Architectures for which vLLM has a class of its own: transformers' say what their processor takes."""
-SECONDS = 60
 _FOR_VIDEOS = ("<|video_pad|>", "<|reserved_200000|>")
 """Words that the tokenizers of InternVL's decoders have."""
 
 
 def main() -> int:
-    """Ask about every architecture, in a process of its own, and write the answers and the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    entries = {each["architecture"]: each for each in registry["architectures"] if each["kind"] in KINDS}
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["architectures"] if OUT.exists() else {}
-    for name in parser.parse_args().names or sorted(entries):
-        case = next((each for each in entries[name]["cases"] if each["variant"] == "default"), None)
-        answer = {"error": "it was not built"} if case is None else _in_a_process(name, case["config"], entries[name])
+    """Ask about every architecture, and write the answers and the table."""
+    entries, known = registry_entries(*KINDS), answers_in(OUT)
+    names = names_given(__doc__, sorted(entries))
+    pretend()
+    for name in names:
+        config, kind = config_of(entries[name]), entries[name]["kind"]
+        answer = {"error": "it was not built"} if config is None else ask_vllm(items, 60, config=config, kind=kind)
         known.pop(name, None)
         if answer:
             known[name] = answer
             print(name, answer.get("error") or answer["supported"], flush=True)
-    answers = {"versions": versions(), "architectures": known}
-    OUT.write_bytes(gzip.compress(json.dumps(answers, sort_keys=True).encode(), mtime=0))
+    write_answers(OUT, known)
     table = {name: each["supported"] for name, each in sorted(known.items()) if "supported" in each}
-    lines = [f" {json.dumps(name)}: {json.dumps(each)}" for name, each in table.items()]
-    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_rows(RECORDED / "items.json", table)
     recorded.cache_clear()
-    print(f"{len(known)} architectures in {OUT}, {OUT.stat().st_size:,} bytes")
     same = [each.theirs == each.ours for each in prompts(known)]
     print(f"{sum(same):,} of {len(same):,} prompts of {len(table)} architectures are taken or refused as by vLLM")
     return 0
 
 
-def _in_a_process(name: str, config: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(name, config, entry["kind"], theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        answer = mine.recv() if mine.poll(SECONDS) else {"error": f"no answer within {SECONDS} s"}
-    except EOFError:
-        answer = {"error": "the process ended"}
-    process.kill()
-    process.join()
-    return dict(answer)
-
-
-def _ask(name: str, config: dict[str, Any], kind: str, answers: Any) -> None:
-    """What the class allows by itself, and which prompts it takes with each line; runs in the forked process."""
-    logging.disable(logging.CRITICAL)
+def items(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What the class allows by itself, and which prompts it takes with each line; nothing of a model of text."""
     from planner.draw import config_class
     from planner.published import FILES, OPTIONS
 
-    try:
-        config_class(name)  # registers what stands in where no class reads its files
-        options = {**OPTIONS.get(name, {}), **({"runner": "pooling"} if kind == "pooling" else {})}
-        taken: list[dict[str, list[bool]]] = []
-        supported: dict[str, int | None] = {}
-        for line in LINES:
-            limited = {**options, **({"limit_mm_per_prompt": line} if line else {})}
-            with tempfile.TemporaryDirectory() as folder:
-                info = _info(config, folder, limited, FILES.get(name) or {})
-                if info is None:
-                    answers.send({})
-                    return
-                supported = dict(info.get_supported_mm_limits())
-                kinds = sorted({*supported, "image", "video", "audio"})
-                taken.append({each: [_takes(info, each, count) for count in COUNTS] for each in kinds})
-        answers.send({"supported": supported, "taken": taken})
-    except Exception as error:  # noqa: BLE001 - one model that cannot be asked must not hide the others
-        answers.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+    name = config["architectures"][0]
+    config_class(name)  # registers what stands in where no class reads its files
+    options = {**OPTIONS.get(name, {}), **({"runner": "pooling"} if kind == "pooling" else {})}
+    taken: list[dict[str, list[bool]]] = []
+    supported: dict[str, int | None] = {}
+    for line in LINES:
+        limited = {**options, **({"limit_mm_per_prompt": line} if line else {})}
+        with tempfile.TemporaryDirectory() as folder:
+            info = _info(config, folder, limited, FILES.get(name) or {})
+            if info is None:
+                return {}
+            supported = dict(info.get_supported_mm_limits())
+            kinds = sorted({*supported, "image", "video", "audio"})
+            taken.append({each: [_takes(info, each, count) for count in COUNTS] for each in kinds})
+    return {"supported": supported, "taken": taken}
 
 
 def _info(config: dict[str, Any], folder: str, options: dict[str, Any], files: dict[str, Any]) -> Any:

@@ -9,23 +9,18 @@ Run it in an environment with vLLM's sources and torch; no GPU is needed, and no
 from __future__ import annotations
 
 import argparse
-import gc
 import gzip
 import json
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ask_vllm import AVAILABLE, MODELS, ROOT, around, ask_vllm, planned, pretend
 from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
 
-REPO = Path(__file__).resolve().parent.parent
-CONFIGS = REPO / "src" / "tokenyard" / "models" / "configs"
-OUT = REPO / "tests" / "unit" / "models" / "kv_plans.json.gz"
-AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
-"""Bytes for the KV cache on every GPU."""
+CONFIGS = ROOT / "src" / "tokenyard" / "models" / "configs"
+OUT = MODELS / "kv_plans.json.gz"
 TENSOR_PARALLEL = (1, 2, 8)
 
 
@@ -38,30 +33,18 @@ def main() -> int:
     parser.add_argument("--gpu", choices=GPUS, default="h100", help="by which vLLM chooses kernels (default: h100)")
     parser.add_argument("--kv-cache-dtype", nargs="*", default=None, help="to record instead of the default")
     parser.add_argument("--questions", type=Path, help="a file of lab/generate_deployments.py")
-    parser.add_argument("--verbose", action="store_true")
     flags = parser.parse_args()
-    gpu = GPUS[flags.gpu]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
-
+    pretend(flags.gpu, tokenizer=False)
     plans, failures = [], 0
     for question in _questions(flags):
-        config = json.loads((CONFIGS / f"{question['model']}.json").read_text())
-        try:
-            plans.append({"model": question["model"], **_record(config, question)})
-        except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
+        answer = ask_vllm(kv_plans, **question)
+        if "error" in answer:
             failures += 1
-            name = f"{question['model']} tp={question['tensor_parallel_size']} {question['options']}"
-            print(f"{name}: {type(error).__name__}: {str(error)[:300]}")
-            if flags.verbose:
-                traceback.print_exc()
-        gc.collect()
+            print(f"{question['model']} tp={question['tensor_parallel_size']} {question['options']}: {answer['error']}")
+        else:
+            plans.append({"model": question["model"], **answer})
         print(question["model"], len(plans), file=sys.stderr)
-    settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
-    recorded = {"versions": versions(), "gpu": gpu.name, "settings": settings, "plans": plans}
-    text = json.dumps(recorded, indent=1, sort_keys=True)
+    text = json.dumps({**around(flags.gpu), "plans": plans}, indent=1, sort_keys=True)
     flags.out.write_bytes(gzip.compress(text.encode(), mtime=0))
     print(f"{len(plans)} plans in {flags.out}, {failures} not recorded")
     return 1 if failures else 0
@@ -89,16 +72,19 @@ def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield {"model": file.stem, "tensor_parallel_size": size, "options": options}
 
 
-def _record(config: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
-    from planner.ask import recorded
+def kv_plans(
+    model: str, tensor_parallel_size: int, options: dict[str, Any], available_bytes: int | None = None
+) -> dict[str, Any]:
+    """What vLLM plans for a known model."""
     from tokenyard.vllm.describing.built import BuiltModel
     from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
+    config = json.loads((CONFIGS / f"{model}.json").read_text())
     if not is_known(config["model_type"]):
         stand_in(config)
-    size, options = question["tensor_parallel_size"], question["options"]
-    available = (question["available_bytes"],) if "available_bytes" in question else AVAILABLE
-    return {"options": options, **recorded(BuiltModel(config, size, options), size, available)}
+    available = AVAILABLE if available_bytes is None else (available_bytes,)
+    built = BuiltModel(config, tensor_parallel_size, options)
+    return {"options": options, **planned(built, tensor_parallel_size, available)}
 
 
 if __name__ == "__main__":

@@ -11,35 +11,25 @@ Its last line says how often ``tokenyard`` plans as large a video.
 
 from __future__ import annotations
 
-import gzip
-import json
-import logging
 import sys
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from importlib import import_module
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+from ask_vllm import MODELS, names_given, write_answers
 from planner.largest import compared
-from record_image_tokens import CASES, CHANGES, FAMILIES, MODELS, PUBLISHED, Asked, set_fields
-from tokenyard.models.gpus import GPUS
+from record_image_tokens import CASES, FAMILIES, Asked, Family, asked_case, record_families
 from tokenyard.models.images.table import image_rule
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
-)
 
 OUT = MODELS / "largest_videos.json.gz"
 LENGTHS = (1024, 2048, 4096, 8000, 20_000, 25_088, 32_768, 131_072, 262_144, 1_048_576)
 _LEFT_OUT = ("audio_config", "sound_config", "talker_config")
 _WORD = "<|video_pad|>"
 
-_NO_IMAGES: tuple[str, Any, dict[str, Any]] = ("", lambda *_: None, {})
+_NO_IMAGES: Family = ("", lambda *_: None, {})
 
 Question = Callable[[int, dict[str, int]], int]
 """Longest context and how many images and videos a prompt has -> embeddings of a video."""
@@ -203,56 +193,27 @@ CHANGED: dict[str, Callable[[Random], dict[str, Any]]] = {
 
 def main() -> int:
     """Ask about every family, and write the answers."""
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    logging.disable(logging.CRITICAL)
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    configs = {
-        each["architecture"]: case["config"]
-        for each in registry["architectures"]
-        for case in each["cases"]
-        if case["variant"] == "default"
-    }
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["families"] if OUT.exists() else {}
-    for name in sys.argv[1:] or sorted(ASKING):
-        try:
-            known[name] = [_case(name, case, configs[name]) for case in range(CASES)]
-            print(name, [each["planned"][-1] for each in known[name]], flush=True)
-        except Exception as error:  # noqa: BLE001 - one family that cannot be asked must not hide the others
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-    content = json.dumps({"versions": versions(), "families": known}, sort_keys=True)
-    OUT.write_bytes(gzip.compress(content.encode(), mtime=0))
-    pairs = [pair for name, cases in known.items() for case in cases for pair in compared(name, case)]
+    names = names_given(__doc__, sorted(ASKING))
+    known = record_families(OUT, names, cases, lambda found: [each["planned"][-1] for each in found])
+    write_answers(OUT, known, "families")
+    pairs = [pair for name, every in known.items() for case in every for pair in compared(name, case)]
     same = [ours == theirs for ours, theirs in pairs]
     print(f"{sum(same):,} of {len(same):,} largest videos of {len(known)} families are vLLM's")
     return 0
 
 
+def cases(name: str, default: dict[str, Any]) -> list[dict[str, Any]]:
+    """All cases of a family."""
+    return [_case(name, case, default) for case in range(CASES)]
+
+
 def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
     from vllm.transformers_utils.config import _maybe_remap_hf_config_attrs
 
-    from planner.draw import config_class
-
-    rule, asking, processor = FAMILIES.get(name, _NO_IMAGES)
     ask, video = ASKING[name]
-    raw, settings = deepcopy(dict(default)), deepcopy(processor)
-    set_fields(raw, PUBLISHED.get(name, {}))
-    random = Random(f"{name} {number} fields")
-    edge = (raw.get("vision_config") or {}).get("image_size")
-    if number and rule in CHANGES:
-        drawn, others = CHANGES[rule](random, edge if isinstance(edge, int) else 448)
-        settings |= others
-        set_fields(raw, drawn)
+    family, random = FAMILIES.get(name, _NO_IMAGES), Random(f"{name} {number} fields")
+    asked, raw, settings, count, _ = asked_case(name, number, default, family, random, _maybe_remap_hf_config_attrs)
     video = {**video, **(CHANGED[name](random) if number and name in CHANGED else {})}
-    config = config_class(name)(**{key: deepcopy(value) for key, value in raw.items() if key != "architectures"})
-    _maybe_remap_hf_config_attrs(config)
-    asked = Asked(name, config, settings)
-    count = asking(asked, settings)
     image = asked.largest(count)
     if name in FAMILIES:
         asked.image = image or image_rule({**raw, "architectures": [name]}, settings).planned

@@ -13,80 +13,54 @@ which heed sizes or do not.
 
 from __future__ import annotations
 
-import gzip
 import inspect
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from importlib import import_module
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from ask_vllm import MODELS, RECORDED, names_given, write_answers
 from planner.limited import compared, compared_videos
-from record_image_tokens import CASES, CHANGES, FAMILIES, MODELS, PUBLISHED, Asked, class_called, set_fields
-from tokenyard.models.gpus import GPUS
+from record_image_tokens import CASES, FAMILIES, Asked, asked_case, class_called, record_families
 from tokenyard.models.images.table import image_rule
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
-)
 
 OUT = MODELS / "limited_items.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "limits.json"
 SIZES = 40
 """Drawn for each case of a family."""
 
 
 def main() -> int:
     """Ask about every family, and write the answers and the table."""
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    logging.disable(logging.CRITICAL)
-    import vllm.multimodal.processing.dummy_inputs as building
-
-    from tokenyard.vllm.describing.built import versions
-
-    # no picture is made: some are as large as ten million pixels along an edge
-    building.np = SimpleNamespace(full=lambda shape, *_, **__: _Frames(shape), uint8=None, zeros=lambda *_: None)
-    building.Image = SimpleNamespace(new=lambda _mode, size, **_: SimpleNamespace(size=size), Image=object)
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))["architectures"]
-    configs = {
-        each["architecture"]: case["config"]
-        for each in registry
-        for case in each["cases"]
-        if case["variant"] == "default"
-    }
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["families"] if OUT.exists() else {}
-    for name in sys.argv[1:] or sorted(FAMILIES):
-        try:
-            known[name] = [_case(name, case, configs[name]) for case in range(CASES)]
-            print(name, known[name][0].get("heeded"), known[name][0].get("videos", [])[:2], flush=True)
-        except Exception as error:  # noqa: BLE001 - one family that cannot be asked must not hide the others
-            known.pop(name, None)
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-    content = json.dumps({"versions": versions(), "families": known}, sort_keys=True)
-    OUT.write_bytes(gzip.compress(content.encode(), mtime=0))
+    names = names_given(__doc__, sorted(FAMILIES))
+    known = record_families(
+        OUT, names, cases, lambda found: (found[0].get("heeded"), found[0].get("videos", [])[:2]), drop=True
+    )
+    write_answers(OUT, known, "families")
     table = {
         "own_budgets": sorted(_own_budgets()),
-        "heeding": {name: cases[0]["heeded"] for name, cases in sorted(known.items()) if "heeded" in cases[0]},
-        "heeding_videos": sorted(name for name, cases in known.items() if cases[0].get("videos")),
+        "heeding": {name: found[0]["heeded"] for name, found in sorted(known.items()) if "heeded" in found[0]},
+        "heeding_videos": sorted(name for name, found in known.items() if found[0].get("videos")),
     }
-    TABLE.write_text(json.dumps(table, indent=1) + "\n")
-    pairs = [pair for name, cases in known.items() for case in cases for pair in compared(name, case)]
+    (RECORDED / "limits.json").write_text(json.dumps(table, indent=1) + "\n")
+    pairs = [pair for name, found in known.items() for case in found for pair in compared(name, case)]
     same = [ours == theirs for ours, theirs in pairs]
     print(f"{sum(same):,} of {len(same):,} limited pictures of {len(known)} families are vLLM's")
-    pairs = [pair for name, cases in known.items() for case in cases for pair in compared_videos(name, case)]
+    pairs = [pair for name, found in known.items() for case in found for pair in compared_videos(name, case)]
     same = [ours == theirs for ours, theirs in pairs]
     print(f"{sum(same):,} of {len(same):,} limited videos of {len(table['heeding_videos'])} families are vLLM's")
     return 0
+
+
+def cases(name: str, default: dict[str, Any]) -> list[dict[str, Any]]:
+    """All cases of a family. No picture is made: some are as large as ten million pixels along an edge."""
+    import vllm.multimodal.processing.dummy_inputs as building
+
+    building.np = SimpleNamespace(full=lambda shape, *_, **__: _Frames(shape), uint8=None, zeros=lambda *_: None)
+    building.Image = SimpleNamespace(new=lambda _mode, size, **_: SimpleNamespace(size=size), Image=object)
+    return [_case(name, case, default) for case in range(CASES)]
 
 
 class _Frames:
@@ -118,21 +92,10 @@ def _own_budgets() -> Iterator[str]:
 
 
 def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
-    from planner.draw import config_class
-
-    rule, asking, processor = FAMILIES[name]
-    raw, settings = deepcopy(dict(default)), deepcopy(processor)
-    set_fields(raw, PUBLISHED.get(name, {}))
-    edge = (raw.get("vision_config") or {}).get("image_size")
-    tile = edge if isinstance(edge, int) else 448
     random = Random(f"{name} {number} limits")
-    if number and rule in CHANGES:
-        drawn, others = CHANGES[rule](Random(f"{name} {number} fields"), tile)
-        settings |= others
-        set_fields(raw, drawn)
-    config = config_class(name)(**{key: deepcopy(value) for key, value in raw.items() if key != "architectures"})
-    asked = Asked(name, config, settings)
-    count = asking(asked, settings)
+    asked, raw, settings, count, _ = asked_case(
+        name, number, default, FAMILIES[name], Random(f"{name} {number} fields")
+    )
     videos = _videos(name, number, asked, raw, settings) if name in VIDEOS else {}
     if name.startswith("Gemma4"):  # pictures are filled up whatever their size, and a file of its processor is needed
         return {"config": {**raw, "architectures": [name]}, "processor": settings, **videos}

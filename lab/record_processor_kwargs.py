@@ -11,19 +11,12 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
-)
+from ask_vllm import MODELS, ask_vllm, pretend
 
-OUT = Path(__file__).parents[1] / "tests/unit/models/processor_kwargs.json"
+OUT = MODELS / "processor_kwargs.json"
 LENGTH = 131_072
 SHOWN = (3000, 2000, 8)
 """Width and height in pixels, and frames, of what is shown to it."""
@@ -97,16 +90,14 @@ def asked(name: str, said: dict[str, Any]) -> list[int] | str:
 
 def main() -> None:
     """Ask, and write what was said."""
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, "NVIDIA H100")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
+    pretend()
     cases = [
-        {"name": name, "files": stored(name), "said": said, "planned": asked(name, said)}
+        {"name": name, "files": stored(name), "said": said, "planned": ask_vllm(asked, name=name, said=said)}
         for name in FAMILIES
         for said in SAID
     ]
+    if lost := [case for case in cases if isinstance(case["planned"], dict)]:
+        raise SystemExit(f"not answered: {lost}")
     OUT.write_text("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
     print(f"{len(cases)} cases")
 

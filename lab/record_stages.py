@@ -7,55 +7,40 @@ It builds both of two stages of every architecture of ``registry.json.gz`` on th
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
-import logging
-import multiprocessing
 import sys
-from pathlib import Path
 from typing import Any
 
-from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
+from ask_vllm import (
+    MODELS,
+    RECORDED,
+    answers_in,
+    ask_vllm,
+    config_of,
+    names_given,
+    pretend,
+    registry_entries,
+    write_answers,
 )
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "stages.json.gz"
-TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "recorded" / "stages.json"
-SECONDS = 90
 _NO_PIPELINE = ("Pipeline parallelism is not supported for this model", "does not support pipeline parallelism")
 
 
 def main() -> int:
-    """Ask about every architecture, in a process of its own, and write the answers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    from tokenyard.vllm.describing.built import versions
-
-    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
-    entries = {entry["architecture"]: entry["cases"] for entry in registry["architectures"]}
-    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["architectures"] if OUT.exists() else {}
-    for name in parser.parse_args().names or sorted(entries):
-        case = next((each for each in entries[name] if each["variant"] == "small"), None)
-        if case is None:
+    """Ask about every architecture, and write the answers."""
+    entries, known = registry_entries(), answers_in(OUT)
+    names = names_given(__doc__, sorted(entries))
+    pretend()
+    for name in names:
+        if (small := config_of(entries[name], "small")) is None:
             continue
-        config = _untied(case["config"])
-        known[name] = {"config": config, **_in_a_process(config)}
+        config = _untied(small)
+        known[name] = {"config": config, **ask_vllm(stages, 90, config=config)}
         print(name, known[name].get("error", known[name].get("stages")), flush=True)
-        recorded = {"versions": versions(), "architectures": known}
-        OUT.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
-    TABLE.write_text(json.dumps(_table(known), indent=1) + "\n")
-    print(f"{len(known)} architectures in {OUT}, {OUT.stat().st_size:,} bytes")
+        write_answers(OUT, known, quiet=True)
+    write_answers(OUT, known)
+    (RECORDED / "stages.json").write_text(json.dumps(_table(known), indent=1) + "\n")
     return 0
 
 
@@ -65,12 +50,10 @@ def _table(known: dict[str, Any]) -> dict[str, list[str]]:
     return {
         "embedding on every stage": sorted(name for name, (_, last) in stages.items() if last["embedding"]),
         "head on every stage": sorted(name for name, (first, _) in stages.items() if first["head"]),
-        "no pipeline": sorted(name for name, answer in known.items() if _has_none(answer.get("error", ""))),
+        "no pipeline": sorted(
+            name for name, answer in known.items() if any(words in answer.get("error", "") for words in _NO_PIPELINE)
+        ),
     }
-
-
-def _has_none(error: str) -> bool:
-    return any(words in error for words in _NO_PIPELINE)
 
 
 def _untied(config: dict[str, Any]) -> dict[str, Any]:
@@ -84,36 +67,16 @@ def _untied(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, **nested, "tie_word_embeddings": False}
 
 
-def _in_a_process(config: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a forked process, or why there is none."""
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(config, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        answer: dict[str, Any] = mine.recv() if mine.poll(SECONDS) else {"error": f"no answer within {SECONDS} s"}
-    except EOFError:
-        answer = {"error": "the process ended"}
-    process.kill()
-    process.join()
-    return answer
-
-
-def _ask(config: dict[str, Any], answers: Any) -> None:
-    logging.disable(logging.CRITICAL)
+def stages(config: dict[str, Any]) -> dict[str, Any]:
+    """Of both stages: whether it holds an embedding and an output head of its own, and its weights in bytes."""
     from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
-    try:
-        if not is_known(config["model_type"]):
-            stand_in(config)
-        answers.send({"stages": [_stage(config, stage) for stage in (0, 1)]})
-    except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-        answers.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+    if not is_known(config["model_type"]):
+        stand_in(config)
+    return {"stages": [_stage(config, stage) for stage in (0, 1)]}
 
 
 def _stage(config: dict[str, Any], stage: int) -> dict[str, Any]:
-    """Whether it holds an embedding and an output head of its own, and its weights in bytes."""
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
     from planner.published import OPTIONS

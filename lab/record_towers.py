@@ -11,27 +11,22 @@ parameters that these matrices are.
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
-import multiprocessing
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
-from tokenyard.models.gpus import GPUS
-from tokenyard.vllm.describing.pretend_gpu import (
-    pretend_flashinfer,
-    pretend_gpu,
-    pretend_tokenizer,
-    pretend_torchvision,
+from ask_vllm import (
+    RECORDED,
+    ask_vllm,
+    built_model,
+    names_given,
+    pretend,
+    registry_entries,
+    write_rows,
 )
 
-REPO = Path(__file__).resolve().parent.parent
-REGISTRY = REPO / "tests" / "unit" / "models" / "registry.json.gz"
-OUT = REPO / "src" / "tokenyard" / "models" / "recorded" / "towers.json"
-SECONDS = 240
+OUT = RECORDED / "towers.json"
 FP8 = {
     "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"], "config_groups": {
         "group_0": {
@@ -47,71 +42,27 @@ FP8 = {
 
 def main() -> int:
     """Ask about every multimodal architecture, and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
-    flags = parser.parse_args()
-    gpu = GPUS["h100"]
-    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
-    pretend_torchvision()
-    pretend_flashinfer()
-    pretend_tokenizer()
-    from tokenyard.vllm.describing.built import BuiltModel  # noqa: F401 - loaded once, for all forked processes
-
-    entries = json.loads(gzip.decompress(REGISTRY.read_bytes()))["architectures"]
     found = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for entry in entries:
-        name = entry["architecture"]
-        wanted = name in flags.names if flags.names else name not in found
-        if not wanted or entry["kind"] not in ("multimodal", "pooling", "transformers") or not entry["cases"]:
+    entries = registry_entries("multimodal", "pooling", "transformers")
+    names = names_given(__doc__, [name for name in entries if name not in found])
+    pretend()
+    for name in names:
+        if name not in entries or not entries[name]["cases"]:
             continue
-        said = _in_a_process(entry["cases"][0]["config"], entry["kind"])
-        print(name, said if isinstance(said, str) else f"{sum(said.values()):.0%}", flush=True)
-        if isinstance(said, dict):
+        said = ask_vllm(matrices, config=entries[name]["cases"][0]["config"], kind=entries[name]["kind"])
+        print(name, said["error"][:150] if "error" in said else f"{sum(said.values()):.0%}", flush=True)
+        if "error" not in said:
             found[name] = said
-            _write(found)
+            write_rows(OUT, dict(sorted(found.items())))
     return 0
 
 
-def _write(found: dict[str, dict[str, float]]) -> None:
-    lines = [f" {json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(found.items())]
-    OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _in_a_process(config: dict[str, Any], kind: str) -> Any:
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(config, kind, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        said = mine.recv() if mine.poll(SECONDS) else "no answer"
-    except EOFError:
-        said = "its process ended"
-    process.kill()
-    process.join()
-    return said
-
-
-def _ask(config: dict[str, Any], kind: str, answers: Any) -> None:
-    import logging
-
+def matrices(config: dict[str, Any], kind: str) -> dict[str, float]:
+    """The share that the matrices of a module are of all parameters outside the decoder, by its name."""
     import torch
 
-    logging.disable(logging.CRITICAL)
-    from planner.draw import config_class
-    from planner.published import FILES, OPTIONS
-    from tokenyard.vllm.describing.built import BuiltModel
-
-    name = config["architectures"][0]
-    options = {**({"runner": "pooling"} if kind == "pooling" else {}), **OPTIONS.get(name, {})}
-    try:
-        config_class(name)
-        built = BuiltModel({**config, "quantization_config": FP8}, 1, options, files=FILES.get(name))
-        decoder = built.model.get_language_model()
-    except Exception as error:  # noqa: BLE001 - what cannot be built so is left out
-        answers.send(f"{type(error).__name__}: {' '.join(str(error).split())}"[:150])
-        return
-    inside = {id(each) for each in decoder.parameters()}
+    built = built_model({**config, "quantization_config": FP8}, 1, kind)
+    inside = {id(each) for each in built.model.get_language_model().parameters()}
     sizes: dict[str, int] = {}
     whole = 0
     for parameter, tensor in built.model.named_parameters():
@@ -121,7 +72,7 @@ def _ask(config: dict[str, Any], kind: str, answers: Any) -> None:
         if tensor.dtype == torch.float8_e4m3fn:
             module = re.sub(r"\.\d+(?=\.|$)", ".0", parameter.removesuffix(".weight"))
             sizes[module] = sizes.get(module, 0) + tensor.numel()
-    answers.send({module: round(size / whole, 6) for module, size in sorted(sizes.items())} if whole else {})
+    return {module: round(size / whole, 6) for module, size in sorted(sizes.items())} if whole else {}
 
 
 if __name__ == "__main__":

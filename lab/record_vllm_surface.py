@@ -92,9 +92,9 @@ def _rule(short: list[float], long: list[float]) -> str:
 
 
 def _families(model: str, max_model_len: int, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    import prometheus_client  # noqa: PLC0415 - of that environment
-    from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
-    from vllm.v1.metrics.loggers import PrometheusStatLogger  # noqa: PLC0415
+    import prometheus_client
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
 
     engine = EngineArgs(model=model, max_model_len=max_model_len, block_size=32, **options).create_engine_config()
     PrometheusStatLogger(engine, [0]).log_engine_initialized()
