@@ -1,5 +1,6 @@
 """Writes docs/models.md: every decoder of vLLM's registry, what is modelled of it, and how that was proved.
 
+Its words are those of ``pages/models.md``.
 ``--check``: nothing is written; 1 if the page is not what would be.
 """
 
@@ -59,184 +60,7 @@ IMAGES = RECORDED.with_name("image_tokens.json.gz")
 VIDEOS = RECORDED.with_name("largest_videos.json.gz")
 LIMITED = RECORDED.with_name("limited_items.json.gz")
 ITEMS = RECORDED.with_name("items.json.gz")
-_TEXT = """# Models
-
-<!-- Written by lab/generate_models.py: do not edit. -->
-
-{counts}
-
-*Exact* means: groups, block sizes, number of blocks and capacity of the KV cache are those of vLLM {vllm}'s planner,
-and weights are within 1.2 % of what its model class holds on a rank. vLLM itself was asked:
-`lab/record_registry.py` builds every decoder of its registry on torch's `meta` device under a pretended H100, from
-the configuration class in `transformers` {transformers}, with the class's defaults and with two sets of sizes drawn by
-a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read only if all of that is equal;
-`tests/unit/models/test_registry.py` repeats the comparison. A row in `src/tokenyard/models/reading/families` says which
-fields of a `config.json` fill which piece.
-
-A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
-not name it (`field_names.json`, from the sources) or was seen not to read it (`unread.json`);
-`--ignore-unmodelled` goes on without it. A field that a file leaves out is what the configuration class fills in
-(`class_defaults.json`, from `transformers` {transformers}; all in `src/tokenyard/models/recorded`). A folder with
-Mistral's `params.json` alone is read as the `config.json` that vLLM makes of it.
-
-## Quantised checkpoints
-
-A format is that of each matrix: by groups and targets (compressed-tensors), patterns (GPTQModel's `dynamic`,
-AutoRound's `extra_config`, ModelOpt, Quark), words (AWQ) or whole names (FP8), as vLLM reads them. Where matrices of a
-module differ, it weighs the mean of them. `lab/planner/quantized.py` puts settings as published files have them
-into known models, and `tests/unit/models/test_quantized.py` compares with vLLM 0.33.0. Encoders are quantised where
-vLLM quantises them (`towers.json`, by `lab/record_towers.py`); of GPTQ and AWQ, where vLLM looks at a file's
-tensors, they count as left alone. torchao's integers and floats of four and eight bits are read as vLLM 0.33.0 holds
-them with torchao 0.18: linear layers alone, experts as they are. Formats that vLLM 0.33.0 refuses, of them
-bitsandbytes, are read as earlier versions take them, or are errors (GGUF, HQQ, AQLM ...).
-
-`lab/compare_configs.py FILE ...` says of any `config.json` whether weights, groups, blocks and capacity are those
-of an installed vLLM.
-
-## Layers that predict further tokens
-
-Checkpoints of some models hold layers for multi-token prediction (MTP), with copies of embedding and output head at
-times. vLLM passes over them unless `--speculative-config` asks for `mtp`, and so do the weights of a header here: the
-files of DeepSeek V4 Flash weigh 3.4 GiB more than it says. Where they draft, all of them count, weights and KV, with
-the model's own embedding and head. `lab/record_drafts.py` has asked vLLM {vllm} about {predicting}.
-
-## Models that pool
-
-Embeddings, scores and labels (`--runner pooling`): names that are also decoders' (`LlamaForCausalLM`,
-`Qwen2ForCausalLM`) have the decoder's row, and vLLM leaves their output head out; the others are counted as pooling.
-What sees a prompt both ways keeps nothing of it: its KV cache has no group and one block. Replays end each request with
-its prompt ([pooling](features.md#pooling)).
-
-## Tokens of an image
-
-`tokenyard.image_tokens("qwen2.5-vl-7b", 1280, 720)` is 1,196: the embeddings that an image becomes, by the model's own
-rule. Limits of pixels and tiles are those of a `processor_config.json` beside the `config.json` that has a section
-`image_processor`, else of a `preprocessor_config.json`, as transformers reads them; else those of the family's
-published checkpoints. A value there that cannot be is refused by every command.
-`lab/record_image_tokens.py` has asked the processing classes of vLLM {image_vllm} for images of drawn
-sizes, three times a family, with other limits each time:
-{image_total};
-`tests/unit/models/test_image_tokens.py` repeats it. The largest image, by which vLLM makes an encoder's budget and
-cache, is equal as well where vLLM says it without a checkpoint's files ({image_largest} times).
-
-| family | rule | sizes asked | exact | largest image |
-| --- | --- | --: | --: | --: |
-{images}
-
-These are embeddings: tokens around an image and at the ends of its rows (Pixtral, Gemma, InternVL, Qwen) stand beside
-them in the prompt. Where the ends are embeddings too they count (Molmo 2, Ovis 2.5). The largest image of Step 3 has
-the tokens around its windows in it: vLLM's budget has. Not covered are families whose number of tokens only a
-checkpoint's own code knows (MiniCPM-V up to 4.5, MiniCPM-o, Phi-3-vision, HunYuan VL and others).
-
-`tokenyard.video_tokens("qwen3-vl-8b", 1280, 720, 16)` is 7,040: the embeddings of a video of so many frames. Known are
-{videos}; {video_total}.
-
-Where videos may come in, vLLM makes an encoder's budget and cache as large as the largest it plans for, and so does a
-replay of images: 114,688 embeddings for Qwen2.5-VL's 131,072 tokens of context, where an image has 16,384 at most.
-`--limit-mm-per-prompt '{{"video": 0}}'` leaves it at that. Known are {planned}: {planned_total}
-(`lab/record_image_tokens.py`, and `lab/record_largest_videos.py` where a frame has embeddings of its own).
-A section `video_processor` of `processor_config.json` counts, else `video_preprocessor_config.json`, else
-`preprocessor_config.json`; what they leave out is as the processor's class has it. Molmo 2's frames are planned for
-only where such a file says how many there are: classes and checkpoints differ. A video of GLM-4V
-is chosen by the volume of its frames; GLM-4.6V's processor has a number of its own, in which words for times count
-as four tokens each, which only a checkpoint's
-tokenizer could say. Of the others that read videos the largest picture is taken; for what
-vLLM plans a checkpoint's own processor and tokenizer would have to be there, or it was not asked: {unplanned}.
-
-Time and memory of an encoder's work are estimated ([step times](latency.md#calibrated)) where its row of the table says
-how many patches (of sound: frames) become an embedding and which of them see each other: those of {timed}
-architectures. Tiles and stretches of sound are filled up, as vLLM fills them (Whisper's 30 seconds, a picture of
-Gemma 4); a picture of DeepSeek-OCR goes through both towers. Where a model sees and hears, items of a workload are
-pictures. Known are vLLM's parameters of every layer and of every tower: `tests/unit/models/test_encoders.py` compares
-them with vLLM 0.33's own modules on the meta device (`lab/record_encoders.py`). Not estimated are {untimed}: towers
-of convolutions, of experts, and such as compute more tiles than their embeddings tell. Where nothing is kept free
-for an encoder, since its tower or its largest input is not known, `tokenyard run`, its header and `tokenyard headroom`
-say so among what they assumed.
-
-`--mm-encoder-tp-mode data` is heeded where vLLM's class heeds it (of {sharing} architectures): every GPU holds the
-tower, with what joins it to the decoder but for Llama 4's and Isaac's, and items are shared out as vLLM shares them.
-What a GPU's weights come to then was compared as well. Other classes share out weights all the same, and the header
-says so.
-
-vLLM measures memory with as many of the largest pictures or videos as the encoder's budget holds: the encoder computes
-them, then the decoder runs a step beside their embeddings. The more counts: patches times what the widest moment of a
-layer holds (three vectors, and the MLP's or the attention's), with the embeddings, or those and the step. A header's
-memory, `tokenyard headroom` and the blocks have it; `--limit-mm-per-prompt '{{"video": 0}}'` makes it smaller, and so
-do sizes (`'{{"image": {{"count": 2, "width": 512, "height": 512}}, "video": {{"num_frames": 8}}}}'`): vLLM measures
-with a picture or a video no larger. Where its class builds one to know the largest, the budget shrinks as well; of
-classes that know it by themselves the budget stays, but for Gemma 4's frames. {limited_total}
-(`lab/record_limited_items.py`); classes that heed no sizes of pictures: {unlimited}. Lengths of sound, and sizes of
-classes that were not asked, are ignored, and the header says so.
-`--language-model-only`, inputs that are all forbidden and `--skip-mm-profiling` leave nothing. It is an estimate, and
-may be half as much again ([a log](deployments.md#memory-against-logs)).
-
-## Items in a prompt
-
-vLLM takes as many pictures, videos and sounds in a prompt as `--limit-mm-per-prompt` says, 999 where it says nothing,
-and never more than the model's class takes: {limited}. All others of {item_models} take any number. A request of a
-workload with more is refused, and an encoder is measured with no more. `lab/record_items.py` has asked vLLM
-{item_vllm} about lines and counts: {item_total}.{item_errors}
-
-## Models that are not here
-
-A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
-is an error. Where `model.safetensors.index.json` or safetensors files lie beside its `config.json`, their bytes have
-to be what the fields come to, and say what encoders weigh. The header of a report says what was taken for what.
-
-Beside an installed vLLM, `tokenyard describe MODEL` writes a description of what its classes build, on a machine with
-or without a GPU: layers, weights, and what every layer keeps; `--model model.json` takes it. It compares the
-description with vLLM's planner for one and two GPUs, and ends with 1 where something differs.
-
-`tests/vllm/test_describe.py` does so within whatever vLLM it is run. These were described at full size within
-0.22.1, 0.27.1 and 0.33.0, when the table had none of them: Zamba2 2.7B, StarCoder, Ultravox on Llama 3.2 1B,
-HunyuanOCR, Ovis2 1B and Moondream. Weights and blocks were vLLM's in all eighteen, and each file was replayed.
-
-`--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`). A file
-that is there, in the cache or in a folder of that name, counts before what the name is known for; a folder that is not
-there has the shape that its last part is known for, and the header says so.
-
-## Public files, as they are
-
-`lab/read_configs.py FOLDER ...` reads every `config.json` under a folder whole and without a flag. Of three public
-repositories that hold many (those of mlc-llm are entries of its
-`model_preset.py`, without the four fields that it adds):
-
-{public}
-
-Those that are not read:
-
-| file | why |
-| --- | --- |
-{unread}
-
-## Exact
-
-| architecture | known by name | what is modelled | plans compared |
-| --- | --- | --- | --: |
-{exact}
-
-## Read, but not in vLLM {vllm}'s registry
-
-{removed}
-
-## Versions of vLLM that have a class
-
-A `--vllm-version` without a class for the model is refused with the versions that have one: by transformers' code,
-which vLLM may fall back to, a model's memory and time are others. `lab/record_architectures.py` has read the
-registries of {all_versions} versions; {differ} architectures are not in all:
-
-| architectures | vLLM |
-| --- | --- |
-{by_version}
-
-{gone} are of before.
-
-## Not read, and why
-
-| architecture | kind | why |
-| --- | --- | --- |
-{left}
-"""
+TEMPLATE = REPO / "lab" / "pages" / "models.md"
 _KINDS = {
     "text": "text generation", "multimodal": "multimodal", "transformers": "by transformers' own code",
     "pooling": "pooling",
@@ -252,7 +76,7 @@ def page() -> str:
     total, done = Counter(entry["kind"] for entry in entries), Counter(entry["kind"] for entry in exact)
     counts = [f"{done[kind]} of {total[kind]} ({what})" for kind, what in _KINDS.items() if total[kind]]
     named = {name for name in ROWS if name not in {entry["architecture"] for entry in entries}}
-    return _TEXT.format(
+    return TEMPLATE.read_text(encoding="utf-8").format(
         predicting=", ".join(f"`{name}`" for name in _asked_for_drafts()),
         counts=f"Exact for vLLM {around['versions']['vllm']}: {', '.join(counts)}.",
         **around["versions"],
