@@ -1,6 +1,6 @@
-"""Write the logs of tests/samples/logs anew: ``write_sample_logs.py [WRITER ...]``, in an environment with its library.
+"""Write logs of tests/samples/logs anew: ``write_sample_logs.py LIBRARY ...``, in an environment with that library.
 
-Without a name all that are shapes written here (sample_logs/shapes.py); a library's name runs that library.
+What systems write that are not run for it (``shape`` in ``sample_logs/catalogue.py``) lies there as it is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from sample_logs.libraries import WRITERS
-from sample_logs.shapes import write_shapes
 
 FOLDER = Path(__file__).parent.parent / "tests" / "samples" / "logs"
 
@@ -17,10 +16,10 @@ FOLDER = Path(__file__).parent.parent / "tests" / "samples" / "logs"
 def main(names: list[str]) -> None:
     """Write, and say what wrote."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    if not names or not {*names} <= WRITERS.keys():
+        sys.exit(f"name one or more of {', '.join(WRITERS)}")
     for name in names:
         print(f"{name}: {WRITERS[name](FOLDER)}")
-    if not names:
-        write_shapes(FOLDER)
 
 
 if __name__ == "__main__":
