@@ -16,6 +16,7 @@ import json
 import math
 import re
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,112 +46,7 @@ PROVENANCE = (
     "{points} measured points of vLLM 0.11 to 0.19 on {gpus} (ai-dynamo/aiconfigurator, Apache-2.0; InferenceX's runs"
     " among them) and kernel timings of {profiled} (LLMServingSim, MIT); fitted by lab/fit_latency.py"
 )
-PRIORS = Priors(
-    common={
-        "gemm_bfloat16": (0.75, 0.1),
-        "gemm_float8": (0.55, 0.1),
-        "gemm_float4": (0.5, 0.3),
-        "memory_16": (0.85, 0.1),
-        "memory_8": (0.8, 0.12),
-        "memory_4": (0.7, 0.2),
-        "memory_4_widened": (0.6, 0.2),
-        "experts_bfloat16": (0.55, 0.15),
-        "experts_widened": (0.35, 0.4),
-        "experts_float8": (0.27, 0.15),
-        "experts_float4": (0.3, 0.5),
-        "expert_memory_16": (0.85, 0.1),
-        "expert_memory_8": (0.85, 0.12),
-        "expert_memory_4": (0.8, 0.2),
-        "expert_memory_4_widened": (0.68, 0.15),
-        "spread": (0.8, 0.1),
-        "imbalance": (0.3, 0.7),
-        "tile": (8.0, 0.7),
-        "kv_memory": (0.75, 0.15),
-        "kv_widening": (320.0, 0.2),
-        "mixed_rows": (20.0, 1.0),
-        "latent": (0.4, 0.5),
-        "attention": (0.5, 0.3),
-        "state_memory": (0.6, 0.01),
-        "elementwise": (0.7, 0.3),
-        "link": (0.5, 0.4),
-        "all_reduce": (8e-6, 0.5),
-        "all_to_all": (3e-5, 0.8),
-        "kernel": (4e-6, 0.3),
-        "expert_layer": (5e-6, 0.7),
-        "step": (5e-4, 0.7),
-        "sequence": (5e-6, 0.8),
-        "sequence_kernel": (1e-8, 0.8),
-        "mixed_kernel": (2e-6, 1.0),
-        "launch_step": (2e-3, 1.0),
-        "launch_kernel": (5e-6, 1.0),
-        "eager_kernel": (1e-5, 1.0),
-        "host": (1.5e-3, 0.5),
-        "host_request": (2e-5, 1.0),
-        "request": (1e-2, 1.0),
-        "request_token": (1e-6, 1.0),
-    },
-    gpu={
-        "gemm": 0.15,
-        "memory": 0.1,
-        "expert_memory": 0.15,
-        "kv_memory": 0.15,
-        "experts": 0.2,
-        "attention": 0.2,
-        "all_reduce": 0.3,
-        "kernel": 0.2,
-        "expert_layer": 0.3,
-        "launch": 0.3,
-        "mixed_kernel": 0.3,
-        "step": 0.3,
-        "link": 0.3,
-    },
-    profiled_gpu={
-        "mixed_rows": 1.0,
-        "gemm": 0.4,
-        "memory": 0.2,
-        "expert_memory": 0.4,
-        "kv_memory": 0.4,
-        "experts": 0.7,
-        "attention": 0.7,
-        "elementwise": 0.5,
-        "kernel": 1.0,
-        "expert_layer": 1.0,
-        "mixed_kernel": 1.0,
-        "step": 1.0,
-        "sequence": 1.0,
-    },
-    model={
-        "gemm": 0.2,
-        "memory": 0.1,
-        "experts": 0.45,
-        "expert_memory": 0.35,
-        "attention": 0.3,
-        "kv_memory": 0.2,
-        "kernel": 0.2,
-        "expert_layer": 0.4,
-        "step": 0.4,
-        "mixed_kernel": 0.8,
-        "launch": 0.5,
-        "request": 0.5,
-        "request_token": 0.5,
-        "all_reduce": 0.3,
-        "all_to_all": 0.5,
-        "sequence": 0.4,
-        "spread": 1.0,
-    },
-    version={
-        "experts": 0.15,
-        "expert_memory": 0.1,
-        "expert_layer": 0.2,
-        "step": 0.2,
-        "launch": 0.2,
-        "gemm": 0.1,
-        "mixed_kernel": 0.3,
-        "attention": 0.15,
-        "request": 0.3,
-    },
-)
-"""Shares of the data sheet that kernels usually reach, costs in seconds, and how much they vary."""
+PRIORS = Priors(**tomllib.loads(Path(__file__).with_name("priors.toml").read_text(encoding="utf-8")))
 PCIE = {"link": 0.26, "all_reduce": 3.8e-5, "all_to_all": 7.6e-5}
 """Not fitted, for there are no measured points to fit them to: what NCCL is known to reach between two GPUs without
 NVLink, some 17 of PCIe 5's 64 GB/s and 40 us for the smallest message."""

@@ -8,6 +8,7 @@ or stand-ins that hold the fields which vLLM reads of them. No file of a checkpo
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
@@ -164,14 +165,9 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
 }
 """Kind of rule -> fields that are drawn for it; the edge of a tile is given."""
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "Gemma4ForConditionalGeneration": {"vision_config.default_output_length": 280},
-    "Gemma4UnifiedForConditionalGeneration": {"vision_config.num_soft_tokens": 280},
-    "KimiK25ForConditionalGeneration": {"vision_config.patch_size": 14, "vision_config.merge_kernel_size": [2, 2]},
-    "DeepseekVLV2ForCausalLM": {
-        "candidate_resolutions": [[384 * high, 384 * wide] for high in range(1, 10) for wide in range(1, 9 // high + 1)]
-    },
-}
+LISTED = json.loads(Path(__file__).with_name("planner").joinpath("families.json").read_text(encoding="utf-8"))
+"""Which families are asked about, and how."""
+PUBLISHED: dict[str, dict[str, Any]] = LISTED["published"]
 """What no class has by itself and every checkpoint has: as many tiles as published ones, nine at most."""
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -563,122 +559,17 @@ def _of_config(field: str) -> Callable[..., Callable[[int, int], int]]:
     return asking
 
 
-_QWEN = {"size": {"shortest_edge": 3136, "longest_edge": 12_845_056}}
-_QWEN3 = {"size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}}
-_GLM = {"size": {"shortest_edge": 12_544, "longest_edge": 28 * 28 * 15_000}}
-_AREA = ("area", _by_size, _QWEN)
-_AREA3 = ("area", _by_size, _QWEN3)
-_PINPOINTS: tuple[str, Any, dict[str, Any]] = ("pinpoints", _plain, {})
-_INTERNVL: tuple[str, Any, dict[str, Any]] = ("tiles", _own_processor, {})
-_ONE: tuple[str, Any, dict[str, Any]] = ("", _plain, {})
-_GOT = _of_transformers("got_ocr2.image_processing_pil_got_ocr2", "GotOcr2ImageProcessorPil", "image_seq_length")
-_IDEFICS = _of_transformers("idefics3.image_processing_pil_idefics3", "Idefics3ImageProcessorPil", "image_seq_len")
-_SMOL = _of_transformers("smolvlm.image_processing_pil_smolvlm", "SmolVLMImageProcessorPil", "image_seq_len")
-_KEYE = {"min_pixels": 3136, "max_pixels": 28 * 28 * 1280}
+_got = _of_transformers("got_ocr2.image_processing_pil_got_ocr2", "GotOcr2ImageProcessorPil", "image_seq_length")
+_idefics = _of_transformers("idefics3.image_processing_pil_idefics3", "Idefics3ImageProcessorPil", "image_seq_len")
+_smol = _of_transformers("smolvlm.image_processing_pil_smolvlm", "SmolVLMImageProcessorPil", "image_seq_len")
+_of_tokens_per_image = _of_config("mm_tokens_per_image")
 _KIMI_25 = {"in_patch_limit": 16_384, "patch_size": 14, "merge_kernel_size": 2, "patch_limit_on_one_side": 512}
 _KIMI = {"in_token_limit": 4096, "patch_size": 14, "merge_kernel_size": [2, 2]}
 
 Family = tuple[str, Any, dict[str, Any]]
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(
-        (
-            "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen2_5OmniModel",
-            "Qwen2_5OmniForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
-            "Exaone4_5_ForConditionalGeneration", "OpenCUAForConditionalGeneration",
-            "OpenPanguVLForConditionalGeneration",
-        ), _AREA,
-    ),
-    **dict.fromkeys(
-        (
-            "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-            "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
-            "InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration",
-            "Cosmos3ForConditionalGeneration", "BailingMoeV3VLForConditionalGeneration",
-            "CohereCompassForConditionalGeneration",
-        ), _AREA3,
-    ),
-    "DotsOCRForCausalLM": ("area", _by_size, {"size": {"shortest_edge": 3136, "longest_edge": 11_289_600}}),
-    "LlavaOnevision2ForConditionalGeneration": ("area", _one_more_argument, _QWEN),
-    "Ernie4_5_VLMoeForConditionalGeneration":
-        ("area", _by_size, {"size": {"shortest_edge": 3136, "longest_edge": 28 * 28 * 6177}}),
-    "PaddleOCRVLForConditionalGeneration":
-        ("area", _by_size, {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}),
-    "KeyeForConditionalGeneration": ("", _by_size, _KEYE),
-    "KeyeVL1_5ForConditionalGeneration": ("", _by_size, _KEYE),
-    "Glm4vForConditionalGeneration": ("area", _plain, _GLM),
-    "Glm4vMoeForConditionalGeneration": ("area", _plain, _GLM),
-    "GlmOcrForConditionalGeneration": ("area", _plain, _GLM),
-    "Mistral3ForConditionalGeneration": ("edge", _plain, {"size": {"longest_edge": 1540}}),
-    "LightOnOCRForConditionalGeneration": ("edge", _plain, {"size": {"longest_edge": 1540}}),
-    "KimiVLForConditionalGeneration": ("kimi", _plain, _KIMI),
-    "KimiK25ForConditionalGeneration": ("kimi 2.5", _kimi_k25, {"media_proc_cfg": _KIMI_25}),
-    "LlavaForConditionalGeneration": _ONE,
-    "PaliGemmaForConditionalGeneration": _ONE,
-    "Phi4ForCausalLMV": _ONE,
-    "DeepseekOCRForCausalLM": _ONE,
-    "DeepseekOCR2ForCausalLM": _ONE,
-    "Blip2ForConditionalGeneration": ("", _without_arguments, {}),
-    "AriaForConditionalGeneration": ("", _without_arguments, {}),
-    "GLM4VForCausalLM": ("", _with_its_ends, {}),
-    "Gemma3ForConditionalGeneration": ("", _of_config("mm_tokens_per_image"), {}),
-    "LlavaNextForConditionalGeneration": _PINPOINTS,
-    "LlavaOnevisionForConditionalGeneration": _PINPOINTS,
-    "BeeForConditionalGeneration": _PINPOINTS,
-    "RForConditionalGeneration": _PINPOINTS,
-    "Granite4VisionForConditionalGeneration": _PINPOINTS,
-    "InternVLChatModel": _INTERNVL,
-    "SkyworkR1VChatModel": _INTERNVL,
-    "NVLM_D": _INTERNVL,
-    "QianfanOCRForConditionalGeneration": _INTERNVL,
-    "Eagle2_5_VLForConditionalGeneration": _INTERNVL,
-    "InternVLForConditionalGeneration": ("got", _GOT, {"size": {"height": 448, "width": 448}, "crop_to_patches": True}),
-    "InternS1ForConditionalGeneration": ("got", _GOT, {"size": {"height": 448, "width": 448}, "crop_to_patches": True}),
-    "Idefics3ForConditionalGeneration": ("idefics", _IDEFICS, {}),
-    "SmolVLMForConditionalGeneration": ("idefics", _SMOL, {}),
-    "Llama4ForConditionalGeneration": ("llama", _llama, {}),
-    "Cohere2VisionForConditionalGeneration": ("cohere", _cohere, {"size": {"height": 512, "width": 512}}),
-    "Gemma4ForConditionalGeneration": ("gemma4", _gemma4, {}),
-    "Phi4MMForCausalLM": ("phi", _phi, {}),
-    "DeepseekVLV2ForCausalLM": ("vl2", _vl2, {}),
-    "H2OVLChatModel": ("h2o", _own_processor, {}),
-    "Llama_Nemotron_Nano_VL":
-        ("nemotron", _nemotron, {"image_size": 512, "max_num_tiles": 12, "use_thumbnail": True}),
-    "MolmoForCausalLM": (
-        "molmo", _molmo, {
-            "max_crops": 12, "overlap_margins": [4, 4], "base_image_input_size": [336, 336], "image_patch_size": 14,
-            "image_token_length_h": 12, "image_token_length_w": 12,
-        },
-    ),
-    "Molmo2ForConditionalGeneration": (
-        "molmo2", _molmo2, {
-            "max_crops": 8, "overlap_margins": [4, 4], "size": {"height": 378, "width": 378}, "patch_size": 14,
-            "pooling_size": [2, 2], "image_use_col_tokens": True,
-        },
-    ),
-    "Step3VLForConditionalGeneration": ("step", _step3, {}),
-    "StepVLForConditionalGeneration": ("step", _step3, {}),
-    "Step3p7ForConditionalGeneration": ("step", _step3, {}),
-    "Lfm2VlForConditionalGeneration": ("lfm", _lfm2, {}),
-    "MiniCPMV4_6ForConditionalGeneration": ("slices", _minicpm46, {}),
-    "MiniCPMV4_7ForConditionalGeneration": ("slices", _minicpm46, {}),
-    "Ovis2_5": ("", _ovis25, {}),
-    "Ovis2_6ForCausalLM": ("", _ovis25, {}),
-    "Ovis2_6_MoeForCausalLM": ("", _ovis25, {}),
-    "Gemma3nForConditionalGeneration": ("", _named_count, {}),
-    "Qwen4ExpForConditionalGeneration": _AREA3,
-    "MiniMaxM3SparseForConditionalGeneration": ("minimax", _minimax, {}),
-    "Gemma4UnifiedForConditionalGeneration": ("gemma4 unified", _gemma4, {}),
-    "Moondream3ForCausalLM": _ONE,
-    "HfMoondream": _ONE,
-    **dict.fromkeys(
-        (
-            "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Omni_Reasoning_V3",
-            "NemotronH_Super_Omni_Reasoning_V3",
-        ), ("nano", _nano, {}),
-    ),
-    "UnlimitedOCRForCausalLM": _ONE,
-    "Ovis": ("ovis", _ovis, {"size": {"shortest_edge": 448}}),
-}  # fmt: skip
+    name: (rule, globals()[f"_{asking}"], processor) for name, (rule, asking, processor) in LISTED["images"].items()
+}
 """Architecture -> kind of rule, how vLLM is asked, and what its processor's file has."""
 
 # ---------------------------------------------------------------------------------------------------------------------

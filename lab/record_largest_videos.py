@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 
 from ask_vllm import MODELS, names_given, write_answers
 from planner.largest import compared
-from record_image_tokens import CASES, FAMILIES, Asked, Family, asked_case, record_families
+from record_image_tokens import CASES, FAMILIES, LISTED, Asked, Family, asked_case, record_families
 from tokenyard.models.images.table import image_rule
 
 OUT = MODELS / "largest_videos.json.gz"
@@ -145,28 +145,8 @@ def _llava_next(asked: Asked, _: Mapping[str, Any]) -> Question:
     return tokens
 
 
-_GLM = {"size": {"shortest_edge": 12_544, "longest_edge": 28 * 28 * 2 * 30_000}, "processor_class": "Glm4vProcessor"}
-_MOLMO2 = {
-    "size": {"height": 378, "width": 378}, "patch_size": 14, "pooling_size": [3, 3], "num_frames": 384,
-    "video_use_col_tokens": False,
-}  # fmt: skip
 ASKING: dict[str, tuple[Any, dict[str, Any]]] = {
-    "Gemma4ForConditionalGeneration": (_by_itself, {}),
-    "Gemma4UnifiedForConditionalGeneration": (_by_itself, {}),
-    "Glm4vForConditionalGeneration": (_glm, _GLM),
-    "Glm4vMoeForConditionalGeneration": (_glm, _GLM),
-    "GlmOcrForConditionalGeneration": (_glm, {**_GLM, "processor_class": "Glm46VProcessor"}),
-    "InternVLChatModel": (_internvl_chat, {}),
-    "InternVLForConditionalGeneration": (_internvl, {"image_seq_length": 256}),
-    "InternS1ForConditionalGeneration": (_internvl, {"image_seq_length": 256}),
-    "LlavaNextVideoForConditionalGeneration": (_llava_next, {}),
-    "LlavaOnevisionForConditionalGeneration": (_of_video, {}),
-    "MiniCPMV4_6ForConditionalGeneration": (_minicpm, {"max_slice_nums": 9}),
-    "MiniCPMV4_7ForConditionalGeneration": (_minicpm, {"max_slice_nums": 9}),
-    "Molmo2ForConditionalGeneration": (_molmo2, _MOLMO2),
-    "Ovis2_5": (_ovis, {}),
-    "Ovis2_6ForCausalLM": (_ovis, {}),
-    "Ovis2_6_MoeForCausalLM": (_ovis, {}),
+    name: (globals()[f"_{asking}"], video) for name, (asking, video) in LISTED["largest videos"].items()
 }
 """Architecture -> how vLLM is asked, and what its video processor's file has."""
 CHANGED: dict[str, Callable[[Random], dict[str, Any]]] = {

@@ -24,7 +24,7 @@ from typing import Any
 
 from ask_vllm import MODELS, RECORDED, names_given, write_answers
 from planner.limited import compared, compared_videos
-from record_image_tokens import CASES, FAMILIES, Asked, asked_case, class_called, record_families
+from record_image_tokens import CASES, FAMILIES, LISTED, Asked, asked_case, class_called, record_families
 from tokenyard.models.images.table import image_rule
 
 OUT = MODELS / "limited_items.json.gz"
@@ -188,31 +188,9 @@ def _of_gemma(asked: Asked, frames: int) -> list[Any]:
     return [LENGTHS[0], {"num_frames": frames}, [], tokens]
 
 
-_WHOLE: tuple[Any, dict[str, Any]] = (_by_volume, {"size": {"shortest_edge": 4096, "longest_edge": 25_165_824}})
-_VOLUME: tuple[Any, dict[str, Any]] = (_of_glm, {"size": {"shortest_edge": 12_544, "longest_edge": 47_040_000}})
 VIDEOS: dict[str, tuple[Any, dict[str, Any]]] = {
-    **dict.fromkeys(
-        (
-            "Ernie4_5_VLMoeForConditionalGeneration", "Exaone4_5_ForConditionalGeneration",
-            "OpenPanguVLForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-            "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniModel", "Qwen2_5_VLForConditionalGeneration",
-            "Qwen3OmniMoeForConditionalGeneration",
-        ), (_by_frames, {}),
-    ),
-    **dict.fromkeys(
-        (
-            "Cosmos3ForConditionalGeneration", "InternS1ProForConditionalGeneration",
-            "InternS2MobiusForConditionalGeneration", "InternS2PreviewForConditionalGeneration",
-            "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-            "Qwen3_5MoeForConditionalGeneration", "Qwen4ExpForConditionalGeneration",
-        ), _WHOLE,
-    ),
-    "Gemma4ForConditionalGeneration": (None, {}),
-    "Gemma4UnifiedForConditionalGeneration": (None, {}),
-    "Glm4vForConditionalGeneration": _VOLUME,
-    "Glm4vMoeForConditionalGeneration": _VOLUME,
-    "LlavaOnevisionForConditionalGeneration": (_by_frames, {"plain": True}),
-}  # fmt: skip
+    name: (asking and globals()[f"_{asking}"], video) for name, (asking, video) in LISTED["limited videos"].items()
+}
 """Architecture -> how a video's embeddings are counted, and what its video processor's file has."""
 LENGTHS = (4096, 20_000, 32_768, 131_072)
 
