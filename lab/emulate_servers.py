@@ -83,7 +83,7 @@ def until_ready(
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a port that is free."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

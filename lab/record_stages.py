@@ -68,7 +68,7 @@ def _untied(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(config: dict[str, Any]) -> dict[str, Any]:
-    """Of both stages: whether it holds an embedding and an output head of its own, and its weights in bytes."""
+    """Return for both stages whether each has an embedding and an output head of its own, and its weights in bytes."""
     from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
     if not is_known(config["model_type"]):

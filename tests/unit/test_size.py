@@ -46,3 +46,10 @@ def test_the_page_has_the_figures_of_today() -> None:
         assert before[name] == pytest.approx(figures, rel=0.1, abs=1), name
     files = [[int(each) for each in re.findall(r"(\d+) files", text)] for text in (said, today)]
     assert files[0] == pytest.approx(files[1], rel=0.1)
+
+
+def test_the_lab_says_a_line_of_each_part() -> None:
+    lab = PAGE.parents[1] / "lab"
+    listed = re.findall(r"^\| `([\w./]+)` \| .", (lab / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    parts = {path.name + "/" * path.is_dir() for path in lab.iterdir() if path.suffix in (".py", "")}
+    assert sorted(listed) == sorted(parts - {"__pycache__/"})
