@@ -37,20 +37,7 @@ MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
 _NOT_COUNTED = ("communication", "graphs")
 """Parts of a step's memory that the planner's table leaves out."""
-INTRODUCTION = """# Deployments
-
-What `--model`, `--gpu` and `--tensor-parallel-size` come to. `lab/generate_deployments.py` writes this page.
-
-Two steps lie between a GPU and its KV cache. **Memory**: what the GPU leaves when weights are loaded and a step has
-run. Weights are counted ([every known model and quantisation](../tests/unit/models/test_kv_plans.py) within 1.2 % of
-vLLM's own model classes, most of them exactly); what a step needs besides is [an estimate](#memory-against-logs), with
-a second figure for how much it may come to. vLLM logs the truth, "Available KV cache memory":
-`--kv-cache-memory-bytes` takes it. **The plan**: groups of layers, tokens per block, number of blocks, and the capacity
-that vLLM logs as "GPU KV cache size". That is exact: vLLM's planner, asked about the same memory, says the same.
-
-"GPU KV cache size" is the number of requests of `max_model_len` tokens that fit, times `max_model_len`. Where layers
-keep a window, a chunk or a state, shorter requests find room for far fewer tokens than that.
-"""
+TEMPLATE = REPO / "lab" / "pages" / "deployments.md"
 
 
 def main() -> int:
@@ -116,48 +103,17 @@ class _Row:
 
 def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str, Any]]) -> str:
     answers = json.loads(gzip.decompress(ANSWERS.read_bytes()))["plans"]
-    lines = [
-        INTRODUCTION,
-        "## Against vLLM's planner",
-        "",
-        f"vLLM 0.33, {UTILIZATION:.0%} of the memory, {MAX_NUM_BATCHED_TOKENS:,} tokens and {MAX_NUM_SEQS} sequences.",
-        "Sizes are per GPU; both were asked about the same KV memory: what weights, a step and the work of an encoder",
-        "leave; neither NVLink's buffers nor the graphs of experts are counted.",
-        "",
-        "| model | weights | GPUs | KV dtype | weights GiB | KV GiB | block | groups | KV tokens | vLLM's planner |",
-        "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        *(_line(row, answer) for row, answer in zip(rows, answers, strict=True)),
-        "",
-        *section(),
-        "## Against logs",
-        "",
-        "What people saw, with the memory that their log names. A log rounds that memory to 0.01 GiB.",
-        "",
-        "| model | GPUs | KV GiB | logged | here | weights GiB logged | here | |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
-        *(_logged_line(each) for each in logged),
-        "",
-        "## Memory against logs",
-        "",
-        "What is left for KV on each GPU, in GiB: as logged, by our estimate, and if a step takes all that it may.",
-        "The difference is sampling: logs of vLLM 0.9 to 0.11 come to 38.6 bytes per sequence and entry of the",
-        "vocabulary (PyTorch sorts it), where kernels of FlashInfer or Triton need about 18; that is inferred from",
-        "these lines, not documented. Graphs are counted since vLLM 0.21. It is why a large vocabulary and the 1,024",
-        "sequences of an H100 leave so little: lower `--max-num-seqs`, and the cache grows.",
-        "",
-        "A log is taken if it says what is left, if it or its repository names the GPU, and if it is of a model that",
-        "is known here, without drafts and LoRA. Memory of",
-        "the GPU, tokens and sequences that it does not name are the GPU's and that version's.",
-        "",
-        "| model | GPUs | vLLM | of the memory | tokens, sequences | logged | estimate | at least | |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
-        *(_memory_line(each) for each in memory),
-        "",
-        _memory_summary(memory),
-        "",
-        *_long_ones(),
-    ]
-    return "\n".join(lines) + "\n"
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        **section(),
+        utilization=UTILIZATION,
+        tokens=MAX_NUM_BATCHED_TOKENS,
+        seqs=MAX_NUM_SEQS,
+        planned="\n".join(_line(row, answer) for row, answer in zip(rows, answers, strict=True)),
+        logged="\n".join(map(_logged_line, logged)),
+        memory="\n".join(map(_memory_line, memory)),
+        summary=_memory_summary(memory),
+        long="\n".join(_long_ones()),
+    )
 
 
 def _line(row: _Row, answer: dict[str, Any]) -> str:
@@ -271,11 +227,6 @@ def _long_ones() -> list[str]:
     lengths = (8192, 131_072, 1_000_000)
     plans = [plan_kv_cache(hybrid, available_bytes=memories[1], max_model_len=each, **settings) for each in lengths]
     return [
-        "## Two figures that need their length",
-        "",
-        "Tokens are requests of `max_model_len` that fit, times `max_model_len`. States weigh less the longer a",
-        "request is, so that such a figure holds for that length alone: shorter requests fit in larger numbers.",
-        "",
         (
             "* **Qwen3-Next-80B, 9.3 M tokens**: 8 x H200, tensor parallel 8, bfloat16 KV, "
             f"{memories[0] / GIB:.1f} GiB for KV, 262,144 tokens per request, no prefix caching (as 0.22 has it): "

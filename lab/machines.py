@@ -93,58 +93,25 @@ def machines() -> list[Machine]:
     return [Machine(**row) for row in tomllib.loads(SOURCE.read_text())["deployments"]]
 
 
-_ABOUT = f"""## AMD's GPUs, and several machines
-
-Every line as `vllm serve` takes it, with defaults of vLLM 0.33 for the rest; sizes are per GPU, blocks and tokens per
-engine. A step is priced twice: {DECODES} requests of an engine decode with {CONTEXT:,} tokens each before them, and one
-prompt of {PROMPT:,} tokens; where engines share experts all do the same. *links* is what its GPUs spend on telling each
-other. Nothing was measured over networks, and little on AMD's GPUs (below): the last column is the range that a report
-states for TPOT. `tests/unit/deploy/test_machines.py` holds the table to what has to be so whatever the constants are.
-"""
-_COLUMNS = (
-    "vllm serve", "GPU", "links that were taken", "weights GiB", "KV blocks", "KV tokens", "decode ms", "links",
-    "prompt ms", "links", "TPOT within",
-)  # fmt: skip
 WIDE_REQUESTS = (64, 128, 256, 512)
 WIDE = (("h200", 8), ("h200", 16), ("h200", 32), ("gb200", 8))
-_WIDE = f"""### Beside what vLLM's blog says of experts on many machines
-
-In December 2025 vLLM's [blog](https://blog.vllm.ai/2025/12/17/large-scale-serving.html) told of 2,200 tokens per second
-and H200, and of 1,500 earlier, with DeepSeek's models, a data-parallel engine on each GPU and InfiniBand between
-machines; how many requests, and on how many GPUs, it does not say. In February 2026 it
-[told](https://blog.vllm.ai/2026/02/03/dsr1-gb200-part1.html) of 10,100 per GB200, on eight of them, with experts in
-NVFP4 and kernels younger than all that were measured. Decodes here, in FP8, with {CONTEXT:,} tokens before them, in
-tokens per second and GPU; nothing was fitted to these figures. H200's are met. Of GB200 too little is said: at 256
-requests and more by less than the range of vLLM 0.33 allows (0.45 times the TPOT, above), at fewer by more.
-"""
-_BESIDE = """Five factors of the generation (`published` of `constants.json`) were fitted to the latencies by
-`lab/fit_gpu.py`, which prints what they are worth: with one of the two models left out, latencies are off by a
-median of 7 % and 11 % (14 % without factors). Throughputs were left out altogether: a median of 14 % (18 % without). An
-older release (ROCm 6.3.1, vLLM 0.7.3, nothing fitted to it) is off by 6 % of latencies and 17 % of throughputs.
-*In range*: measured over predicted lies within what a report states of TPOT.
-"""
 
 
-def section() -> Iterator[str]:
-    """The lines of the page."""
-    yield from _ABOUT.split("\n")
-    yield f"| {' | '.join(_COLUMNS)} |"
-    yield "| --- | --- | --- |" + " ---: |" * (len(_COLUMNS) - 3)
-    yield from (_line(each) for each in machines())
-    yield ""
-    yield from _published()
-    yield from _wide()
+def section() -> dict[str, Any]:
+    """What the page says in the place of each name."""
+    return {
+        "decodes": DECODES,
+        "context": CONTEXT,
+        "prompt": PROMPT,
+        "machines": "\n".join(map(_line, machines())),
+        "sources": "\n".join(f"[{said}]({source})." for said, source in sources()),
+        "published": "\n".join(_published()),
+        "wide": "\n".join(_wide()),
+    }
 
 
 def _published() -> Iterator[str]:
     """What AMD publishes of vLLM, beside what we say of the same."""
-    yield "### Beside what AMD publishes"
-    yield ""
-    for said, source in sources():
-        yield f"[{said}]({source})."
-    yield from _BESIDE.split("\n")
-    yield "| model | tokens | requests | published | here | error | in range |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | --- |"
     for each in latencies():
         found = each.predicted(shipped_constants())
         yield _compared(each, each.batch, f"{each.seconds:.1f} s", f"{found:.1f} s", found / each.seconds)
@@ -152,7 +119,6 @@ def _published() -> Iterator[str]:
         found = one.predicted()
         cells = f"{one.tokens_per_second:,.0f} tokens/s", f"{found:,.0f} tokens/s"
         yield _compared(one, one.prompts, *cells, found / one.tokens_per_second)
-    yield ""
 
 
 def wide(num_gpus: int, requests: int, gpu: str = "h200", context: int = CONTEXT) -> float:
@@ -164,14 +130,12 @@ def wide(num_gpus: int, requests: int, gpu: str = "h200", context: int = CONTEXT
 
 
 def _wide() -> Iterator[str]:
-    yield from _WIDE.split("\n")
     yield "| GPUs | machines |" + "".join(f" {count} requests a GPU |" for count in WIDE_REQUESTS)
     yield "| ---: | ---: |" + " ---: |" * len(WIDE_REQUESTS)
     for gpu, count in WIDE:
         cells = [f"{wide(count, requests, gpu):,.0f}" for requests in WIDE_REQUESTS]
         machines_taken = -(-count // named_gpu(gpu).gpus_per_machine)
         yield f"| {count} x {gpu} | {machines_taken} | {' | '.join(cells)} |"
-    yield ""
 
 
 def _compared(row: Latency | Throughput, requests: int, published: str, found: str, ratio: float) -> str:
