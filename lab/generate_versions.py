@@ -25,41 +25,22 @@ __all__ = ["document"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "docs" / "versions.md"
-HEAD = """\
-# Versions of vLLM
-
-What is known of each version, and by which check. This page is made by `lab/generate_versions.py`.
-
-* **switches**: decisions that the version changed ([which](parity.md#versions-of-vllm)); **facts**: what it changed of
-  defaults, checks, memory and front ends; **flags**: those of `vllm serve`, recorded from the version itself.
-* **vectors**: recorded scenarios that `tokenyard parity conformance/vectors/*` replays, and their steps; *outside* are
-  those that need what the profile does not model (below). The tests replay all of them: none may differ.
-* **lockstep**: drawn scenarios that ran through the version's own scheduler and `FastScheduler` call by call, every
-  answer compared; *outside* are those that `FastScheduler` refuses by name: mostly what the profile does not model.
-  `make differential VLLM=0.27 SCENARIOS=2000 ARGS=--note` runs more and notes them.
-* **planner**: plans of the KV cache of known models, for several sizes of memory, that the version's own planner made
-  (`lab/record_kv_plans.py`); the tests compare ours, and none may differ.
-* **config**: drawn `vllm serve` lines through the version's own configuration and ours, every value compared
-  (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
-* **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
-  (`make test-vllm VLLM=0.27`); *models*: with tiny models too. These run inside 0.27 to 0.32, whose wheels were made
-  with the torch that is there; the wheel of 0.24 asks for a build of torch 2.11.0 that package indexes lack, but its
-  kernels load with the one that they have (`make test-vllm VLLM=0.24-kernels`, likewise 0.23, 0.25 and 0.26, which were
-  not tried). No wheel for CPUs of 0.33 exists. Inside the others the scheduler was run without a model.
-
-A dash means that the check was not run for that version. A count is that of the run that was noted: what it showed to
-differ may have been mended since.
-"""
+TEMPLATE = ROOT / "lab" / "pages" / "versions.md"
 
 
 def document() -> str:
     """The page."""
-    return "\n".join([HEAD, *_table(), "", *_outside(), "", *_follows(), "", *_simulators(), ""])
+    found = json.loads((ROOT / "conformance" / "results.json").read_text(encoding="utf-8"))
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        versions="\n".join(_table()),
+        outside="\n".join(_outside()),
+        followed="\n".join(_follows()),
+        simulated=found["vllm"],
+        simulators="\n".join(_simulators(found["simulators"])),
+    )
 
 
 def _table() -> Iterator[str]:
-    yield "| vLLM | switches | facts | flags | vectors | lockstep | outside | planner | config | inside |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     known = noted()
     for release in RELEASES:
         version = release.version
@@ -124,7 +105,6 @@ def _inside(release: Release, figures: dict[str, Any] | None) -> str:
 
 
 def _outside() -> Iterator[str]:
-    yield "## What the profiles do not model as the version has it\n"
     rows = [f"| {v} | `{feature}` | {what} |" for v in PROFILES for feature, what in outside(v).items()]
     head = "| vLLM | feature | what a replay does |\n| --- | --- | --- |"
     nothing = (
@@ -134,33 +114,15 @@ def _outside() -> Iterator[str]:
 
 
 def _follows() -> Iterator[str]:
-    yield """\
-## Releases that were followed as if they were unknown
-
-What `make follow VERSION=0.33.0 NEWEST=0.32 ARGS=--note` proposes for a release that is known: it compares scenarios of
-its own scheduler with the profile before it, and turns switches until they agree. A switch of which no scenario showed
-the difference is missed: `make differential` finds it later. The last column counts differences left over.
-
-| vLLM | after | scenarios | switches proposed | known | proposed and known | missed | no switch mends |
-| --- | --- | --- | --- | --- | --- | --- | --- |"""
     for each in (checks["follow"] for checks in noted().values() if "follow" in checks):
         missed = ", ".join(f"`{name}`" for name in each["missed"]) or "-"
         counts = (each[name] for name in ("scenarios", "proposed", "known", "right"))
         yield _row(each["release"], each["after"], *counts, missed, each["unmended"])
 
 
-def _simulators() -> Iterator[str]:
+def _simulators(found: dict[str, Any]) -> Iterator[str]:
     """Others than ours, as far as they can be driven step by step."""
-    found = json.loads((ROOT / "conformance" / "results.json").read_text(encoding="utf-8"))
-    yield "## Other simulators\n"
-    yield f"""\
-How far others decide as vLLM {found["vllm"]}, by [the conformance suite](../conformance/README.md): scenarios that a
-simulator has all settings for, those that agree to the end, and steps before the first difference. `python3 run.py
-vectors/0.33 --only scheduled preempted -- python vidur_side.py` in `conformance` prints a row.
-"""
-    yield "| simulator | scenarios | run | equal to the end | steps | before a difference | what differs first |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for name, each in found["simulators"].items():
+    for name, each in found.items():
         ends = ", ".join(f"{why} {count}" for why, count in each["first_differences"].items()) or "-"
         yield _row(
             name,
@@ -171,12 +133,6 @@ vectors/0.33 --only scheduled preempted -- python vidur_side.py` in `conformance
             f"{each['steps_before_the_first_difference']:,}",
             ends,
         )
-    yield """
-Vidur knows no prefix caching, priorities, adapters, drafts, images, aborts or async scheduling: such scenarios are not
-run, but for prefix caching, which is vLLM's default. Dynamo's replay (1.6.1) takes a whole trace and answers with a
-report: its Python interface offers no step to drive, so that it cannot be measured in this way. BLIS, Inference Lab,
-LLMServingSim and AISimulate have no package that pip installs from the public index, and were not run. The suite asks
-for a program that reads and answers lines, in any language."""
 
 
 def main() -> int:
