@@ -35,88 +35,7 @@ from tokenyard.sim.replay import replay
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import ListedTokens
 
-_TOLD = """
-def told(answers):
-    print(f"Successful requests: {sum(each[0] in ('stop', 'length') for each in answers)}")
-    print(f"Total input tokens: {sum(each[3] for each in answers)}")
-    print(f"Total generated tokens: {sum(each[4] for each in answers)}")
-    means = {"TTFT": [first for _, first, *_ in answers], "E2EL": [end for _, _, end, *_ in answers]}
-    means["TPOT"] = [(end - first) / (tokens - 1) for _, first, end, _, tokens in answers if tokens > 1]
-    for name, times in means.items():
-        print(f"Mean {name} (ms): {1e3 * sum(times) / len(times)}")
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
-"""
-
-_OPENAI = (
-    """
-import asyncio, sys, time
-from openai import AsyncOpenAI
-async def main(url, number, pause):
-    client = AsyncOpenAI(base_url=url + "/v1", api_key="any")
-    async def one(i):
-        await asyncio.sleep(pause * i)
-        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
-        sent = time.monotonic()
-        stream = await client.chat.completions.create(model="served", messages=said, max_tokens=60, stream=True,
-            stream_options={"include_usage": True}, extra_body={"ignore_eos": True})
-        first, last, usage = None, None, None
-        async for chunk in stream:
-            if chunk.choices and chunk.choices[0].delta.content and first is None:
-                first = time.monotonic() - sent
-            last = chunk.choices[0].finish_reason if chunk.choices else last
-            usage = chunk.usage or usage
-        return last, first, time.monotonic() - sent, usage.prompt_tokens, usage.completion_tokens
-    answers = await asyncio.gather(*(one(i) for i in range(number)))
-    told(answers)
-"""
-    + _TOLD
-)
-
-_ANTHROPIC = (
-    """
-import asyncio, sys, time
-from anthropic import AsyncAnthropic
-async def main(url, number, pause):
-    client = AsyncAnthropic(base_url=url, auth_token="any")
-    async def one(i):
-        await asyncio.sleep(pause * i)
-        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
-        sent, first = time.monotonic(), None
-        async with client.messages.stream(model="served", messages=said, max_tokens=60, system="be brief") as stream:
-            async for text in stream.text_stream:
-                first = time.monotonic() - sent if first is None else first
-            end, lasted = await stream.get_final_message(), time.monotonic() - sent
-        counted = await client.messages.count_tokens(model="served", messages=said, system="be brief")
-        usage = end.usage
-        prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
-        assert counted.input_tokens == prompt, (counted, usage)
-        return {"max_tokens": "length", "end_turn": "stop"}[end.stop_reason], first, lasted, prompt, usage.output_tokens
-    told(await asyncio.gather(*(one(i) for i in range(number))))
-"""
-    + _TOLD
-)
-
-_LITELLM = (
-    """
-import asyncio, sys, time, litellm
-async def main(url, number, pause):
-    async def one(i):
-        await asyncio.sleep(pause * i)
-        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
-        sent, first, last, usage = time.monotonic(), None, None, None
-        stream = await litellm.acompletion(model="hosted_vllm/served", api_base=url + "/v1", messages=said,
-            max_tokens=60, stream=True, stream_options={"include_usage": True})
-        async for chunk in stream:
-            if chunk.choices and chunk.choices[0].delta.content and first is None:
-                first = time.monotonic() - sent
-            last = (chunk.choices[0].finish_reason if chunk.choices else None) or last
-            usage = getattr(chunk, "usage", None) or usage
-        return last, first, time.monotonic() - sent, usage.prompt_tokens, usage.completion_tokens
-    told(await asyncio.gather(*(one(i) for i in range(number))))
-"""
-    + _TOLD
-)
-
+_CLIENT = Path(__file__).with_name("emulate_client.py")
 _BENCH = """
 import argparse
 from vllm.benchmarks.serve import add_cli_args, main
@@ -240,10 +159,10 @@ def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Cl
         line += f"--output-tokens-mean 40 --artifact-dir {tokenizer}/genai-perf"
         command = [str(flags.genai_perf), *line.split()]
         yield Client("genai-perf", command, lambda _: of_genai_perf(tokenizer / "genai-perf"))
-    for name, code in (("openai", _OPENAI), ("anthropic", _ANTHROPIC), ("litellm", _LITELLM)):
+    for name in ("openai", "anthropic", "litellm"):
         found = subprocess.run([flags.python, "-c", f"import {name}"], capture_output=True, check=False)
         if not found.returncode:
-            yield Client(name, [str(flags.python), "-c", code, url, number, str(0.1 / flags.speed)], printed)
+            yield Client(name, [str(flags.python), str(_CLIENT), name, url, number, str(0.1 / flags.speed)], printed)
 
 
 def of_guidellm(path: Path) -> Counts:
