@@ -18,7 +18,7 @@ INSTALLED_DEV := .venv/.installed-dev
 # What is compiled is compiled by make alone, which knows what has changed.
 COMPILED := .venv/.compiled
 DECLARED := $(shell find src -name '*.pxd')
-CHECKED := src tests scripts benchmarks conformance docs/reading
+CHECKED := src tests scripts lab benchmarks conformance docs/reading
 # Three processes for two cores (tests/conftest.py); who is done takes over what another has left. `make test PARALLEL=` is
 # one process.
 PARALLEL ?= -n auto --dist worksteal
@@ -96,6 +96,10 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
+.PHONY: size
+size: $(INSTALLED)  ## Code lines and files of every room, words of documents, beside the last tag's: REV=REVISION, ARGS=--update
+	@$(BIN)/python scripts/size.py $(if $(REV),--rev $(REV)) $(ARGS)
+
 .PHONY: site
 site: $(INSTALLED_DEV)  ## The site of the documents, with the pages that scripts write, into site/; all links are checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -158,7 +162,7 @@ bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and
 record-vectors: VLLM ?= 0.22
 record-vectors:  ## Record conformance/vectors/0.22 anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(VLLM_PYTHON) scripts/record_vectors.py $(ARGS)
+	@$(VLLM_PYTHON) lab/record_vectors.py $(ARGS)
 
 .PHONY: test-vllm
 test-vllm: VLLM ?= 0.22 0.32 0.33
@@ -200,7 +204,7 @@ differential: VLLM ?= 0.22
 differential: SCENARIOS ?= 2000
 differential:  ## Random streams, others every time (or ARGS='--first N'), through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.27 SCENARIOS=2000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
+	@PYTHONPATH=src:lab nice $(VLLM_PYTHON) lab/differential.py --scenarios $(SCENARIOS) $(ARGS)
 
 .PHONY: follow
 follow: NEWEST ?= 0.33
@@ -208,7 +212,7 @@ follow:  ## What a release of vLLM changed, and which switches ours needs: VERSI
 	@[ -n "$(VERSION)" ] || { echo "Name the release: make follow VERSION=0.34.0" >&2; exit 1; }
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(NEWEST)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(FOLLOWED)
-	@PYTHONPATH=src:scripts nice .venv-vllm-$(FOLLOWED)/bin/python scripts/follow.py --newest $(NEWEST) \
+	@PYTHONPATH=src:lab nice .venv-vllm-$(FOLLOWED)/bin/python lab/follow.py --newest $(NEWEST) \
 		--older $(if $(filter 0.22,$(NEWEST)),.venv-vllm,.venv-vllm-$(NEWEST)) $(ARGS)
 FOLLOWED = $(shell echo "$(VERSION)" | cut -d. -f1,2)
 
@@ -217,13 +221,13 @@ differential-config: VLLM ?= 0.33
 differential-config: CASES ?= 5000
 differential-config:  ## Drawn `vllm serve` lines through vLLM's own configuration and ours, every value compared: VLLM=0.22|0.33 CASES=5000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential_config.py --cases $(CASES) $(ARGS)
+	@PYTHONPATH=src:lab nice $(VLLM_PYTHON) lab/differential_config.py --cases $(CASES) $(ARGS)
 
 .PHONY: vllm-own-tests
 vllm-own-tests: VLLM ?= 0.22
 vllm-own-tests:  ## vLLM's own scheduler tests, brought from its source distribution, against FastScheduler: VLLM=0.22|0.33
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(or $(PYTHON),python3) scripts/vllm_own_tests.py $(if $(filter 0.22,$(VLLM)),0.22.1,$(VLLM).0) --python $(VLLM_PYTHON) $(ARGS)
+	@$(or $(PYTHON),python3) lab/vllm_own_tests.py $(if $(filter 0.22,$(VLLM)),0.22.1,$(VLLM).0) --python $(VLLM_PYTHON) $(ARGS)
 
 .PHONY: bench-fast
 bench-fast: VLLM ?= 0.22
@@ -242,7 +246,7 @@ clean:  ## Remove everything that was built, all environments included
 	@rm -rf .venv .venv-audit .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules
 	@find src -name '*.so' -delete
-	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts lab benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "Tokenyard needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }

@@ -35,7 +35,7 @@ class Side:
         """``script`` lies among the benchmarks."""
         self.script = script
         self._printed: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
-        paths = os.pathsep.join(map(str, (HERE, REPO / "scripts", REPO / "src")))
+        paths = os.pathsep.join(map(str, (HERE, REPO / "lab", REPO / "src")))
         reading, writing = os.pipe()
         self._process = subprocess.Popen(
             [python, HERE / script, *args],

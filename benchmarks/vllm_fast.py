@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "scripts")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "lab")]
 
 import vllm  # noqa: E402
 

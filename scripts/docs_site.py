@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages that scripts write, links that leave the documents, and nothing that is loaded from elsewhere.
 
 A page in ``PAGES`` is what its script prints, and is not kept in git. A line
-``<!-- printed by scripts/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the
+``<!-- printed by lab/NAME.py -->`` in a page is replaced by what that script prints. Links that leave the
 documents become plain text, or lead to ``SOURCES=https://example.org/tokenyard/blob/main``, if the environment has it.
 """
 
@@ -36,7 +36,7 @@ PAGES = {
 """Page -> the script whose ``document()`` it is."""
 API = "api.md"
 """The names that programs may rely on (scripts/public_names.py); mkdocstrings fills in what the source says of them."""
-PRINTED = re.compile(r"^<!-- printed by scripts/(\w+)\.py -->$", re.MULTILINE)
+PRINTED = re.compile(r"^<!-- printed by (?:scripts|lab)/(\w+)\.py -->$", re.MULTILINE)
 _TITLE = re.compile(r"\A# .*\n")
 _OUTSIDE = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(\.\./([^)\s]*)\)")
 _SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
@@ -45,7 +45,7 @@ _SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 
 def on_config(config: Any, **_: Any) -> Any:
     """Let the scripts and the package be imported."""
-    sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "src"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "lab"), str(ROOT / "src"), str(ROOT)]
     return config
 
 

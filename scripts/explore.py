@@ -61,7 +61,7 @@ def _search_scenarios(deadline: float) -> int | None:
     span = f"{first}-{first + SCENARIOS - 1}"
     print(f"$ make record-vectors ARGS='--drawn {span} --output FOLDER' && tokenyard parity FOLDER", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        record = [str(VLLM), "scripts/record_vectors.py", "--drawn", span, "--output", folder]
+        record = [str(VLLM), "lab/record_vectors.py", "--drawn", span, "--output", folder]
         status = _run(record, deadline)
         if status != 0:
             return status

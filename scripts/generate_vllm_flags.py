@@ -44,7 +44,7 @@ scheduled ahead; the header names other variables of vLLM's as ignored.
 `make differential-config` draws lines of such flags, models and GPUs, and compares what vLLM's own configuration makes
 of them with what a replay takes.
 
-The lists are recorded from vLLM {versions} by `scripts/record_vllm_flags.py`; this page is made by
+The lists are recorded from vLLM {versions} by `lab/record_vllm_flags.py`; this page is made by
 `scripts/generate_vllm_flags.py`, from
 `src/tokenyard/deploy/vllm_serve/flags.toml`. Defaults are those of the version that
 `--vllm-version` names.

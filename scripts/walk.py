@@ -32,7 +32,7 @@ from tokenyard import (
 )
 from tokenyard.sim import ConstantLatency, ListedTokens
 
-__all__ = ["Walk", "main", "walked"]
+__all__ = ["Walk", "main", "walked", "walks"]
 
 _PACKAGE = str(Path(sys.modules["tokenyard"].__file__ or "").parent)
 
@@ -82,14 +82,18 @@ def _through_a_replay(tokens: int) -> None:
     )
 
 
+def walks(tokens: int) -> dict[str, Walk]:
+    """Return what a request for so many tokens passes, by the way that it goes."""
+    ways = {"the scheduler": _through_the_scheduler, "a replay": _through_a_replay}
+    return {name: walked(partial(way, tokens)) for name, way in ways.items()}
+
+
 def main() -> None:
     """Print one line for each way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, default=3, help="that the request asks for")
     tokens = parser.parse_args().tokens
-    ways = {"the scheduler": _through_the_scheduler, "a replay": _through_a_replay}
-    for name, way in ways.items():
-        found = walked(partial(way, tokens))
+    for name, found in walks(tokens).items():
         print(
             f"through {name}: {found.files} files, {found.functions} functions, {found.calls} calls, "
             f"{found.changes} changes of file"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 
 from tokenyard.core.request import Request
@@ -58,13 +57,16 @@ def test_walks_of_an_engine_core_go_to_their_end_and_a_client_that_is_told_too_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert core_walks.CoreWalk(Random("walk 1")).run() > core_walks.CALLS // 8
-    update = Scheduler.update_from_output
 
-    def forgetful(scheduler: Scheduler, plan: SchedulerOutput, answer: ModelOutput) -> EngineOutputs:
-        outputs = update(scheduler, plan, answer)
-        return msgspec.structs.replace(outputs, finish_reasons={})
+    class Forgetful(Scheduler):
+        """Does not tell who has ended."""
 
-    monkeypatch.setattr(Scheduler, "update_from_output", forgetful)
+        def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
+            outputs = super().update_from_output(output, model_output)
+            outputs.finish_reasons = {}
+            return outputs
+
+    monkeypatch.setattr(core_walks, "Scheduler", Forgetful)
     with pytest.raises(AssertionError, match="never heard of an end"):
         core_walks.CoreWalk(Random("walk 1")).run()
 

@@ -28,7 +28,7 @@ STEP = re.compile(
     r"|^```console\n(?P<commands>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-COPIED = ("src", "scripts", "docs", "tests/support", "tests/unit", "viewer/src/generated")
+COPIED = ("src", "scripts", "lab", "docs", "tests/support", "tests/unit", "viewer/src/generated")
 LEFT_OUT = shutil.ignore_patterns("*.svg", "*.png", "static", "kv_plans*", "*.jsonl.gz")
 
 

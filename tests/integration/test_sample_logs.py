@@ -14,9 +14,9 @@ from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.record import Workload
 
 REPO = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(REPO / "scripts"))
+sys.path.insert(0, str(REPO / "lab"))
 
-import generate_log_table  # noqa: E402 - from the folder of scripts
+import generate_log_table  # noqa: E402 - from lab
 from sample_logs.catalogue import CATALOGUE, Sample  # noqa: E402
 from sample_logs.truth import MODEL, REQUESTS  # noqa: E402
 

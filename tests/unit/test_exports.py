@@ -182,7 +182,7 @@ def test_modules_say_what_they_offer_and_take_only_that(wrong_with: Callable[[Mo
 
 @pytest.mark.slow
 def test_tests_and_scripts_speak_as_plainly() -> None:
-    folders = [ROOT / name for name in ("tests", "scripts", "benchmarks", "conformance", "examples")]
+    folders = [ROOT / name for name in ("tests", "scripts", "lab", "benchmarks", "conformance", "examples")]
     files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
     assert len(files) > 300
     read = {file: text for file in files if _MAYBE_RIDDLES.search(text := file.read_text(encoding="utf-8"))}

@@ -1,6 +1,6 @@
 """A scenario through vLLM's scheduler, through the same one traced, and through ours: what each decided, and why.
 
-The scenarios are those that decision vectors are recorded from (``scripts/recorder``). Ours replays the recording with
+The scenarios are those that decision vectors are recorded from (``lab/recorder``). Ours replays the recording with
 a recorder attached, so its reasons stand beside those that the tracer saw from outside.
 """
 

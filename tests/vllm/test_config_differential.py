@@ -45,7 +45,7 @@ def python(request: pytest.FixtureRequest) -> Path:
 
 
 def run(python: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{REPO / 'src'}:{REPO / 'scripts'}"}
+    environment = {**os.environ, "PYTHONPATH": f"{REPO / 'src'}:{REPO / 'lab'}"}
     return subprocess.run(
         [python, *words], cwd=REPO, env=environment, capture_output=True, text=True, check=False, timeout=1200
     )
@@ -54,7 +54,7 @@ def run(python: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.smoke
 @pytest.mark.slow
 def test_every_value_that_decides_is_vllms(python: Path) -> None:
-    done = run(python, "scripts/differential_config.py", "--lines", LINES)
+    done = run(python, "lab/differential_config.py", "--lines", LINES)
     assert done.returncode == 0, done.stdout + done.stderr
     equal = re.search(r"(\d+)  equal", done.stdout)
     assert equal is not None, done.stdout

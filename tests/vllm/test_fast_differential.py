@@ -58,7 +58,7 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     reason = _without(python)
     if reason:
         pytest.skip(reason)
-    paths = [str(REPO / "src"), str(REPO / "scripts"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(REPO / "src"), str(REPO / "lab"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [str(python), *arguments]
     return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=False, timeout=900)
@@ -68,7 +68,7 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("version", INTERPRETERS)
 def test_both_say_the_same(version: str) -> None:
-    done = run(version, "scripts/differential.py", "--no-named", "--first", "0", "--scenarios", str(SCENARIOS))
+    done = run(version, "lab/differential.py", "--no-named", "--first", "0", "--scenarios", str(SCENARIOS))
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert f"{SCENARIOS} scenarios compared" in done.stdout
     assert "     0  different" in done.stdout
@@ -80,7 +80,7 @@ def test_what_was_different_once(version: str, number: int) -> None:
     python = BUILT.get(version) or REPO / f".venv-vllm-{version}/bin/python"
     if "installed" in INTERPRETERS or not python.exists():
         pytest.skip(f"no {python}: scripts/vllm_env.sh {version} builds it")
-    done = run(version, "scripts/differential.py", "--no-named", "--first", str(number), "--scenarios", "1")
+    done = run(version, "lab/differential.py", "--no-named", "--first", str(number), "--scenarios", "1")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 

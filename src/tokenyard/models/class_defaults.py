@@ -10,7 +10,7 @@ from tokenyard.models.recorded import recorded
 def class_defaults(model_type: object) -> dict[str, Any]:
     """What a file or a section of this ``model_type`` leaves out, as its configuration class fills it in.
 
-    ``scripts/record_class_defaults.py`` records it from the classes.
+    ``lab/record_class_defaults.py`` records it from the classes.
     """
     found: dict[str, Any] = recorded("class_defaults").get(model_type, {}) if isinstance(model_type, str) else {}
     return found

@@ -1,7 +1,7 @@
 """Which inputs a model's encoders are loaded for, how many of each a prompt may have, and whether GPUs may share them
 out, as vLLM 0.33's classes say.
 
-``scripts/record_limits.py``, ``scripts/record_items.py`` and ``scripts/record_encoders.py`` record them.
+``lab/record_limits.py``, ``lab/record_items.py`` and ``lab/record_encoders.py`` record them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What vLLM's server looks like from outside, version by version, as ``scripts/record_vllm_surface.py`` found it."""
+"""What vLLM's server looks like from outside, version by version, as ``lab/record_vllm_surface.py`` found it."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     constant of a deployment = common x GPU's factor x model's factor on that generation x version's factor
 
-Generations of GPUs that no point was measured on have factors of what their vendor publishes (``scripts/fit_gpu.py``).
+Generations of GPUs that no point was measured on have factors of what their vendor publishes (``lab/fit_gpu.py``).
 
 Factors belong to groups of constants that stand for one thing (:data:`GROUPS`). What was never measured has the factor
-1. ``constants.json`` is written by ``scripts/fit_latency.py``, which says what it was fitted to.
+1. ``constants.json`` is written by ``lab/fit_latency.py``, which says what it was fitted to.
 """
 
 from __future__ import annotations

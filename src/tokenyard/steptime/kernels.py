@@ -3,7 +3,7 @@
 With few requests a step is as long as its kernels are many: each has its launch, and a grid that does not fill the GPU.
 Counts are of vLLM's model code, fusions of torch.compile included; all-reduces count elsewhere. Products over experts
 count for more than one each, by timings: with few tokens experts in bfloat16, FP8 or widened 4 bits take 34 to 44 us a
-layer (``scripts/kernel_shares.py``), where ten plain kernels take less.
+layer (``lab/kernel_shares.py``), where ten plain kernels take less.
 """
 
 from __future__ import annotations

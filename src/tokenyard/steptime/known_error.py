@@ -19,7 +19,7 @@ every gap widens the range by what predictions were further off when just that w
                  takes may be off as far as constants that were estimated lay from what was fitted to measurements
 
 The range of a load that was left out is the base. Logarithms of what a gap adds are joined as independent errors, so
-that no gap ever makes a range narrower. ``scripts/fit_latency.py`` computes the figures, and how often ranges hold.
+that no gap ever makes a range narrower. ``lab/fit_latency.py`` computes the figures, and how often ranges hold.
 """
 
 from __future__ import annotations

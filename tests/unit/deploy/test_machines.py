@@ -14,7 +14,7 @@ from tokenyard import Deployment
 from tokenyard.models.gpus import named_gpu
 from tokenyard.steptime.constants import shipped_constants
 
-SCRIPTS = Path(__file__).parents[3] / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "lab"
 sys.path.insert(0, str(SCRIPTS))
 fit_gpu: Any = pytest.importorskip("fit_gpu")
 machines: Any = pytest.importorskip("machines")

@@ -94,9 +94,7 @@ def test_the_page_has_every_flag() -> None:
 @pytest.mark.skipif(not VLLM.exists(), reason="no .venv-vllm: scripts/vllm_env.sh builds it")
 def test_vllm_still_says_what_was_recorded() -> None:
     code = "import json, record_vllm_flags as r; print(json.dumps(r.recorded_flags()))"
-    done = subprocess.run(
-        [VLLM, "-c", code], cwd=ROOT / "scripts", capture_output=True, text=True, check=True, timeout=300
-    )
+    done = subprocess.run([VLLM, "-c", code], cwd=ROOT / "lab", capture_output=True, text=True, check=True, timeout=300)
     found = json.loads(done.stdout.splitlines()[-1])
     version = ".".join(found["vllm"].split(".")[:2])
     path = files("tokenyard.deploy.vllm_serve").joinpath("recorded", f"{version}.json")

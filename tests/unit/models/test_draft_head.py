@@ -56,7 +56,7 @@ def test_vllm_answered_for_most_of_them() -> None:
 
 @pytest.mark.parametrize("name", [name for name, cases in ANSWERED.items() if cases])
 def test_layers_that_predict_are_those_that_vllm_loads(name: str) -> None:
-    """scripts/record_drafts.py has asked vLLM's own classes and its planner."""
+    """lab/record_drafts.py has asked vLLM's own classes and its planner."""
     wrong = []
     for case in ANSWERED[name]:
         model = model_from_config(case["config"], name=name, where="config.json")

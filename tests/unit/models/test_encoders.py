@@ -1,6 +1,6 @@
 """Encoders have vLLM's parameters, part by part: those of every stack of layers, and all of them, shared out or not.
 
-vLLM 0.33's own modules on the meta device, as ``scripts/record_encoders.py`` recorded them.
+vLLM 0.33's own modules on the meta device, as ``lab/record_encoders.py`` recorded them.
 """
 
 from __future__ import annotations

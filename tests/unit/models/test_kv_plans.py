@@ -1,6 +1,6 @@
 """Plans of the KV cache and weights of every known model, against what vLLM's own planner and model classes say.
 
-``scripts/record_kv_plans.py`` records the fixture; it builds vLLM's models from the same ``config.json``, and knows
+``lab/record_kv_plans.py`` records the fixture; it builds vLLM's models from the same ``config.json``, and knows
 nothing of our reader.
 """
 

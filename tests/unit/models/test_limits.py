@@ -1,4 +1,4 @@
-"""``--limit-mm-per-prompt`` leaves out the encoders that vLLM leaves out (``scripts/record_limits.py``)."""
+"""``--limit-mm-per-prompt`` leaves out the encoders that vLLM leaves out (``lab/record_limits.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole config.json files of public repositories, as they are: what ``scripts/read_configs.py`` has read.
+"""Whole config.json files of public repositories, as they are: what ``lab/read_configs.py`` has read.
 
 None of the files is kept here; ``public_configs.json`` has what each came to. With a clone of one of the repositories
 under the folder that ``TOKENYARD_PUBLIC_CONFIGS`` names, its files are read again.

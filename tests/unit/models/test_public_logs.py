@@ -1,4 +1,4 @@
-"""The estimate of memory against start-up logs that people have published, of `scripts/deployments.toml`."""
+"""The estimate of memory against start-up logs that people have published, of `lab/deployments.toml`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-ROWS = tomllib.loads((ROOT / "scripts" / "deployments.toml").read_text(encoding="utf-8"))["memory"]
+ROWS = tomllib.loads((ROOT / "lab" / "deployments.toml").read_text(encoding="utf-8"))["memory"]
 PUBLIC = [row for row in ROWS if "url" in row]
 
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
     """The script that writes docs/deployments.md."""
-    spec = importlib.util.spec_from_file_location("generate_deployments", ROOT / "scripts" / "generate_deployments.py")
+    spec = importlib.util.spec_from_file_location("generate_deployments", ROOT / "lab" / "generate_deployments.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,7 @@
 """Quantised checkpoints, against what vLLM builds of them and plans for them.
 
-``scripts/planner/quantized.py`` puts settings as published files have them into known models, and
-``scripts/compare_configs.py --record`` asked vLLM.
+``lab/planner/quantized.py`` puts settings as published files have them into known models, and
+``lab/compare_configs.py --record`` asked vLLM.
 """
 
 from __future__ import annotations

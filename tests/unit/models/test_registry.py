@@ -1,6 +1,6 @@
 """Every row of the table of architectures, against what vLLM's own planner and model classes say.
 
-``scripts/record_registry.py`` records the fixture: it builds every decoder of vLLM's registry with the defaults of its
+``lab/record_registry.py`` records the fixture: it builds every decoder of vLLM's registry with the defaults of its
 configuration class and with drawn sizes, and knows nothing of our rows.
 """
 
@@ -29,7 +29,7 @@ from tokenyard.models.reading.pieces import Grouped
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "lab"))
 import generate_models
 
 RECORDED = recorded(Path(__file__).with_name("registry.json.gz"))

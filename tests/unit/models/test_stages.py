@@ -1,4 +1,4 @@
-"""Weights of the stages of a pipeline are those that vLLM's own classes make (``scripts/record_stages.py``)."""
+"""Weights of the stages of a pipeline are those that vLLM's own classes make (``lab/record_stages.py``)."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_observers_change_neither_plans_nor_what_clients_get() -> None:
         def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
             self._spoil(outputs.tokens)
             self._spoil(outputs.num_tokens)
-            outputs.finish_reasons[0] = FinishReason.ERROR
+            outputs.finish_reasons[0] = FinishReason.ERROR  # type: ignore[index]
 
         def _spoil(self, column: Any) -> None:
             try:

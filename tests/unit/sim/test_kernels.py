@@ -22,7 +22,7 @@ from tokenyard.steptime.formula import Parallelism, work_counts
 from tokenyard.steptime.kernels import FEWER_WHERE_FUSED, kernels_of
 from tokenyard.steptime.model import StepShape
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "lab"))
 unfitted: Any = pytest.importorskip("unfitted")
 
 ONE = StepShape(np.ones(1, np.int64), np.full(1, 1024, np.int64), 1, 1)

@@ -57,7 +57,7 @@ class FlagKind(StrEnum):
 
 
 class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """What scripts/record_vllm_flags.py writes of a flag."""
+    """What lab/record_vllm_flags.py writes of a flag."""
 
     name: str
     """Without the dashes in front: ``max-num-seqs``."""

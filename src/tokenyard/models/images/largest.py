@@ -2,7 +2,7 @@
 
 Where a model reads videos, budget and cache are as large as one, unless a line forbids them. Its frames are as large as
 the largest picture, or have a number of embeddings of their own; how many there are follows from the longest context.
-vLLM's own numbers are recorded by ``scripts/record_image_tokens.py``, ``scripts/record_largest_videos.py``.
+vLLM's own numbers are recorded by ``lab/record_image_tokens.py``, ``lab/record_largest_videos.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The picture and the video that vLLM measures memory with where a line limits their sizes.
 
 ``--limit-mm-per-prompt '{"image": {"count": 2, "width": 512}}'``: neither edge is longer than the line says, nor than
-that of the picture that vLLM takes for the largest. ``scripts/record_limited_items.py`` has asked vLLM's own builders.
+that of the picture that vLLM takes for the largest. ``lab/record_limited_items.py`` has asked vLLM's own builders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``--mm-processor-kwargs`` changes of how large images and videos are, by vLLM's classes for Qwen's families.
 
-``scripts/record_processor_kwargs.py`` has asked them, beside transformers' own processors.
+``lab/record_processor_kwargs.py`` has asked them, beside transformers' own processors.
 """
 
 from __future__ import annotations

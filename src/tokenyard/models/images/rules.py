@@ -1,7 +1,7 @@
 """Kinds of rules by which models turn the size of an image into a number of embeddings.
 
 A rule is data: sizes in pixels, grids of patches, limits. What fills it for an architecture stands in
-:mod:`~tokenyard.models.images.table`. Every count was compared with vLLM's own (``scripts/record_image_tokens.py``).
+:mod:`~tokenyard.models.images.table`. Every count was compared with vLLM's own (``lab/record_image_tokens.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many embeddings a video becomes, of the Qwen-VL families: frames are joined in pairs, each pair cut into squares.
 
 Qwen2-VL and 2.5 bound the area of each frame, as of an image; Qwen3-VL and 3.5 bound the volume of the whole video. The
-counts were compared with vLLM's own (``scripts/record_image_tokens.py``).
+counts were compared with vLLM's own (``lab/record_image_tokens.py``).
 """
 
 from __future__ import annotations

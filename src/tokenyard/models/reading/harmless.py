@@ -85,7 +85,7 @@ def check_unread(reading: ConfigReader, architecture: str) -> None:
     Of a ``params.json`` any may matter: it holds what its format names, in words of its own that no code reads.
     """
     is_params = bool(reading.outer.get(PARAMS))
-    proved = recorded("unread").get(architecture, ())  # scripts/record_registry.py looked on while vLLM built it
+    proved = recorded("unread").get(architecture, ())  # lab/record_registry.py looked on while vLLM built it
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():

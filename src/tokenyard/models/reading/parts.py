@@ -13,7 +13,7 @@ from tokenyard.quick_dataclass import dataclass
 
 
 def listed(fact: str, architecture: str) -> bool:
-    """Whether this holds for a pipeline of vLLM, as ``scripts/record_stages.py`` has seen when it built two stages.
+    """Whether this holds for a pipeline of vLLM, as ``lab/record_stages.py`` has seen when it built two stages.
 
     ``fact`` is "no pipeline", "embedding on every stage" or "head on every stage".
     """

@@ -9,8 +9,8 @@ The rows stand in ``families/*.json``, a family of models each. A row is an obje
   lists ``harmless`` and ``harmless_around`` add to those of that row; whatever else it says stands in place of theirs
 
 A mixer may be ``like`` that of another kind of layer in the row, and a tower like the first tower of a row. A row is
-there only if vLLM's own model class and planner were seen to come to the same (``scripts/record_registry.py``, which
-compares; ``scripts/generate_models.py``).
+there only if vLLM's own model class and planner were seen to come to the same (``lab/record_registry.py``, which
+compares; ``lab/generate_models.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which versions of vLLM have a class for an architecture, where not all of them have.
 
-``scripts/record_architectures.py`` has read their registries. An architecture without a class may
+``lab/record_architectures.py`` has read their registries. An architecture without a class may
 run by the code of ``transformers``, whose memory and time are others.
 """
 

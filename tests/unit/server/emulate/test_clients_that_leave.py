@@ -13,7 +13,9 @@ pytest.importorskip("openai", reason="openai is not installed")
 
 import openai
 
-from emulate_load import Clients, Wanted, held, served
+from emulate_load import LINE, Clients, Wanted, held
+from emulate_servers import served
+from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import Emulation
 
 Served = tuple[Emulation, int]
@@ -21,7 +23,7 @@ Served = tuple[Emulation, int]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with served(100.0) as (emulation, port):
+    with served(Deployment(LINE, gpu="h100"), 100.0) as (emulation, port):
         yield emulation, port
 
 

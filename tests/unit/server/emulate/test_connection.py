@@ -15,11 +15,14 @@ pytest.importorskip("httptools", reason="httptools is not installed: uvicorn spe
 
 from tests.unit.server.emulate.emulated import InTime
 
-from emulate_load import held, served
+from emulate_load import LINE, held
+from emulate_servers import served
+from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.openai import connection
 from tokenyard.web.serve import bound
 
+DEPLOYMENT = Deployment(LINE, gpu="h100")
 Served = tuple[Emulation, int]
 
 
@@ -32,14 +35,14 @@ def server() -> Iterator[Served]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
         return listener
 
-    with mock.patch("emulate_load.bound", narrow), served(wall=InTime()) as (emulation, port):
+    with mock.patch("emulate_servers.bound", narrow), served(DEPLOYMENT, wall=InTime()) as (emulation, port):
         yield emulation, port
 
 
 @pytest.fixture(scope="module")
 def slow_server() -> Iterator[Served]:
     """Fifteen hundred tokens take longer than tests wait."""
-    with served(0.03) as (emulation, port):
+    with served(DEPLOYMENT, 0.03) as (emulation, port):
         yield emulation, port
 
 

@@ -1,6 +1,6 @@
 """Answers, errors, streams and metrics have the form of vLLM's: of 269 calls, as vLLM 0.32 and 0.33 answered them.
 
-``scripts/emulate_conformance.py --record`` has written the forms down: of a vLLM 0.32 on a CPU, and of 0.33's server
+``lab/emulate_conformance.py --record`` has written the forms down: of a vLLM 0.32 on a CPU, and of 0.33's server
 and scheduler with the executor that stands in for a GPU (``--made-up``).
 """
 
@@ -20,9 +20,8 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 
 from tests.unit.server.emulate.emulated import InTime, emulated
 
-from emulate_calls import SERVERS, Server
 from emulate_conformance import EXPLAINED, EXPLAINED_MADE_UP
-from emulate_forms import Form, ask, differences, form_of
+from emulate_forms import SERVERS, Form, Server, ask, differences, form_of
 
 _KNOWN = {"0.32": EXPLAINED, "0.33": EXPLAINED_MADE_UP}
 """Version -> calls whose answers differ."""

@@ -234,7 +234,7 @@ def test_a_server_that_goes_down_takes_nobody_new() -> None:
 
 @pytest.mark.slow
 def test_requests_in_a_row_leave_nothing_behind() -> None:
-    """Memory, tasks and blocks; ``scripts/serve_soak.py`` does the same for ten thousand."""
+    """Memory, tasks and blocks; ``lab/serve_soak.py`` does the same for ten thousand."""
     with serving_api() as server, httpx.Client(base_url=server.url, timeout=60) as client:
         for i in range(120):
             prompt = f"request {i}"
