@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -17,7 +17,7 @@ from tokenyard.models.images.crops import Slices, StretchedArea
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
 from tokenyard.models.images.sizes import largest_size
-from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError, made_by
+from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
@@ -226,7 +226,11 @@ _MAKERS: dict[str, Callable[..., Frames]] = {
     "sliced": _sliced, "stretched": _stretched, "tile": _tile, "tile_if_shown": _tile_if_shown, "whole": _whole,
 }  # fmt: skip
 _FRAMES: Mapping[str, Callable[[ImageFields, ImageRule, ImageFields], Frames]] = {
-    name: made_by(_MAKERS, family.frames) for name, family in FAMILIES.items() if family.frames
+    name: partial(
+        _MAKERS[family.frames["by"]], **{each: given for each, given in family.frames.items() if each != "by"}
+    )
+    for name, family in FAMILIES.items()
+    if family.frames
 }
 
 

@@ -27,7 +27,7 @@ Fill = int | bool | str | tuple[str, ...]
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Mod: operator.mod, ast.Div: operator.truediv, ast.Pow: operator.pow,
 }  # fmt: skip
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -75,7 +75,7 @@ class Expressions:
         if not bound and fill in self._known:
             return self._known[fill]
         try:
-            found = self._field(fill) if _is_field(fill) else self._walk(_parsed(fill), bound)
+            found = self._field(fill, bound) if _is_field(fill) else self._walk(_parsed(fill), bound)
         except (TypeError, ZeroDivisionError):
             raise self.fields.error(self._last, f"does not work in {fill!r}") from None
         if not bound:
@@ -100,11 +100,11 @@ class Expressions:
         if key not in self._known:
             text = self.names[name]
             self._known[key] = (
-                self._field(text, is_size=True) if _is_field(text) or text.isidentifier() else self.value(text)
+                self._field(text, {}, is_size=True) if _is_field(text) or text.isidentifier() else self.value(text)
             )
         return self._known[key]
 
-    def _field(self, text: str, *, is_size: bool = False) -> Any:
+    def _field(self, text: str, bound: Mapping[str, Any], *, is_size: bool = False) -> Any:
         """The first of the fields that has a value, else the default; a size is a number from 1 or from its default."""
         if text.endswith("!"):
             return self._size(*text[:-1].split("."))
@@ -113,7 +113,7 @@ class Expressions:
         self._last = name
         raw = self.fields.get(name)
         if raw is None and has_default:
-            return default == "true" if default in ("true", "false") else self.value(default)
+            return default == "true" if default in ("true", "false") else self.value(default, **bound)
         if not is_size and isinstance(raw, str | list | bool):
             return self._checked(name, raw)
         return self.fields.count(name, low=int(is_size and default != "0"))
@@ -214,7 +214,7 @@ def _is_field(text: str) -> bool:
     names, found, _ = text.partition("=")
     if text.endswith("!"):
         return True
-    return all(each.isidentifier() for each in names.split("|")) and (bool(found) or "|" in text)
+    return all(each.replace(".", "").isidentifier() for each in names.split("|")) and (bool(found) or "|" in text)
 
 
 def _number(value: Any) -> Any:
