@@ -16,7 +16,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
-from tokenyard.models.images.sizes import largest_size
 from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec
@@ -212,7 +211,7 @@ def whole_pair(fields: ImageFields, video: ImageFields) -> tuple[VideoRule, tupl
     """How a whole video is bounded, and edges in pixels of two frames that are as large as its bounds allow."""
     made = rule_of_whole(fields, video)
     side, most = made.area.side, made.area.most // video.limit("temporal_patch_size", 2)
-    wide, high = replace(made.area, depth=PAIR).grid(*largest_size(replace(made.area, most=most)))
+    wide, high = replace(made.area, depth=PAIR).grid(*replace(made.area, most=most).largest)
     return made, (wide * side, high * side)
 
 

@@ -18,7 +18,6 @@ from tokenyard.models.images.rules import (
     FixedCount,
     ImageRule,
 )
-from tokenyard.models.images.sizes import largest_size
 from tokenyard.models.images.table import RULES, ImageFields
 from tokenyard.models.images.videos import VideoRule
 from tokenyard.models.recorded import recorded
@@ -47,7 +46,7 @@ def limited_tokens(rule: ImageRule, width: int | None, height: int | None) -> in
 
     ConfigError for a picture that the model's processor refuses: vLLM does not start.
     """
-    widest, highest = largest_size(rule)
+    widest, highest = rule.largest
     return rule.num_tokens(min(width or widest, widest), min(height or highest, highest))
 
 
@@ -94,13 +93,13 @@ def limited_video(
     if largest.chosen:
         _, most = video.pixels(1, MOST_OF_GLM)
         made = VideoRule(area=replace(rule, most=most), whole=True)
-        size, counts = largest_size(rule), dict[int, int]()
+        size, counts = rule.largest, dict[int, int]()
         for count in range(2, MOST_FRAMES + 1):
             counts.setdefault(made.num_tokens(*size, count), count)
         fewer = {tokens: max(min(count, frames or count), 2) for tokens, count in counts.items()}
         return LimitedVideo(among=tuple(made.num_tokens(*within(size), fewer[tokens]) for tokens in sorted(fewer)))
     if not largest.tokens:
-        return LimitedVideo(rule.num_tokens(*within(largest_size(rule))), frames)
+        return LimitedVideo(rule.num_tokens(*within(rule.largest)), frames)
     made, size = whole_pair(fields, video)
     return LimitedVideo(made.num_tokens(*within(size), PAIR))
 
