@@ -23,7 +23,7 @@ from tokenyard.models.reading.by_matrix import (
     parts_of,
     whole_names_rule,
 )
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 from tokenyard.models.reading.torchao import torchao_rule
 from tokenyard.quick_dataclass import dataclass
@@ -127,12 +127,7 @@ def _by_producer(fields: Fields) -> str:
 
 _MOST_ENTRIES = 10_000
 
-_LARGE = frozenset(
-    (
-        "down_proj", "experts", "gate_proj", "gate_up_proj", "in_proj", "in_proj_qkvz", "kv_b_proj", "o_proj",
-        "out_proj", "q_b_proj", "q_proj", "qkv_proj", "up_proj", "w1", "w2", "w3",
-    )
-)  # fmt: skip
+_LARGE = frozenset(field_names()["large"])
 """Parts of a module that are most of it: where one of them is left alone, the module counts as left alone."""
 
 
@@ -255,49 +250,7 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
     )
 
 
-_OF_INTEGERS = (
-    "act_bits",
-    "autoround_version",
-    "backend",
-    "batch_size",
-    "block_name_to_quantize",
-    "cache_block_outputs",
-    "checkpoint_format",
-    "damp_percent",
-    "data_type",
-    "dataset",
-    "desc_act",
-    "disable_exllama",
-    "do_fuse",
-    "enable_quanted_input",
-    "exllama_config",
-    "fuse_max_seq_len",
-    "iters",
-    "lm_head",
-    "low_gpu_mem_usage",
-    "lr",
-    "max_input_length",
-    "meta",
-    "model_file_base_name",
-    "model_name_or_path",
-    "model_seqlen",
-    "module_name_preceding_first_block",
-    "modules_in_block_to_quantize",
-    "nsamples",
-    "pack_dtype",
-    "packing_format",
-    "pad_token_id",
-    "quantizer",
-    "seqlen",
-    "static_groups",
-    "sym",
-    "tokenizer",
-    "true_sequential",
-    "use_cuda_fp16",
-    "use_exllama",
-    "version",
-    "zero_point",
-)
+_OF_INTEGERS: tuple[str, ...] = tuple(field_names()["integers"])
 """Settings of these methods that change neither size nor arithmetic."""
 
 

@@ -21,7 +21,7 @@ from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
 from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.reading.by_matrix import blended
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
@@ -368,10 +368,7 @@ def _quantizes_head(reading: ConfigReader) -> bool:
     return bool(section.get("lm_head")) or "lm_head" in (section.get("extra_config") or ()) or reading.quant.takes_head
 
 
-_LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_target_positions",
-    "max_sequence_length", "max_seq_length", "seq_len",
-)  # fmt: skip
+_LENGTHS: tuple[str, ...] = tuple(field_names()["lengths"])
 """Fields that may say how long a context is; the smallest counts."""
 
 
