@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
+from tokenyard.deploy.vllm_serve.flags import KNOWN, FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.layer_caches import LayerCache
 from tokenyard.models.images.largest import LARGEST
@@ -30,12 +30,7 @@ from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
 IMAGES = "images and sound"
-_STEP_TIME_ERRORS = {
-    "roofline": "10 to 25 % of a step, where it was measured",
-    "table": "that of the timings and of what lies between them",
-    "fitted": "that of the fit",
-    "constant": "not meant to be a time",
-}
+_STEP_TIME_ERRORS: Mapping[str, str] = KNOWN["step_time_errors"]
 """Word in front of the colon of ``--latency`` -> the error of its step times; docs/latency.md."""
 
 

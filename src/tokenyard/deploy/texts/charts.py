@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
+from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.texts.manifests import (
     containers_started,
     count_of,
@@ -26,14 +27,7 @@ from tokenyard.deploy.texts.scaling import range_of
 # ---------------------------------------------------------------------------------------------------------------------
 # KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.
 
-_OWN = frozenset(
-    (
-        "--backend", "--disable_lower_case", "--disable_special_tokens", "--enable_docs_url", "--grpc_port",
-        "--http_port", "--max_asyncio_workers", "--model_dir", "--model_name", "--model_revision",
-        "--predictor_host", "--predictor_protocol", "--return_probabilities", "--task", "--tensor_input_names",
-        "--tokenizer_revision", "--workers",
-    )
-)  # fmt: skip
+_OWN: frozenset[str] = frozenset(KNOWN["kserve"])
 """Flags of the runtime itself."""
 
 
@@ -100,14 +94,7 @@ def _replicas(predictor: Mapping[str, Any]) -> Said | None:
 # The chart's template (``helm/templates/deployment-vllm-multi.yaml``, 2026) turns prefix caching off wherever
 # ``vllmConfig`` does not ask for it.
 
-_VALUES = {
-    "maxModelLen": "--max-model-len",
-    "dtype": "--dtype",
-    "tensorParallelSize": "--tensor-parallel-size",
-    "maxNumSeqs": "--max-num-seqs",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
-    "maxLoras": "--max-loras",
-}
+_VALUES: Mapping[str, str] = KNOWN["production_stack"]
 
 
 def is_values(document: Any) -> bool:

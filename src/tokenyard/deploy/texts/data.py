@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+
+from tokenyard.files import packaged
+
+KNOWN: Mapping[str, Any] = msgspec.json.decode(packaged(__package__, "known.json"))
+"""Lists of names, as ``known.json`` has them."""
 
 # ---------------------------------------------------------------------------------------------------------------------
 # YAML from outside: its documents, never more of them than the text is long.

@@ -18,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
     version_of_image,
     words_started,
 )
+from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
@@ -28,20 +29,9 @@ from tokenyard.redaction import hidden_beginning
 # ---------------------------------------------------------------------------------------------------------------------
 # Which GPU labels and instance types of clouds name.
 
-_PRODUCT = (
-    "nvidia.com/gpu.product",
-    "gpu.nvidia.com/class",
-    "gpu.nvidia.com/model",
-    "cloud.google.com/gke-accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "amd.com/gpu.product-name",
-)
+_PRODUCT: Sequence[str] = KNOWN["product_labels"]
 """Labels whose value is a GPU, known here or not."""
-_INSTANCE = (
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "karpenter.k8s.aws/instance-family",
-)
+_INSTANCE: Sequence[str] = KNOWN["instance_labels"]
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
 _A100 = re.compile(r"a100[_-]?(40|80)(?:gb?)?")
 """Matches an A100 as clusters name it: a100_80."""
@@ -309,11 +299,7 @@ class _Writer:
 # What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
 
 _CONTAINERS_WORDS = ("entrypoint", "command", "args")
-_REPLICAS = {
-    "replicas": "replicas of the manifest",
-    "replicaCount": "replicaCount of the values",
-    "parallelism": "parallelism of the Job",
-}
+_REPLICAS: Mapping[str, str] = KNOWN["replicas"]
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 

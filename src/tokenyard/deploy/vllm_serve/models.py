@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
@@ -14,14 +15,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 # ---------------------------------------------------------------------------------------------------------------------
 # What flags change of a model that is read: fields of its config.json, and whether its encoders are loaded.
 
-_POSITIONS = (
-    "max_position_embeddings",
-    "original_max_position_embeddings",
-    "rope_local_base_freq",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-)
+_POSITIONS: tuple[str, ...] = tuple(KNOWN["positions"])
 """Fields that say how long a context may be; no shape depends on them."""
 _TEXT_CONFIG = "text_config"
 _TEXT_APART = ("qwen2_5_vl",)
@@ -89,11 +83,7 @@ def input_limits(per_prompt: str | None) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count is not None}
 
 
-_SIZES: Mapping[str, tuple[str, ...]] = {
-    "image": ("width", "height"),
-    "video": ("num_frames", "width", "height"),
-    "audio": ("length",),
-}
+_SIZES: Mapping[str, Sequence[str]] = KNOWN["sizes"]
 """What a line may say of items beside their count."""
 
 
@@ -165,25 +155,9 @@ def _object(field: str, text: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``--quantization``: what vLLM does with weights as it loads them, and which names mean the same weights.
 
-_ONLINE: dict[str, dict[str, Any]] = {
-    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
-    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
-}
+_ONLINE: Mapping[str, dict[str, Any]] = KNOWN["online"]
 """Methods that weights as they are can be turned into, as ``quantization_config`` would say it."""
-_ONLINE_TOO = (
-    "deepseek_v4_fp8",
-    "experts_int8",
-    "fp8_per_block",
-    "fp8_per_channel",
-    "fp8_per_tensor",
-    "gguf",
-    "gpt_oss_mxfp4",
-    "humming",
-    "int8_per_channel_weight_only",
-    "mxfp4",
-    "mxfp8",
-    "nvfp4_per_token",
-)
+_ONLINE_TOO: Sequence[str] = KNOWN["online_too"]
 """Others that vLLM starts with where weights are not quantised."""
 ONLINE = frozenset((*_ONLINE, *_ONLINE_TOO))
 """Both."""
@@ -193,12 +167,7 @@ _BY_THE_WEIGHTS = ("mxfp4", "modelopt")
 """Weights of these methods are loaded by them, whatever is requested."""
 _KERNELS = ("_marlin", "-marlin", "_machete")
 _WNA16 = ("awq", "gptq")
-_ACTIVATIONS = {
-    "awq": ("bfloat16", "float16"),
-    "fp8": ("bfloat16", "float16"),
-    "gptq": ("bfloat16", "float16"),
-    "mxfp4": ("bfloat16",),
-}
+_ACTIVATIONS: Mapping[str, Sequence[str]] = KNOWN["activations"]
 """Dtypes that their kernels take."""
 
 

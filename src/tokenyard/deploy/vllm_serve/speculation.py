@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import DecisionProfile
+from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_named_tuple import NamedTuple
@@ -22,14 +23,7 @@ _PLAIN = {
 }
 _WITH_WEIGHTS = (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
 _KNOWN = ("method", "model", "num_speculative_tokens")
-_DECIDES = {
-    "disable_eagle_block_drop": "decisions: which matched blocks are computed again",
-    "disable_lookahead_block_hashes": "decisions: which blocks match",
-    "enable_adaptive_verification": "decisions: how many drafts are verified",
-    "max_model_len": "decisions: no drafts beyond the draft model's length",
-    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step",
-    "parallel_drafting": "decisions and time: drafts that are made at once",
-}
+_DECIDES: Mapping[str, str] = KNOWN["decides"]
 """Fields that change more than which drafts are right."""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import gcd
 
 from tokenyard.core.config import SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.releases import VERSIONS
+from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.formats import NO_FLOAT16
 from tokenyard.models.layers import MoE
@@ -103,31 +104,9 @@ def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
         raise NoStartError(problem, "enable_expert_parallel", True)
 
 
-_NO_ADAPTERS = frozenset(
-    [
-        "AriaForConditionalGeneration",
-        "BeamForCausalLM",
-        "BloomForCausalLM",
-        "Cohere2MoeForCausalLM",
-        "FalconForCausalLM",
-        "FalconMambaForCausalLM",
-        "GPT2LMHeadModel",
-        "GPTJForCausalLM",
-        "Gemma3nForCausalLM",
-        "KimiK25ForConditionalGeneration",
-        "Mamba2ForCausalLM",
-        "MambaForCausalLM",
-        "OrionForCausalLM",
-        "PaddleOCRVLForConditionalGeneration",
-        "Qwen2AudioForConditionalGeneration",
-        "StableLmForCausalLM",
-    ]
-)
+_NO_ADAPTERS: Sequence[str] = KNOWN["no_adapters"]
 """Architectures, of those that are read, whose classes in vLLM 0.22 and 0.33 take no LoRA adapters."""
-_ADAPTERS_SINCE = {
-    "GPTNeoXForCausalLM": "gpt_neox_takes_adapters",
-    "Starcoder2ForCausalLM": "starcoder2_takes_adapters",
-}
+_ADAPTERS_SINCE: Mapping[str, str] = KNOWN["adapters_since"]
 """Architectures of which later versions do, and the fact that they do."""
 _COUNTS_EXPERTS = ("NemotronHForCausalLM",)
 """Architectures whose configuration counts experts where the file, and the model, have none."""
