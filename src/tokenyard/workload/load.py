@@ -32,7 +32,7 @@ from tokenyard.workload.logs.reading import (
 )
 from tokenyard.workload.logs.turns import LoggedTurn, turns_of
 from tokenyard.workload.measured import ServiceCounts
-from tokenyard.workload.readers.formats import NamedSource, reader_of
+from tokenyard.workload.readers.formats import NAMES, NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload
@@ -189,26 +189,8 @@ _LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
 """Kinds whose times may be numbers of any unit."""
 
 GENERATORS: dict[str, NamedSource[Callable[[ReadOptions], Workload]]] = {
-    "agentic": NamedSource(
-        _built_in("agentic", "num_sessions", has_rate=True),
-        "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run",
-    ),
-    "chat": NamedSource(
-        _built_in("chat", "num_sessions", has_rate=True),
-        "Chats: a short shared system prompt, a few turns, a person who thinks between them",
-    ),
-    "completion": NamedSource(
-        _built_in("completion", "num_requests"),
-        "Code completion: editors that ask at every pause while their user types",
-    ),
-    "rag": NamedSource(
-        _built_in("rag", "num_requests"),
-        "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer",
-    ),
-    "random": NamedSource(
-        _built_in("random", "num_prompts"),
-        "Random lengths, as vllm bench serve --dataset-name random draws them",
-    ),
+    name: NamedSource(_built_in(name, each["count"], has_rate="has_rate" in each), each["about"])
+    for name, each in NAMES["generators"].items()
 }
 """Built-in workloads by name."""
 

@@ -147,22 +147,7 @@ class LoggedRequest(NamedTuple):
         return None if found == Measured() else found
 
 
-_FIELDS = (
-    "arrival_time",
-    "prompt_len",
-    "max_tokens",
-    "cached_tokens",
-    "duration",
-    "ttft",
-    "request_id",
-    "group",
-    "lora_name",
-    "session",
-    "user",
-    "priority",
-    "tier",
-    "model",
-)
+_FIELDS: Sequence[str] = KNOWN["mappable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, SentAs, Stamp
+from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, SentAs, Stamp
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
@@ -427,18 +427,7 @@ def _job(logged: LoggedRequest, request_id: str) -> str | None:
 # One log read as a whole: its requests, of one model, and what there is to say of them.
 
 _MOST_MODELS = 6
-_SHOWN: tuple[str, ...] = (
-    "arrival_time",
-    "end_time",
-    "duration",
-    "ttft",
-    "prompt_len",
-    "max_tokens",
-    "cached_tokens",
-    "model",
-    "lora_name",
-)
-_SHOWN += ("session", "user", "priority", "tier")
+_SHOWN: Sequence[str] = KNOWN["shown"]
 """Fields that are listed where they were found, in this order."""
 
 
