@@ -8,20 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
+from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
 from tokenyard.deploy.texts.data import KNOWN
-from tokenyard.deploy.texts.manifests import (
-    containers_started,
-    count_of,
-    environment_of,
-    gpu_named,
-    gpu_of_labels,
-    gpu_of_resources,
-    is_word,
-    labels_of_pod,
-    labels_of_terms,
-    shell_words,
-)
 from tokenyard.deploy.texts.scaling import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -43,9 +32,9 @@ def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     if not isinstance(predictor, Mapping):
         return []
     model = predictor.get("model") or predictor.get("huggingface")
-    found = [_of_runtime(model)] if isinstance(model, Mapping) else containers_started(predictor)
-    gpu = gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
-    gpu, replicas = gpu or gpu_of_labels(labels_of_pod(predictor)), _replicas(predictor)
+    found = [_of_runtime(model)] if isinstance(model, Mapping) else manifests.containers_started(predictor)
+    gpu = manifests.gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
+    gpu, replicas = gpu or manifests.gpu_of_labels(manifests.labels_of_pod(predictor)), _replicas(predictor)
     return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
 
 
@@ -56,7 +45,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     note = HeaderNote("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
     given = [
         part
-        for word in shell_words(model.get("command")) + shell_words(model.get("args"))
+        for word in manifests.shell_words(model.get("command")) + manifests.shell_words(model.get("args"))
         for part in _word_parts(word)
     ]
     at = 0
@@ -71,7 +60,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
             continue
         at += 1 + has_value
     version = version_of_image(str(model.get("image") or ""))
-    environment = environment_of(model.get("env"))
+    environment = manifests.environment_of(model.get("env"))
     return ContainerCommand(
         words=["--model", name, *words], environment=environment, version=version, notes=() if version else (note,)
     )
@@ -110,14 +99,14 @@ def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
 
 def _started(spec: Mapping[str, Any]) -> ContainerCommand:
     image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
-    labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
+    labels = manifests.labels_of_pod(spec) + manifests.labels_of_terms(spec.get("nodeSelectorTerms"))
     return ContainerCommand(
         words=[str(spec.get("modelURL", "")), *_words_of_spec(spec)],
-        environment=environment_of(spec.get("env")),
+        environment=manifests.environment_of(spec.get("env")),
         version=version_of_image(image),
         gpu=device_of_image(image)
-        or gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
-        or gpu_of_labels(labels),
+        or manifests.gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
+        or manifests.gpu_of_labels(labels),
         replicas=_replicas_of_values(spec),
         notes=tuple(_notes(spec)),
     )
@@ -129,7 +118,7 @@ def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
         value = range_of(keda.get("minReplicaCount"), keda.get("maxReplicaCount"))
         if value is not None:
             return Said(value, "keda of the values")
-    count = count_of(spec.get("replicaCount"))
+    count = manifests.count_of(spec.get("replicaCount"))
     return None if count is None else Said(count, "replicaCount of the values")
 
 
@@ -142,10 +131,10 @@ def _words_of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
             yield "--enable-chunked-prefill" if config["enableChunkedPrefill"] else "--no-enable-chunked-prefill"
         yield "--enable-prefix-caching" if config.get("enablePrefixCaching") else "--no-enable-prefix-caching"
         for name, flag in _VALUES.items():
-            if is_word(config.get(name)):
+            if manifests.is_word(config.get(name)):
                 yield from (flag, str(config[name]))
         extra = config.get("extraArgs")
-        yield from (str(each) for each in extra if is_word(each)) if isinstance(extra, list) else ()
+        yield from (str(each) for each in extra if manifests.is_word(each)) if isinstance(extra, list) else ()
     cache = spec.get("lmcacheConfig")
     if isinstance(cache, Mapping) and cache.get("enabled"):
         connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": cache.get("kvRole") or "kv_both"}
@@ -185,13 +174,17 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     asked = list(_accelerators(task.get("resources")))
     counts = {count for _name, count in asked}
     nodes = _number(task.get("num_nodes")) or 1
-    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0"}
+    environment = {
+        **manifests.environment_of(task.get("envs")),
+        "SKYPILOT_NUM_NODES": str(nodes),
+        "SKYPILOT_NODE_RANK": "0",
+    }
     if len(counts) == 1:
         environment[_GPUS_PER_NODE] = counts.pop()
     found = script_started(task["run"], "serve", environment)
     if found is None:
         return []
-    names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
+    names = dict.fromkeys(_BY_NAME.get(name) or manifests.gpu_named(name) or name for name, _count in asked)
     gpu = Said(SEVERAL_GPUS.join(names), "accelerators of the task") if names else None
     machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
     replicas = _skypilot_replicas(task.get("service"))
@@ -199,7 +192,7 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
 
 
 def _number(value: Any) -> int | None:
-    text = count_of(value)
+    text = manifests.count_of(value)
     return None if text is None else int(text)
 
 

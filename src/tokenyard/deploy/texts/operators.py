@@ -8,17 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import HeaderNote, Said
+from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, version_of_image
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.texts.manifests import (
-    containers_started,
-    count_of,
-    environment_of,
-    gpu_named,
-    gpu_of_labels,
-    labels_of_terms,
-    shell_words,
-)
 from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError
@@ -50,15 +42,17 @@ def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand
     if str(spec.get("engine", "VLLM")) != "VLLM":
         return []
     profile = _PROFILE.fullmatch(str(spec.get("resourceProfile") or ""))
-    gpu = None if profile is None else Said(gpu_named(profile[1]) or profile[1], "resourceProfile of the Model")
+    gpu = (
+        None if profile is None else Said(manifests.gpu_named(profile[1]) or profile[1], "resourceProfile of the Model")
+    )
     gpus = None if profile is None or profile[2] is None else Said(profile[2], "resourceProfile of the Model")
     replicas = range_of(spec.get("minReplicas", spec.get("replicas")), spec.get("maxReplicas", spec.get("replicas")))
     image = str(spec.get("image") or "")
     note = HeaderNote("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
     return [
         ContainerCommand(
-            words=[spec["url"].removeprefix(_HUB), *shell_words(spec.get("args"))],
-            environment=environment_of(spec.get("env")),
+            words=[spec["url"].removeprefix(_HUB), *manifests.shell_words(spec.get("args"))],
+            environment=manifests.environment_of(spec.get("env")),
             version=version_of_image(image),
             gpu=device_of_image(image) or gpu,
             gpus=gpus,
@@ -113,13 +107,13 @@ def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
         if name not in _RAY_OWN:
             words += flag_words(f"--{str(name).replace('_', '-')}", value)
     kind = config.get("accelerator_type")
-    gpu = _RAY_NAMES.get(str(kind)) or gpu_named(str(kind)) or str(kind)
+    gpu = _RAY_NAMES.get(str(kind)) or manifests.gpu_named(str(kind)) or str(kind)
     scaling = _at(config, "deployment_config", "autoscaling_config")
     count = _at(config, "deployment_config", "num_replicas")
     replicas = range_of(_at(scaling, "min_replicas") or count, _at(scaling, "max_replicas") or count)
     return ContainerCommand(
         words=[*words, "--distributed-executor-backend", "ray"],
-        environment=environment_of(_at(config, "runtime_env", "env_vars")),
+        environment=manifests.environment_of(_at(config, "runtime_env", "env_vars")),
         gpu=None if kind is None else Said(gpu, "accelerator_type of the configuration"),
         replicas=None if replicas is None else Said(replicas, "deployment_config of the configuration"),
         notes=(HeaderNote("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
@@ -142,27 +136,29 @@ def model_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]
 
 def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerCommand]:
     spec = document.get(role)
-    if not isinstance(spec, Mapping) or spec.get("create") is False or count_of(spec.get("replicas")) == "0":
+    if not isinstance(spec, Mapping) or spec.get("create") is False or manifests.count_of(spec.get("replicas")) == "0":
         return
     uri = str(document["modelArtifacts"]["uri"])
     model = str(document["modelArtifacts"].get("name") or uri.removeprefix(_HUB))
-    tensor, data = (count_of(_at(spec, "parallelism", name)) for name in ("tensor", "data"))
-    local = count_of(_at(spec, "parallelism", "dataLocal"))
+    tensor, data = (manifests.count_of(_at(spec, "parallelism", name)) for name in ("tensor", "data"))
+    local = manifests.count_of(_at(spec, "parallelism", "dataLocal"))
     said = [
         *(("--tensor-parallel-size", tensor) if tensor else ()),
         *(("--data-parallel-size", data) if data else ()),
         *(("--data-parallel-size-local", local) if data and local else ()),
     ]
     key, kinds = (_at(spec, "acceleratorTypes", name) for name in ("labelKey", "labelValues"))
-    gpu = gpu_of_labels(labels_of_terms([{"matchExpressions": [{"key": key, "operator": "In", "values": kinds}]}]))
+    gpu = manifests.gpu_of_labels(
+        manifests.labels_of_terms([{"matchExpressions": [{"key": key, "operator": "In", "values": kinds}]}])
+    )
     containers = spec.get("containers")
     for container in containers if isinstance(containers, list) else ():
         if not isinstance(container, Mapping):
             continue
         is_served = container.get("modelCommand") == "vllmServe"
-        words = ["vllm", "serve", model, *shell_words(container.get("args")), *said]
+        words = ["vllm", "serve", model, *manifests.shell_words(container.get("args")), *said]
         plain = {**container, "command": words, "args": []} if is_served else container
-        for each in containers_started({"replicas": spec.get("replicas"), "containers": [plain]}):
+        for each in manifests.containers_started({"replicas": spec.get("replicas"), "containers": [plain]}):
             yield replace(each, gpu=each.gpu or gpu)
 
 
@@ -188,19 +184,21 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     containers = _at(pod, "containers")
     named = [each for each in containers if _at(each, "name") == "main"] if isinstance(containers, list) else []
     main = dict(named[0]) if named else {}
-    environment = environment_of(main.get("env"))
-    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *shell_words(main.get("args"))]
+    environment = manifests.environment_of(main.get("env"))
+    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *manifests.shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
-        size = count_of(_at(role, "parallelism", kind))
+        size = manifests.count_of(_at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
-    local = count_of(_at(role, "parallelism", "dataLocal"))
-    words += ["--data-parallel-size-local", local] if local and count_of(_at(role, "parallelism", "data")) else []
+    local = manifests.count_of(_at(role, "parallelism", "dataLocal"))
+    words += (
+        ["--data-parallel-size-local", local] if local and manifests.count_of(_at(role, "parallelism", "data")) else []
+    )
     words += ["--enable-expert-parallel"] if _at(role, "parallelism", "expert") is True else []
-    words += shell_words(environment.pop(_MORE_WORDS, None))
+    words += manifests.shell_words(environment.pop(_MORE_WORDS, None))
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
     note = HeaderNote("vLLM", "KServe's own", "no image in the service: --vllm-version says which")
-    for each in containers_started({"replicas": role.get("replicas"), "template": around}):
+    for each in manifests.containers_started({"replicas": role.get("replicas"), "template": around}):
         yield replace(each, notes=each.notes if main.get("image") else (*each.notes, note))
 
 
@@ -239,8 +237,8 @@ def inspected_started(document: Any) -> list[ContainerCommand]:
         if isinstance(config, Mapping):
             plain = {
                 "image": str(config.get("Image") or ""),
-                "command": [str(each.get("Path") or ""), *shell_words(each.get("Args"))],
+                "command": [str(each.get("Path") or ""), *manifests.shell_words(each.get("Args"))],
                 "environment": config.get("Env"),
             }
-            found += containers_started(plain)
+            found += manifests.containers_started(plain)
     return found

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.profiles import NEWEST, PROFILES
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.units import GIB
@@ -171,7 +172,7 @@ def schedules_ahead(
         draft_models = asked is True or facts.draft_models_schedule_ahead
         problem = _earlier_problem(speculative, backend, draft_models=draft_models, ray_is_ahead=use_ray_v2_executor)
     if asked and problem is not None:
-        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out", "async_scheduling", True)
+        raise refused("not_ahead", value=True, problem=problem)
     return problem is None
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenyard.deploy.vllm_serve.flags import KNOWN
-from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_named_tuple import NamedTuple
@@ -183,25 +184,21 @@ def check_method(asked: str, model: ModelSpec) -> None:
     """
     found = model.quantization
     if (asked, found, model.model_type) == ("humming", "mxfp4", "gpt_oss"):
-        problem = f"quantization = 'humming' is not for {model.name}: give --moe-backend humming"
-        raise NoStartError(problem, "quantization", asked)
+        raise refused("humming_of_experts", asked, model=model.name)
     if found in _BY_THE_WEIGHTS or (found is not None and _is_same(asked, found)):
         return
     known = asked in (_ONLINE_TOO if found is None else _ON_ANY) or (asked, found) == ("deepseek_v4_fp8", "fp8")
     if known:
         raise ConfigError("quantization", asked, f"is not modelled with the weights of {model.name}: leave it out")
-    has = f"are {found}" if found is not None else "are not quantised"
-    problem = f"quantization = {asked!r}, and the weights of {model.name} {has}"
-    raise NoStartError(problem, "quantization", asked, f"leave it out, or use {found}" if found else "leave it out")
+    raise refused("another_method" if found else "not_quantised", asked, model=model.name, found=found)
 
 
 def check_activations(model: ModelSpec) -> None:
     """Raise NoStartError for a dtype that the kernels for its quantised weights do not take."""
     taken = _ACTIVATIONS.get(model.quantization or "")
     if taken is not None and model.dtype not in taken:
-        has = f"the {model.quantization} weights of {model.name}"
-        problem = f"dtype = {model.dtype!r} does not go with {has}: use {' or '.join(taken)}"
-        raise NoStartError(problem, "dtype", model.dtype)
+        said = {"found": model.quantization, "model": model.name, "taken": " or ".join(taken)}
+        raise refused("dtype_of_weights", model.dtype, **said)
 
 
 def _is_same(asked: str, found: str) -> bool:
