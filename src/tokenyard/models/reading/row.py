@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import ConfigReader, Stack
+from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.reading.pieces import NAMES, Part, Piece, Reader, check_piece, texts_of
 from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.towers import Tower
@@ -125,8 +126,16 @@ def _texts(piece: Any) -> Iterator[str]:
                 yield from _texts(getattr(piece, name))
 
 
-def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
-    """The layers of a file, by its row."""
+_AS_THE_ROW = (
+    "replicated_embedding", "embedding_on_every_stage", "encoders_on_every_stage", "attention_first", "one_gpu",
+)  # fmt: skip
+
+
+def read_row(row: ArchitectureRow, reading: ConfigReader) -> dict[str, Any]:
+    """Fields of a :class:`~tokenyard.models.spec.ModelSpec` that follow from a file by its row.
+
+    ``max_model_len`` is 0 where ``max_position_embeddings`` and its scaling say it.
+    """
     if row.decoders:
         kind = reading.fields.text("model_type")
         if kind not in row.decoders:
@@ -155,28 +164,31 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         row.prefix,
         lambda i, at, dense: _layer(row, reader, kinds[i], i, at, dense=dense),
     )
-    tied = None if row.tied == "" else bool(values.count(row.tied))
-    return Stack(
-        layers=layers,
-        hidden_size=values.name("hidden"),
-        vocab_size=values.name("vocab"),
-        max_model_len=values.count(row.context),
-        tie_word_embeddings=tied,
-        ties=row.ties,
-        other_parameters=values.count(row.other),
-        embedding_parameters=values.count(row.embeddings),
-        encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
-        max_encoder_tokens=values.count(row.encoder_tokens),
-        replicated_embedding=row.replicated_embedding,
-        images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
-        predicting_layers=predicting,
-        joins_once=joins_once,
-        embedding_on_every_stage=row.embedding_on_every_stage,
-        encoders_on_every_stage=row.encoders_on_every_stage,
-        attention_first=row.attention_first,
-        one_gpu=row.one_gpu,
-        least_state=values.count(row.least_state),
-    )
+    if row.tied != "":
+        reading.fields.harmless("tie_word_embeddings")
+    return {
+        **{name: getattr(row, name) for name in _AS_THE_ROW},
+        "layers": layers,
+        "hidden_size": values.name("hidden"),
+        "vocab_size": values.name("vocab"),
+        "max_model_len": values.count(row.context),
+        "tie_word_embeddings": _tied(row, reading) if row.tied == "" else bool(values.count(row.tied)),
+        "other_parameters": values.count(row.other),
+        "embedding_parameters": values.count(row.embeddings),
+        "encoders": tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
+        "max_encoder_tokens": values.count(row.encoder_tokens),
+        "images_attend_both_ways": bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
+        "predicting_layers": predicting,
+        "joins_once": joins_once,
+        "least_state_bytes": values.count(row.least_state) * dtype_bytes(reading.dtype),
+    }
+
+
+def _tied(row: ArchitectureRow, reading: ConfigReader) -> bool:
+    """As the file says: what is around a decoder counts before it, as transformers 5 hands it on."""
+    sections = (reading.outer, reading.fields)
+    found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
+    return found.flag("tie_word_embeddings", default=row.ties)
 
 
 def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> list[str]:
