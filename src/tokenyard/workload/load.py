@@ -35,7 +35,7 @@ from tokenyard.workload.measured import ServiceCounts
 from tokenyard.workload.readers.formats import NAMES, NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
-from tokenyard.workload.record import Remark, Workload
+from tokenyard.workload.record import Remark, Workload, remark
 from tokenyard.workload.stretches import remarks_on_pauses
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def _limit_remarks(arrivals: Sequence[tuple[float, object]], limit: int | None) 
         return []
     last, whole = arrivals[limit - 1][0], arrivals[-1][0]
     said = f", {duration(last)} of {duration(whole)}; what comes later was" if whole else "; the others were"
-    return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
+    return [remark("limit", limit=limit, whole=f"{len(arrivals):,}", what="requests", said=said)]
 
 
 def _left_out_remarks(options: ReadOptions) -> list[Remark]:
@@ -96,7 +96,7 @@ def _left_out_remarks(options: ReadOptions) -> list[Remark]:
     if options.limit is None or not left.count:
         return []
     whole = f"{'at least ' * left.at_least}{options.limit + left.count:,}"
-    return [Remark("limit", f"limit: the first {options.limit:,} of {whole} {left.what}; the others were left out")]
+    return [remark("limit", limit=options.limit, whole=whole, what=left.what, said="; the others were")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,18 +106,13 @@ _SLOW = 1.0
 """Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
 
 
-def doubt_of_seconds(moments: Sequence[float]) -> str | None:
-    """A sentence if ``moments``, read as seconds for want of a unit, may be milliseconds; else None."""
+def _unit_doubts(moments: Sequence[float]) -> list[Remark]:
+    """A remark if ``moments``, read as seconds for want of a unit, may be milliseconds."""
     if len(moments) < 2 or max(moments) >= LEAST_UNIX:
-        return None
+        return []
     span = max(moments) - min(moments)
     pace = span / (len(moments) - 1)
-    if pace < _SLOW:
-        return None
-    return (
-        f"times are read as seconds: {len(moments):,} requests in {span:,.0f} s, one every {pace:,.1f} s; if they are "
-        "milliseconds, say --time-unit ms"
-    )
+    return [] if pace < _SLOW else [remark("time_unit", count=len(moments), span=span, pace=pace)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -250,14 +245,11 @@ def _as_sent(workload: Workload, sent: SentAs, seed: int) -> Workload:
     others = workload.with_request_rate(rate, burstiness=sent.burstiness, seed=seed)
     closed = "" if most is None else f", at most {most:,} at once"
     drawn = "all at once" if rate == math.inf else f"at {rate:g} a second, drawn with seed {seed}"
-    said = Remark(
-        "drawn_as_stated", f"it does not say when requests were sent: they are, {drawn}{closed}, as it states"
-    )
     return Workload(
         workload.name,
         [replace(each, measured=own.measured) for each, own in zip(others, workload, strict=True)],
         max_concurrency=most,
-        notes=(*workload.remarks, said),
+        notes=(*workload.remarks, remark("drawn_as_stated", drawn=drawn, closed=closed)),
         kind=workload.kind,
         service=workload.service,
     )
@@ -314,7 +306,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
         remarks += of_turns
     if log.turns_follow:
         _require_turns(name, arrivals, turns)
-        remarks.append(Remark("turns_follow", "turns arrive as long after the answer before as they did"))
+        remarks.append(remark("turns_follow"))
     requests = requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
     errors = sum((Counter(each.not_served) for each in read), Counter[str]())
     rate = read[0].load.served_per_s if len(read) == 1 and options.limit is None else None
@@ -385,11 +377,6 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         return workload
     doubts = _unit_doubts([each.arrival_time for each in workload if not each.after])
     return workload.with_notes(doubts) if doubts else workload
-
-
-def _unit_doubts(moments: Sequence[float]) -> list[Remark]:
-    doubt = doubt_of_seconds(moments)
-    return [] if doubt is None else [Remark("time_unit", doubt, warning=True)]
 
 
 def _check_session_rate(rate: float | None, kind: str) -> None:
