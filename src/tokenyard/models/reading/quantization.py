@@ -40,7 +40,8 @@ class Quantization:
     plain: WeightFormat
     """Format of what is not quantised."""
     linear: WeightFormat
-    experts: WeightFormat
+    own_experts: WeightFormat | None = None
+    """Format of experts, where it is another."""
     excluded: tuple[str, ...] = ()
     matches: Matches = lambda module, entry: module == entry
     named: tuple[tuple[str, WeightFormat], ...] = ()
@@ -88,7 +89,7 @@ class Quantization:
             found = next((each for name, each in self.named if meant(module, name)), None)
             if found is not None:
                 return found
-        return self.experts if experts else self.linear
+        return self.own_experts or self.linear if experts else self.linear
 
 
 _TAKE_TOWERS = ("fp8", "mxfp8", "compressed-tensors", "modelopt", "quark", "torchao")
@@ -108,7 +109,7 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
     """
     plain = plain_format(dtype)
     if fields is None:
-        return Quantization(method=None, plain=plain, linear=plain, experts=plain)
+        return Quantization(method=None, plain=plain, linear=plain)
     method = fields.text("quant_method").lower().replace("_", "-") or _by_producer(fields)
     if method in METHODS:
         return METHODS[method](fields, plain)
@@ -210,7 +211,6 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
         method="fp8",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=excluded,
         matches=lambda module, entry: module == entry,
         rule=whole_names_rule(excluded, _LARGE, weights, plain),
@@ -221,7 +221,7 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
 
 def _mxfp4(fields: Fields, plain: WeightFormat) -> Quantization:
     fields.harmless("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
-    return Quantization(method="mxfp4", plain=plain, linear=plain, experts=MXFP4)
+    return Quantization(method="mxfp4", plain=plain, linear=plain, own_experts=MXFP4)
 
 
 def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
@@ -242,7 +242,6 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         method="modelopt",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=_excluded(inner, "ignore", "exclude_modules", patterns=True),
         matches=_patterns(inner, "ignore", "exclude_modules"),
         takes_head=True,
@@ -280,7 +279,6 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             method=method,
             plain=plain,
             linear=weights,
-            experts=weights,
             excluded=() if method == "awq" else excluded,
             matches=_part_of_name,
             rule=left_alone or dynamic or chosen or extra_rule(fields, stored, plain),
@@ -310,7 +308,6 @@ def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
         method="bitsandbytes",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=_excluded(fields, "llm_int8_skip_modules"),
         matches=_part_of_name,
     )
@@ -343,7 +340,7 @@ def _mixed_modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         method="modelopt",
         plain=plain,
         linear=plain,
-        experts=_commonest([each for name, each in formats.items() if ".experts." in name] or [plain]),
+        own_experts=_commonest([each for name, each in formats.items() if ".experts." in name] or [plain]),
         named=tuple(formats.items()),
         kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv == "NVFP4" else None,
     )
@@ -365,7 +362,6 @@ def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
         method="quark",
         plain=plain,
         linear=found,
-        experts=found,
         excluded=_excluded(fields, "exclude", patterns=True),
         matches=lambda module, entry: any(
             matches(name, entry) for name in (module, f"{module}.o_proj", f"{module}.down_proj")
@@ -401,9 +397,7 @@ def _mxfp8(fields: Fields, plain: WeightFormat) -> Quantization:
     weights = WeightFormat(name="mxfp8", bits=8, group_size=32, group_bits=8, compute="float8")
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     matches: Matches = lambda module, entry: _part_of_name(module, entry) or _named(module, entry)  # noqa: E731
-    return Quantization(
-        method="mxfp8", plain=plain, linear=weights, experts=weights, excluded=excluded, matches=matches
-    )
+    return Quantization(method="mxfp8", plain=plain, linear=weights, excluded=excluded, matches=matches)
 
 
 def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
@@ -429,7 +423,7 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
         method="compressed-tensors",
         plain=plain,
         linear=plain if only_experts else formats[0],
-        experts=formats[0],
+        own_experts=formats[0],
         excluded=excluded,
         matches=matches,
         rule=_groups_rule(fields, given, formats, excluded, matches, all_linear, plain) if several else None,
@@ -498,7 +492,7 @@ def _torchao(fields: Fields, plain: WeightFormat) -> Quantization:
         method="torchao",
         plain=plain,
         linear=weights,
-        experts=plain,
+        own_experts=plain,
         rule=rule,
         held=True,
         experts_in_one=True,
