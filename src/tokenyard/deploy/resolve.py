@@ -239,8 +239,10 @@ def resolve_settings(
     num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
     _require_limits(flags.scheduler)
     parallel = _parallel(flags, model, num_drafts)
-    hardware = _with_graphs_where_they_run(flags, parallel, model)
-    flags = replace(flags, hardware=hardware)
+    hardware, exchange = flags.hardware, flags.launch.asked.value("all2all-backend")
+    if exchange in defaults.NOT_IN_GRAPHS and parallel.data_parallel_size > 1 and model.has_experts:
+        hardware = replace(hardware, enforce_eager=True)  # as vLLM does by itself
+        flags = replace(flags, hardware=hardware)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or flags.scheduler.max_model_len == AUTO
@@ -249,7 +251,14 @@ def resolve_settings(
     limits = _batch_limits(flags, gpu, version, length)
     if speculative is not None:
         start_checks.check_drafts_fit(speculative, limits, version, has_adapters=flags.adapters.enable_lora)
-    async_scheduling = _schedules_ahead(flags, parallel, speculative, version)
+    async_scheduling = defaults.schedules_ahead(
+        version,
+        flags.scheduler.async_scheduling,
+        speculative,
+        flags.launch.asked.environment,
+        backend=parallel.distributed_executor_backend,
+        stages=parallel.pipeline_parallel_size,
+    )
     settings: dict[str, Any] = {
         "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
@@ -296,22 +305,6 @@ def _length(flags: DeploymentSettings, model: ModelSpec, *, is_fitted: bool) -> 
     if given is not None and not defaults.is_on(defaults.ALLOW_LONG_MAX_MODEL_LEN, flags.launch.asked.environment):
         start_checks.check_length(given, max(model.max_model_len, model.longest_model_len), model.name, model.ignored)
     return given or model.max_model_len
-
-
-def _schedules_ahead(
-    flags: DeploymentSettings, parallel: ParallelSettings, speculative: SpeculativeConfig | None, version: str
-) -> bool:
-    """Whether two steps are in flight."""
-    variables = flags.launch.asked.environment
-    return defaults.schedules_ahead(
-        version=version,
-        asked=flags.scheduler.async_scheduling,
-        speculative=speculative,
-        backend=parallel.distributed_executor_backend,
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-        use_v2_model_runner=defaults.is_on(defaults.V2_MODEL_RUNNER, variables, default=True),
-        use_ray_v2_executor=defaults.is_on(defaults.RAY_V2_EXECUTOR, variables, default=True),
-    )
 
 
 def _scheduling(
@@ -426,24 +419,10 @@ def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_l
         max_num_batched_tokens=given.max_num_batched_tokens,
         enable_chunked_prefill=given.enable_chunked_prefill,
         for_throughput=given.performance_mode == "throughput",
-        batches_experts=defaults.batches_experts(
-            str(flags.launch.asked.value("all2all-backend")),
-            data_parallel_size=parallel.data_parallel_size,
-            enable_expert_parallel=parallel.enable_expert_parallel,
-        ),
+        batches_experts=flags.launch.asked.value("all2all-backend") in defaults.BATCHED_EXPERTS
+        and parallel.data_parallel_size > 1
+        and parallel.enable_expert_parallel,
     )
-
-
-def _with_graphs_where_they_run(
-    flags: DeploymentSettings, parallel: ParallelSettings, model: ModelSpec
-) -> HardwareSettings:
-    """Eager, as if that were asked, where vLLM turns CUDA graphs off by itself."""
-    eager = defaults.captures_no_graphs(
-        str(flags.launch.asked.value("all2all-backend")),
-        data_parallel_size=parallel.data_parallel_size,
-        has_experts=model.has_experts,
-    )
-    return replace(flags.hardware, enforce_eager=True) if eager else flags.hardware
 
 
 def _graphs(
