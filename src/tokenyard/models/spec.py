@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tokenyard.arguments import require_counts
 from tokenyard.core.config import require_int
@@ -111,6 +112,16 @@ class EncoderSpec:
             return self.weights.num_bytes(self.num_parameters - always) + self.weights.num_bytes(always) // tp
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
+
+
+def first_seeing(encoders: tuple[EncoderSpec, ...]) -> EncoderSpec | None:
+    """The first encoder that sees; None where none does."""
+    return next((each for each in encoders if each.kind == "vision"), None)
+
+
+def with_changed(encoders: tuple[EncoderSpec, ...], one: EncoderSpec, **changes: Any) -> tuple[EncoderSpec, ...]:
+    """The encoders, ``one`` of which is changed."""
+    return tuple(replace(each, **changes) if each is one else each for each in encoders)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,19 +17,10 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.units import duration
 from tokenyard.workload.generators import RandomOptions, random
+from tokenyard.workload.logs import reading
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, SentAs, Stamp
 from tokenyard.workload.logs.moments import LEAST_UNIX, duration_seconds
-from tokenyard.workload.logs.reading import (
-    LogRead,
-    arrivals_of,
-    doubts_of,
-    merged_requests,
-    of_one_model,
-    read_log,
-    requests_of,
-    what_it_holds,
-)
 from tokenyard.workload.logs.turns import LoggedTurn, turns_of
 from tokenyard.workload.measured import ServiceCounts
 from tokenyard.workload.readers.formats import NAMES, NamedSource, reader_of
@@ -275,7 +266,7 @@ def _foreign(spec: str, options: ReadOptions) -> Workload:
 
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
     """``said``: the format that was named."""
-    held = [what_it_holds(path, said, log) for path in paths]
+    held = [reading.what_it_holds(path, said, log) for path in paths]
     for source, kind in held:
         if kind not in LOGS and len(held) > 1:
             fix = f"{source.path} is in format {kind}, of which one file is a workload: give it alone"
@@ -284,20 +275,20 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     is_timed = log.time_unit is not None or load.request_rate is not None
     if held[0][1] not in LOGS:
         return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
-    read = [read_log(source, kind, log) for source, kind in held]
+    read = [reading.read_log(source, kind, log) for source, kind in held]
     stated = _stated(read) if load == LoadShape() else None
     drawn = load.request_rate is not None or stated is not None
     name = " ".join(map(str, paths))
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
     remarks = [each for one in read for each in _file_remarks(one, len(read))]
-    logged, of_models = of_one_model(merged_requests(read, drawn=drawn), name, log)
+    logged, of_models = reading.of_one_model(reading.merged_requests(read, drawn=drawn), name, log)
     from_ends = any(each.code == "ends" for each in remarks)
-    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
+    arrivals, assumed = reading.arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
     remarks += [*of_models, *assumed, *_limit_remarks(arrivals, options.limit)]
     if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
         remarks += _unit_doubts([each.moment for each in logged if each.moment is not None])
     codes = {each.code for each in remarks}
-    doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
+    doubts = reading.doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
     arrivals = arrivals[: options.limit]
     turns: list[LoggedTurn] = []
@@ -307,7 +298,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     if log.turns_follow:
         _require_turns(name, arrivals, turns)
         remarks.append(remark("turns_follow"))
-    requests = requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
+    requests = reading.requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
     errors = sum((Counter(each.not_served) for each in read), Counter[str]())
     rate = read[0].load.served_per_s if len(read) == 1 and options.limit is None else None
     service = ServiceCounts(requests_per_s=rate, not_served=dict(sorted(errors.items())))
@@ -315,7 +306,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     return workload if stated is None else _as_sent(workload, stated, options.seed)
 
 
-def _stated(read: Sequence[LogRead]) -> SentAs | None:
+def _stated(read: Sequence[reading.LogRead]) -> SentAs | None:
     """How one benchmark's requests were sent, where it says that, and no moments; None else."""
     sent = read[0].load
     is_said = sent.request_rate is not None or sent.max_concurrency is not None
@@ -333,7 +324,7 @@ def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], t
         raise ConfigError("turns_follow", True, fix)
 
 
-def _file_remarks(read: LogRead, files: int) -> Iterator[Remark]:
+def _file_remarks(read: reading.LogRead, files: int) -> Iterator[Remark]:
     """Remarks on one of several files, by its name."""
     for each in read.remarks:
         yield each if files == 1 else Remark(each.code, f"{read.path.name}: {each.text}", each.warning)

@@ -10,7 +10,7 @@ from typing import Any
 from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
-from tokenyard.deploy.texts.data import KNOWN
+from tokenyard.deploy.texts.data import KNOWN, at, items_at
 from tokenyard.deploy.texts.scaling import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -22,13 +22,12 @@ _OWN: frozenset[str] = frozenset(KNOWN["kserve"])
 
 def is_inference_service(document: Any) -> bool:
     """Whether a document is one."""
-    return isinstance(document, Mapping) and document.get("kind") == "InferenceService"
+    return bool(at(document, "kind") == "InferenceService")
 
 
 def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What its predictor starts."""
-    spec = document.get("spec")
-    predictor = spec.get("predictor") if isinstance(spec, Mapping) else None
+    predictor = at(document, "spec", "predictor")
     if not isinstance(predictor, Mapping):
         return []
     model = predictor.get("model") or predictor.get("huggingface")
@@ -88,13 +87,13 @@ _VALUES: Mapping[str, str] = KNOWN["production_stack"]
 
 def is_values(document: Any) -> bool:
     """Whether a document holds values of the chart."""
-    return isinstance(document, Mapping) and isinstance(document.get("servingEngineSpec"), Mapping)
+    return isinstance(at(document, "servingEngineSpec"), Mapping)
 
 
 def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What each entry of ``modelSpec`` starts."""
-    specs = document["servingEngineSpec"].get("modelSpec")
-    return [_started(spec) for spec in specs if isinstance(spec, Mapping)] if isinstance(specs, list) else []
+    specs = items_at(document, "servingEngineSpec", "modelSpec")
+    return [_started(spec) for spec in specs if isinstance(spec, Mapping)]
 
 
 def _started(spec: Mapping[str, Any]) -> ContainerCommand:
@@ -113,9 +112,8 @@ def _started(spec: Mapping[str, Any]) -> ContainerCommand:
 
 
 def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
-    keda = spec.get("keda")
-    if isinstance(keda, Mapping) and keda.get("enabled"):
-        value = range_of(keda.get("minReplicaCount"), keda.get("maxReplicaCount"))
+    if at(spec, "keda", "enabled"):
+        value = range_of(at(spec, "keda", "minReplicaCount"), at(spec, "keda", "maxReplicaCount"))
         if value is not None:
             return Said(value, "keda of the values")
     count = manifests.count_of(spec.get("replicaCount"))
@@ -133,11 +131,10 @@ def _words_of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
         for name, flag in _VALUES.items():
             if manifests.is_word(config.get(name)):
                 yield from (flag, str(config[name]))
-        extra = config.get("extraArgs")
-        yield from (str(each) for each in extra if manifests.is_word(each)) if isinstance(extra, list) else ()
-    cache = spec.get("lmcacheConfig")
-    if isinstance(cache, Mapping) and cache.get("enabled"):
-        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": cache.get("kvRole") or "kv_both"}
+        yield from (str(each) for each in items_at(config, "extraArgs") if manifests.is_word(each))
+    if at(spec, "lmcacheConfig", "enabled"):
+        role = at(spec, "lmcacheConfig", "kvRole") or "kv_both"
+        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": role}
         yield from ("--kv-transfer-config", json.dumps(connector))
 
 
@@ -198,10 +195,8 @@ def _number(value: Any) -> int | None:
 
 def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
     """Names and numbers of ``H100:8``, ``{H100: 8}``, a list of either, or ``any_of``."""
-    if not isinstance(resources, Mapping):
-        return
-    for one in (resources, *_list(resources.get("any_of")), *_list(resources.get("ordered"))):
-        asked = one.get("accelerators") if isinstance(one, Mapping) else None
+    for one in (resources, *items_at(resources, "any_of"), *items_at(resources, "ordered")):
+        asked = at(one, "accelerators")
         for each in asked if isinstance(asked, list) else [asked]:
             if isinstance(each, Mapping):
                 for name, count in each.items():
@@ -216,16 +211,9 @@ def _skypilot_parts(text: str) -> tuple[str, str]:
     return name.strip(), count.strip() or "1"
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _skypilot_replicas(service: Any) -> Said | None:
     if not isinstance(service, Mapping):
         return None
-    policy = service.get("replica_policy")
-    policy = policy if isinstance(policy, Mapping) else {}
-    least = service.get("replicas", policy.get("min_replicas"))
-    most = policy.get("max_replicas", least)
-    value = range_of(least, most)
+    least = service.get("replicas", at(service, "replica_policy", "min_replicas"))
+    value = range_of(least, at(service, "replica_policy", "max_replicas") or least)
     return None if value is None else Said(value, "replicas of the service")

@@ -75,6 +75,19 @@ def _without_quotes(problem: str | None) -> str:
     return said if len(said) > len("found") else "a character or a tag is out of place"
 
 
+def at(value: Any, *names: str) -> Any:
+    """What stands at a path of mappings; None where there is nothing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def items_at(value: Any, *names: str) -> list[Any]:
+    """The list that stands at a path of mappings; empty where there is none."""
+    found = at(value, *names)
+    return found if isinstance(found, list) else []
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Values as Python prints them in a log: literals, dataclasses and enumerations, read without running anything.
 

@@ -31,16 +31,8 @@ _MANIFEST_STARTS = ("[", "{")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
-class _TextKind(NamedTuple):
-    """A kind that is recognised by the text itself."""
-
-    name: str
-    is_one: Callable[[str], bool]
-    read: Callable[[str], list[commands.ContainerCommand]]
-
-
-class _DocumentKind(NamedTuple):
-    """A kind of YAML document."""
+class _Kind(NamedTuple):
+    """A kind of text, or of YAML document."""
 
     name: str
     is_one: Callable[[Any], bool]
@@ -48,19 +40,19 @@ class _DocumentKind(NamedTuple):
 
 
 _TEXTS = (
-    _TextKind("start-up log", is_startup_log, log_started),
-    _TextKind("systemd unit", commands.is_unit, commands.unit_started),
+    _Kind("start-up log", is_startup_log, log_started),
+    _Kind("systemd unit", commands.is_unit, commands.unit_started),
 )
 _DOCUMENTS = (
-    _DocumentKind("inspection", operators.is_inspection, operators.inspected_started),
-    _DocumentKind("KubeAI Model", operators.is_model_resource, operators.model_resource_started),
-    _DocumentKind("Ray Serve configuration", operators.is_ray_serve, operators.engines_of_ray),
-    _DocumentKind("LLMInferenceService", operators.is_llm_service, operators.llm_service_started),
-    _DocumentKind("llm-d values", operators.is_model_service, operators.model_service_started),
-    _DocumentKind("production-stack values", charts.is_values, charts.engines_of_values),
-    _DocumentKind("SkyPilot task", charts.is_task, charts.task_started),
-    _DocumentKind("InferenceService", charts.is_inference_service, charts.predictors_started),
-    _DocumentKind("containers", lambda document: isinstance(document, dict | list), containers_started),
+    _Kind("inspection", operators.is_inspection, operators.inspected_started),
+    _Kind("KubeAI Model", operators.is_model_resource, operators.model_resource_started),
+    _Kind("Ray Serve configuration", operators.is_ray_serve, operators.engines_of_ray),
+    _Kind("LLMInferenceService", operators.is_llm_service, operators.llm_service_started),
+    _Kind("llm-d values", operators.is_model_service, operators.model_service_started),
+    _Kind("production-stack values", charts.is_values, charts.engines_of_values),
+    _Kind("SkyPilot task", charts.is_task, charts.task_started),
+    _Kind("InferenceService", charts.is_inference_service, charts.predictors_started),
+    _Kind("containers", lambda document: isinstance(document, dict | list), containers_started),
 )
 """The first kind that fits reads a document."""
 

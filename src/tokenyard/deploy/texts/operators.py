@@ -10,19 +10,12 @@ from typing import Any
 from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, version_of_image
-from tokenyard.deploy.texts.data import YAMLError, yaml_documents
+from tokenyard.deploy.texts.data import YAMLError, at, items_at, yaml_documents
 from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError
 
 _HUB = "hf://"
-
-
-def _at(value: Any, *names: str) -> Any:
-    """What stands at a path of mappings; None where there is nothing."""
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -33,7 +26,7 @@ _PROFILE = re.compile(r"nvidia-gpu-([a-z0-9-]{1,60}?)(?::([0-9]{1,3}))?")
 
 def is_model_resource(document: Any) -> bool:
     """Whether a document is one."""
-    return _at(document, "kind") == "Model" and isinstance(_at(document, "spec", "url"), str)
+    return at(document, "kind") == "Model" and isinstance(at(document, "spec", "url"), str)
 
 
 def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -72,12 +65,12 @@ _RAY_NAMES = {"A100": "a100-40gb", "A100-40G": "a100-40gb", "A100-80G": "a100-80
 
 def is_ray_serve(document: Any) -> bool:
     """Whether a document holds such configurations."""
-    return isinstance(_at(document, "spec", "serveConfigV2"), str) or any(True for _ in _llm_configs(document))
+    return isinstance(at(document, "spec", "serveConfigV2"), str) or any(True for _ in _llm_configs(document))
 
 
 def engines_of_ray(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What each configuration starts. Raises ConfigError for a text within that is no YAML."""
-    text = _at(document, "spec", "serveConfigV2")
+    text = at(document, "spec", "serveConfigV2")
     inner = [document] if not isinstance(text, str) else _documents(text)
     return [_of_ray(each) for one in inner for each in _llm_configs(one)]
 
@@ -90,30 +83,28 @@ def _documents(text: str) -> list[Any]:
 
 
 def _llm_configs(document: Any) -> Iterator[Mapping[str, Any]]:
-    applications = _at(document, "applications")
-    for each in applications if isinstance(applications, list) else [document]:
-        configs = _at(each, "args", "llm_configs")
-        for config in configs if isinstance(configs, list) else ():
-            if isinstance(_at(config, "model_loading_config"), Mapping):
-                yield config
+    has_several = isinstance(at(document, "applications"), list)
+    for each in items_at(document, "applications") if has_several else [document]:
+        configs = items_at(each, "args", "llm_configs")
+        yield from (config for config in configs if isinstance(at(config, "model_loading_config"), Mapping))
 
 
 def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
     loading, kwargs = config["model_loading_config"], config.get("engine_kwargs")
     source = loading.get("model_source")
-    source = source.get("bucket_uri") if isinstance(source, Mapping) else source
+    source = at(source, "bucket_uri") if isinstance(source, Mapping) else source
     words = [str(source or loading.get("model_id") or "")]
     for name, value in kwargs.items() if isinstance(kwargs, Mapping) else ():
         if name not in _RAY_OWN:
             words += flag_words(f"--{str(name).replace('_', '-')}", value)
     kind = config.get("accelerator_type")
     gpu = _RAY_NAMES.get(str(kind)) or manifests.gpu_named(str(kind)) or str(kind)
-    scaling = _at(config, "deployment_config", "autoscaling_config")
-    count = _at(config, "deployment_config", "num_replicas")
-    replicas = range_of(_at(scaling, "min_replicas") or count, _at(scaling, "max_replicas") or count)
+    scaling = at(config, "deployment_config", "autoscaling_config")
+    count = at(config, "deployment_config", "num_replicas")
+    replicas = range_of(at(scaling, "min_replicas") or count, at(scaling, "max_replicas") or count)
     return ContainerCommand(
         words=[*words, "--distributed-executor-backend", "ray"],
-        environment=manifests.environment_of(_at(config, "runtime_env", "env_vars")),
+        environment=manifests.environment_of(at(config, "runtime_env", "env_vars")),
         gpu=None if kind is None else Said(gpu, "accelerator_type of the configuration"),
         replicas=None if replicas is None else Said(replicas, "deployment_config of the configuration"),
         notes=(HeaderNote("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
@@ -126,7 +117,7 @@ def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
 
 def is_model_service(document: Any) -> bool:
     """Whether a document holds such values."""
-    return isinstance(_at(document, "modelArtifacts", "uri"), str) and isinstance(_at(document, "decode"), Mapping)
+    return isinstance(at(document, "modelArtifacts", "uri"), str) and isinstance(at(document, "decode"), Mapping)
 
 
 def model_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -140,21 +131,18 @@ def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerComman
         return
     uri = str(document["modelArtifacts"]["uri"])
     model = str(document["modelArtifacts"].get("name") or uri.removeprefix(_HUB))
-    tensor, data = (manifests.count_of(_at(spec, "parallelism", name)) for name in ("tensor", "data"))
-    local = manifests.count_of(_at(spec, "parallelism", "dataLocal"))
+    tensor, data = (manifests.count_of(at(spec, "parallelism", name)) for name in ("tensor", "data"))
+    local = manifests.count_of(at(spec, "parallelism", "dataLocal"))
     said = [
         *(("--tensor-parallel-size", tensor) if tensor else ()),
         *(("--data-parallel-size", data) if data else ()),
         *(("--data-parallel-size-local", local) if data and local else ()),
     ]
-    key, kinds = (_at(spec, "acceleratorTypes", name) for name in ("labelKey", "labelValues"))
+    key, kinds = (at(spec, "acceleratorTypes", name) for name in ("labelKey", "labelValues"))
     gpu = manifests.gpu_of_labels(
         manifests.labels_of_terms([{"matchExpressions": [{"key": key, "operator": "In", "values": kinds}]}])
     )
-    containers = spec.get("containers")
-    for container in containers if isinstance(containers, list) else ():
-        if not isinstance(container, Mapping):
-            continue
+    for container in (each for each in items_at(spec, "containers") if isinstance(each, Mapping)):
         is_served = container.get("modelCommand") == "vllmServe"
         words = ["vllm", "serve", model, *manifests.shell_words(container.get("args")), *said]
         plain = {**container, "command": words, "args": []} if is_served else container
@@ -170,7 +158,7 @@ _MORE_WORDS = "VLLM_ADDITIONAL_ARGS"
 
 def is_llm_service(document: Any) -> bool:
     """Whether a document is one."""
-    return _at(document, "kind") == "LLMInferenceService" and isinstance(_at(document, "spec", "model", "uri"), str)
+    return at(document, "kind") == "LLMInferenceService" and isinstance(at(document, "spec", "model", "uri"), str)
 
 
 def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -181,19 +169,17 @@ def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
 
 def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[ContainerCommand]:
     pod = role.get("template")
-    containers = _at(pod, "containers")
-    named = [each for each in containers if _at(each, "name") == "main"] if isinstance(containers, list) else []
-    main = dict(named[0]) if named else {}
+    main = dict(next((each for each in items_at(pod, "containers") if at(each, "name") == "main"), {}))
     environment = manifests.environment_of(main.get("env"))
     words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *manifests.shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
-        size = manifests.count_of(_at(role, "parallelism", kind))
+        size = manifests.count_of(at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
-    local = manifests.count_of(_at(role, "parallelism", "dataLocal"))
+    local = manifests.count_of(at(role, "parallelism", "dataLocal"))
     words += (
-        ["--data-parallel-size-local", local] if local and manifests.count_of(_at(role, "parallelism", "data")) else []
+        ["--data-parallel-size-local", local] if local and manifests.count_of(at(role, "parallelism", "data")) else []
     )
-    words += ["--enable-expert-parallel"] if _at(role, "parallelism", "expert") is True else []
+    words += ["--enable-expert-parallel"] if at(role, "parallelism", "expert") is True else []
     words += manifests.shell_words(environment.pop(_MORE_WORDS, None))
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
@@ -208,15 +194,15 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
 
 def values_of_release(document: Any) -> Any:
     """The values that a HelmRelease of Flux or an Application of Argo CD gives its chart; another document as it is."""
-    kind = _at(document, "kind")
+    kind = at(document, "kind")
     if kind == "HelmRelease":
-        return _at(document, "spec", "values") or document
+        return at(document, "spec", "values") or document
     if kind != "Application":
         return document
-    helm = _at(document, "spec", "source", "helm")
-    text = _at(helm, "values")
+    helm = at(document, "spec", "source", "helm")
+    text = at(helm, "values")
     written = next(iter(_documents(text)), None) if isinstance(text, str) else None
-    return _at(helm, "valuesObject") or written or document
+    return at(helm, "valuesObject") or written or document
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,14 +212,14 @@ def values_of_release(document: Any) -> Any:
 def is_inspection(document: Any) -> bool:
     """Whether a document is one."""
     first = document[0] if isinstance(document, list) and document else document
-    return isinstance(_at(first, "Config"), Mapping) and isinstance(_at(first, "Args"), list)
+    return isinstance(at(first, "Config"), Mapping) and isinstance(at(first, "Args"), list)
 
 
 def inspected_started(document: Any) -> list[ContainerCommand]:
     """What each container in it runs."""
     found: list[ContainerCommand] = []
     for each in document if isinstance(document, list) else [document]:
-        config = _at(each, "Config")
+        config = at(each, "Config")
         if isinstance(config, Mapping):
             plain = {
                 "image": str(config.get("Image") or ""),

@@ -18,7 +18,7 @@ from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
 from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
-from tokenyard.models.spec import EncoderSpec
+from tokenyard.models.spec import EncoderSpec, first_seeing, with_changed
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -261,24 +261,24 @@ def with_largest_images(
 
     Raises ProcessorError where a processor is told what cannot be.
     """
-    seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(encoders)
     if seeing is None or (architecture not in RULES and architecture not in _FRAMES):
         return encoders
     fields = ImageFields(raw, processors.image, processors.image_from)
     try:
-        rule = _rule(architecture, fields, encoders[seeing].max_tokens_per_item)
+        rule = _rule(architecture, fields, seeing.max_tokens_per_item)
         most, planned = rule.bound, rule.planned
         frames = frames_of({**raw, "architectures": [architecture]}, processors)
     except ProcessorError:
         raise
     except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
         return encoders
-    of_rule = replace(
-        encoders[seeing],
+    return with_changed(
+        encoders,
+        seeing,
         max_tokens_per_item=most,
         planned_tokens_per_item=planned,
         planned_tokens_per_frame=frames.tokens,
         planned_frames=frames.most,
         planned_videos=frames.among,
     )
-    return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])

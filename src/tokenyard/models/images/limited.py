@@ -21,7 +21,7 @@ from tokenyard.models.images.rules import (
 from tokenyard.models.images.table import RULES, ImageFields
 from tokenyard.models.images.videos import VideoRule
 from tokenyard.models.recorded import recorded
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import ModelSpec, first_seeing, with_changed
 
 
 def knows_its_budget(architecture: str) -> bool:
@@ -58,7 +58,7 @@ def with_limited_picture(
     As it is where sizes change nothing; None where vLLM was not asked what they change. ConfigError for a picture that
     the model's processor refuses. ``raw`` is its ``config.json``.
     """
-    seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(model.encoders)
     if seeing is None or model.architecture not in RULES:
         return None
     rule = RULES[model.architecture](ImageFields(raw, processors.image, processors.image_from))
@@ -66,8 +66,7 @@ def with_limited_picture(
     if not heeded:
         return model if heeded is not None else None
     tokens = limited_tokens(rule, sizes.get("width"), sizes.get("height"))
-    limited = replace(model.encoders[seeing], limited_tokens_per_item=tokens)
-    return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
+    return replace(model, encoders=with_changed(model.encoders, seeing, limited_tokens_per_item=tokens))
 
 
 def limited_video(
@@ -111,14 +110,11 @@ def with_limited_video(
 
     ConfigError for a video that the model's processor refuses.
     """
-    seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(model.encoders)
     if seeing is None or model.architecture not in recorded("limits")["heeding_videos"]:
         return None
-    encoder = model.encoders[seeing]
-    if LARGEST[model.architecture].chosen and not encoder.planned_videos:
+    if LARGEST[model.architecture].chosen and not seeing.planned_videos:
         return None  # GLM-4.6V's processor knows a number by itself, and its frames were not asked for
     left = limited_video(model.architecture, raw, processors, sizes)
-    limited = replace(
-        encoder, limited_tokens_per_frame=left.tokens, limited_frames=left.frames, limited_videos=left.among
-    )
-    return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
+    said = {"limited_tokens_per_frame": left.tokens, "limited_frames": left.frames, "limited_videos": left.among}
+    return replace(model, encoders=with_changed(model.encoders, seeing, **said))

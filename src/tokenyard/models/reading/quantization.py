@@ -11,18 +11,7 @@ from dataclasses import replace
 
 from tokenyard.errors import shown
 from tokenyard.models.formats import WeightFormat, plain_format
-from tokenyard.models.reading.by_matrix import (
-    Rule,
-    blended,
-    chosen_rule,
-    dynamic_rule,
-    extra_rule,
-    found_in,
-    left_alone_rule,
-    matrices,
-    parts_of,
-    whole_names_rule,
-)
+from tokenyard.models.reading import by_matrix
 from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 from tokenyard.models.reading.torchao import torchao_rule
@@ -48,14 +37,14 @@ class Quantization:
     """Modules with a format of their own, or parts of modules."""
     globs: bool = False
     """They are named by patterns, experts too."""
-    rule: Rule | None = None
-    """How single matrices are stored, where they differ."""
+    rule: by_matrix.Rule | None = None
+    """How single by_matrix.matrices are stored, where they differ."""
     held: bool = False
-    """The rule names matrices as vLLM holds them, several in one."""
+    """The rule names by_matrix.matrices as vLLM holds them, several in one."""
     experts_in_one: bool = False
     """It names all experts of a layer by the module that they are."""
     takes_head: bool = False
-    """The output head is quantised like other matrices, unless it is left alone."""
+    """The output head is quantised like other by_matrix.matrices, unless it is left alone."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
@@ -73,7 +62,7 @@ class Quantization:
         """The format of a matrix of an encoder, by the name that vLLM has for it: most files leave them alone."""
         if self.method not in _TAKE_TOWERS or (self.method == "modelopt" and any(each in module for each in _SEES)):
             return self.plain
-        names = tuple(f"{begin}{name}" for begin in ("", "model.") for name in parts_of(module))
+        names = tuple(f"{begin}{name}" for begin in ("", "model.") for name in by_matrix.parts_of(module))
         if any(self.matches(name, entry) for entry in self.excluded for name in names):
             return self.plain
         return self.rule(module) if self.rule is not None else self.linear
@@ -82,8 +71,8 @@ class Quantization:
         if self.method != "fp8" and any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
         if self.rule is not None:
-            inside = matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
-            return blended([(self.rule(name), share) for name, share in inside])
+            inside = by_matrix.matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
+            return by_matrix.blended([(self.rule(name), share) for name, share in inside])
         if self.globs or not experts:
             meant = self.matches if self.globs else _named
             found = next((each for name, each in self.named if meant(module, name)), None)
@@ -213,7 +202,7 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
         linear=weights,
         excluded=excluded,
         matches=lambda module, entry: module == entry,
-        rule=whole_names_rule(excluded, _LARGE, weights, plain),
+        rule=by_matrix.whole_names_rule(excluded, _LARGE, weights, plain),
         held=True,
         experts_in_one=True,
     )
@@ -273,15 +262,15 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             )
 
         weights, excluded = stored(bits, size), _excluded(fields, "modules_to_not_convert")
-        dynamic, chosen = dynamic_rule(fields, stored, plain), chosen_rule(fields, weights, plain)
-        left_alone = left_alone_rule(excluded, weights, plain) if method == "awq" else None
+        dynamic, chosen = by_matrix.dynamic_rule(fields, stored, plain), by_matrix.chosen_rule(fields, weights, plain)
+        left_alone = by_matrix.left_alone_rule(excluded, weights, plain) if method == "awq" else None
         return Quantization(
             method=method,
             plain=plain,
             linear=weights,
             excluded=() if method == "awq" else excluded,
             matches=_part_of_name,
-            rule=left_alone or dynamic or chosen or extra_rule(fields, stored, plain),
+            rule=left_alone or dynamic or chosen or by_matrix.extra_rule(fields, stored, plain),
             held=not fields.get("extra_config"),
             experts_in_one=True,
             expert_group_bits=0
@@ -439,7 +428,7 @@ def _groups_rule(
     matches: Matches,
     all_linear: WeightFormat,
     plain: WeightFormat,
-) -> Rule:
+) -> by_matrix.Rule:
     """Groups of several formats: the first whose target names the matrix, else the one of all linear layers."""
     named = [
         (str(target), each)
@@ -455,7 +444,8 @@ def _groups_rule(
         for target, each in named:
             expression = target.removeprefix("re:")
             if target == name or (
-                expression != target and found_in(fields, "config_groups", expression, name, work, anywhere=False)
+                expression != target
+                and by_matrix.found_in(fields, "config_groups", expression, name, work, anywhere=False)
             ):
                 return each
         return all_linear
