@@ -20,11 +20,6 @@ _OWN: frozenset[str] = frozenset(KNOWN["kserve"])
 """Flags of the runtime itself."""
 
 
-def is_inference_service(document: Any) -> bool:
-    """Whether a document is one."""
-    return bool(at(document, "kind") == "InferenceService")
-
-
 def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What its predictor starts."""
     predictor = at(document, "spec", "predictor")
@@ -33,7 +28,9 @@ def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     model = predictor.get("model") or predictor.get("huggingface")
     found = [_of_runtime(model)] if isinstance(model, Mapping) else manifests.containers_started(predictor)
     gpu = manifests.gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
-    gpu, replicas = gpu or manifests.gpu_of_labels(manifests.labels_of_pod(predictor)), _replicas(predictor)
+    gpu = gpu or manifests.gpu_of_labels(manifests.labels_of_pod(predictor))
+    where = "minReplicas and maxReplicas of the predictor"
+    replicas = range_of(predictor.get("minReplicas"), predictor.get("maxReplicas"), where)
     return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
 
 
@@ -71,11 +68,6 @@ def _word_parts(word: str) -> list[str]:
     return [name, value] if equals and name.startswith("--") else [word]
 
 
-def _replicas(predictor: Mapping[str, Any]) -> Said | None:
-    value = range_of(predictor.get("minReplicas"), predictor.get("maxReplicas"))
-    return None if value is None else Said(value, "minReplicas and maxReplicas of the predictor")
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Helm values of vLLM's production-stack: ``servingEngineSpec.modelSpec``, as its chart makes words of them.
 #
@@ -83,11 +75,6 @@ def _replicas(predictor: Mapping[str, Any]) -> Said | None:
 # ``vllmConfig`` does not ask for it.
 
 _VALUES: Mapping[str, str] = KNOWN["production_stack"]
-
-
-def is_values(document: Any) -> bool:
-    """Whether a document holds values of the chart."""
-    return isinstance(at(document, "servingEngineSpec"), Mapping)
 
 
 def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -113,9 +100,9 @@ def _started(spec: Mapping[str, Any]) -> ContainerCommand:
 
 def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
     if at(spec, "keda", "enabled"):
-        value = range_of(at(spec, "keda", "minReplicaCount"), at(spec, "keda", "maxReplicaCount"))
-        if value is not None:
-            return Said(value, "keda of the values")
+        least, most = at(spec, "keda", "minReplicaCount"), at(spec, "keda", "maxReplicaCount")
+        if (found := range_of(least, most, "keda of the values")) is not None:
+            return found
     count = manifests.count_of(spec.get("replicaCount"))
     return None if count is None else Said(count, "replicaCount of the values")
 
@@ -215,5 +202,4 @@ def _skypilot_replicas(service: Any) -> Said | None:
     if not isinstance(service, Mapping):
         return None
     least = service.get("replicas", at(service, "replica_policy", "min_replicas"))
-    value = range_of(least, at(service, "replica_policy", "max_replicas") or least)
-    return None if value is None else Said(value, "replicas of the service")
+    return range_of(least, at(service, "replica_policy", "max_replicas") or least, "replicas of the service")

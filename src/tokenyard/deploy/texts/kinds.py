@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts import charts, commands, operators
-from tokenyard.deploy.texts.data import YAMLError, yaml_documents
+from tokenyard.deploy.texts.data import YAMLError, at, yaml_documents
 from tokenyard.deploy.texts.devices import gpu_of_slurm_command, machines_of_slurm
 from tokenyard.deploy.texts.manifests import containers_started, gpu_named, with_config_maps
 from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
@@ -39,19 +39,29 @@ class _Kind(NamedTuple):
     read: Callable[[Any], list[commands.ContainerCommand]]
 
 
+def _has(**wanted: str | type) -> Callable[[Any], bool]:
+    """Whether a document has a text, or something of a type, under each name (``spec__url``: within ``spec``)."""
+
+    def has(document: Any) -> bool:
+        found = ((at(document, *name.split("__")), each) for name, each in wanted.items())
+        return all(isinstance(value, each) if isinstance(each, type) else value == each for value, each in found)
+
+    return has
+
+
 _TEXTS = (
     _Kind("start-up log", is_startup_log, log_started),
     _Kind("systemd unit", commands.is_unit, commands.unit_started),
 )
 _DOCUMENTS = (
     _Kind("inspection", operators.is_inspection, operators.inspected_started),
-    _Kind("KubeAI Model", operators.is_model_resource, operators.model_resource_started),
+    _Kind("KubeAI Model", _has(kind="Model", spec__url=str), operators.model_resource_started),
     _Kind("Ray Serve configuration", operators.is_ray_serve, operators.engines_of_ray),
-    _Kind("LLMInferenceService", operators.is_llm_service, operators.llm_service_started),
-    _Kind("llm-d values", operators.is_model_service, operators.model_service_started),
-    _Kind("production-stack values", charts.is_values, charts.engines_of_values),
+    _Kind("LLMInferenceService", _has(kind="LLMInferenceService", spec__model__uri=str), operators.llm_service_started),
+    _Kind("llm-d values", _has(modelArtifacts__uri=str, decode=Mapping), operators.model_service_started),
+    _Kind("production-stack values", _has(servingEngineSpec=Mapping), charts.engines_of_values),
     _Kind("SkyPilot task", charts.is_task, charts.task_started),
-    _Kind("InferenceService", charts.is_inference_service, charts.predictors_started),
+    _Kind("InferenceService", _has(kind="InferenceService"), charts.predictors_started),
     _Kind("containers", lambda document: isinstance(document, dict | list), containers_started),
 )
 """The first kind that fits reads a document."""

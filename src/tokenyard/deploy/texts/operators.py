@@ -24,11 +24,6 @@ _HUB = "hf://"
 _PROFILE = re.compile(r"nvidia-gpu-([a-z0-9-]{1,60}?)(?::([0-9]{1,3}))?")
 
 
-def is_model_resource(document: Any) -> bool:
-    """Whether a document is one."""
-    return at(document, "kind") == "Model" and isinstance(at(document, "spec", "url"), str)
-
-
 def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What it starts; nothing for another engine than vLLM."""
     spec = document["spec"]
@@ -39,7 +34,7 @@ def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand
         None if profile is None else Said(manifests.gpu_named(profile[1]) or profile[1], "resourceProfile of the Model")
     )
     gpus = None if profile is None or profile[2] is None else Said(profile[2], "resourceProfile of the Model")
-    replicas = range_of(spec.get("minReplicas", spec.get("replicas")), spec.get("maxReplicas", spec.get("replicas")))
+    fixed = spec.get("replicas")
     image = str(spec.get("image") or "")
     note = HeaderNote("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
     return [
@@ -49,7 +44,7 @@ def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand
             version=version_of_image(image),
             gpu=device_of_image(image) or gpu,
             gpus=gpus,
-            replicas=None if replicas is None else Said(replicas, "replicas of the Model"),
+            replicas=range_of(spec.get("minReplicas", fixed), spec.get("maxReplicas", fixed), "replicas of the Model"),
             notes=() if image else (note,),
         )
     ]
@@ -101,23 +96,18 @@ def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
     gpu = _RAY_NAMES.get(str(kind)) or manifests.gpu_named(str(kind)) or str(kind)
     scaling = at(config, "deployment_config", "autoscaling_config")
     count = at(config, "deployment_config", "num_replicas")
-    replicas = range_of(at(scaling, "min_replicas") or count, at(scaling, "max_replicas") or count)
+    least, most = at(scaling, "min_replicas") or count, at(scaling, "max_replicas") or count
     return ContainerCommand(
         words=[*words, "--distributed-executor-backend", "ray"],
         environment=manifests.environment_of(at(config, "runtime_env", "env_vars")),
         gpu=None if kind is None else Said(gpu, "accelerator_type of the configuration"),
-        replicas=None if replicas is None else Said(replicas, "deployment_config of the configuration"),
+        replicas=range_of(least, most, "deployment_config of the configuration"),
         notes=(HeaderNote("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values of llm-d's model service: its chart says the model and how many GPUs, a container the rest.
-
-
-def is_model_service(document: Any) -> bool:
-    """Whether a document holds such values."""
-    return isinstance(at(document, "modelArtifacts", "uri"), str) and isinstance(at(document, "decode"), Mapping)
 
 
 def model_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -154,11 +144,6 @@ def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerComman
 # KServe's LLMInferenceService: a model, how it is spread, and what its main container adds to KServe's own start.
 
 _MORE_WORDS = "VLLM_ADDITIONAL_ARGS"
-
-
-def is_llm_service(document: Any) -> bool:
-    """Whether a document is one."""
-    return at(document, "kind") == "LLMInferenceService" and isinstance(at(document, "spec", "model", "uri"), str)
 
 
 def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:

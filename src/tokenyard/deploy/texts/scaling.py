@@ -49,21 +49,20 @@ def scaled(started: ContainerCommand, document: Any, scalers: Sequence[Mapping[s
             started = replace(started, notes=(*started.notes, note))
             continue
         least, most, otherwise = _SCALERS[kind]
-        replicas = range_of(spec.get(least), spec.get(most, otherwise))
         was = "" if started.replicas is None else f", not {started.replicas.value}, {started.replicas.where}"
-        if replicas is not None:
-            started = replace(started, replicas=Said(replicas, f"{least} and {most} of the {kind}{was}"))
+        replicas = range_of(spec.get(least), spec.get(most, otherwise), f"{least} and {most} of the {kind}{was}")
+        started = replace(started, replicas=replicas or started.replicas)
     return started
 
 
-def range_of(least: Any, most: Any) -> str | None:
-    """``1..3``, at least one; None where neither is a number."""
+def range_of(least: Any, most: Any, where: str) -> Said | None:
+    """``1..3``, at least one, said ``where``; None where neither is a number."""
     low, high = count_of(least), count_of(most)
     if low is None and high is None:
         return None
     first = max(1, int(low or 1))
     last = max(first, int(high or 0))
-    return str(first) if first == last else f"{first}..{last}"
+    return Said(str(first) if first == last else f"{first}..{last}", where)
 
 
 def _name(reference: Any) -> str | None:
