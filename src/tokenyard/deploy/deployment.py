@@ -13,6 +13,7 @@ import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.deploy.given import changed, settings_by_name
+from tokenyard.deploy.record import unusual
 from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.setting_values import names_of, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
@@ -221,15 +222,8 @@ def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:
 
 def _unusual(settings: DeploymentSettings) -> dict[str, Any]:
     """The settings that are not as by default, as JSON has them."""
-    found: dict[str, Any] = {}
-    for group in fields(settings):
-        part = getattr(settings, group.name)
-        usual = type(part)()
-        for each in fields(part):
-            value = getattr(part, each.name)
-            if each.name != "asked" and value != getattr(usual, each.name):
-                found[each.name] = _as_json(value)
-    return found
+    parts = (unusual(getattr(settings, group.name)) for group in fields(settings))
+    return {name: _as_json(value) for part in parts for name, value in part.items() if name != "asked"}
 
 
 def _as_json(value: Any) -> Any:

@@ -17,6 +17,7 @@ from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
+    KNOWN,
     FlagEffect,
     FlagKind,
     GivenFlag,
@@ -35,17 +36,7 @@ from tokenyard.units import GIB
 # ---------------------------------------------------------------------------------------------------------------------
 # What a pasted text says beside flags, as settings: version, GPU, replicas, what a start-up log settled.
 
-CHANGES_MEMORY = frozenset(
-    (
-        "block_size", "cudagraph_capture_sizes", "data_parallel_size", "decode_context_parallel_size", "dtype",
-        "enable_expert_parallel", "enable_lora", "enforce_eager", "gpu_memory_utilization", "kv_cache_dtype",
-        "kv_cache_memory_bytes", "language_model_only", "limit_mm_per_prompt", "max_cudagraph_capture_size",
-        "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_seqs", "mm_encoder_tp_mode",
-        "mm_processor_kwargs", "model", "num_gpu_blocks_override", "num_speculative_tokens", "performance_mode",
-        "pipeline_parallel_size", "quantization", "skip_mm_profiling", "spec_method", "spec_tokens",
-        "speculative_config", "tensor_parallel_size", "vllm_version",
-    )
-)  # fmt: skip
+CHANGES_MEMORY: frozenset[str] = frozenset(KNOWN["changes_memory"])
 """Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _INSTEAD = {"replicas": "autoscale", "autoscale": "replicas"}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
+from tokenyard.deploy.vllm_serve.flags import KNOWN, FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
+from tokenyard.files import packaged
 from tokenyard.memory.layer_caches import LayerCache
 from tokenyard.models.images.largest import LARGEST
 from tokenyard.models.spec import EncoderSpec
@@ -23,20 +26,33 @@ from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.scaled import error_in_words
-from tokenyard.trace.start import ACCEPTANCE, Assumption
+from tokenyard.trace.start import Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import GIB
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
 IMAGES = "images and sound"
-_STEP_TIME_ERRORS = {
-    "roofline": "10 to 25 % of a step, where it was measured",
-    "table": "that of the timings and of what lies between them",
-    "fitted": "that of the fit",
-    "constant": "not meant to be a time",
-}
+_STEP_TIME_ERRORS: Mapping[str, str] = KNOWN["step_time_errors"]
 """Word in front of the colon of ``--latency`` -> the error of its step times; docs/latency.md."""
+
+
+class _Assumed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    why: str
+    value: str = ""
+
+
+@cache
+def _assumed() -> dict[str, _Assumed]:
+    return msgspec.json.decode(packaged(__package__, "assumptions.json"), type=dict[str, _Assumed])
+
+
+def assumed(key: str, value: object = None, /, **of: Any) -> Assumption:
+    """Return what ``assumptions.json`` says by this key, with what its sentence names and, mostly, a ``value``."""
+    said = _assumed()[key]
+    taken = said.value.format(**of) if value is None else value
+    return Assumption(name=said.name.format(**of), value=taken, why=said.why.format(**of))
 
 
 def describe_deployment(
@@ -107,9 +123,8 @@ def with_notes(header: Header, workload: Workload) -> Header:
 
 def with_oracles(header: Header, policies: Sequence[str]) -> Header:
     """The same header, which says of policies that they know in a replay what is not known on a server."""
-    why = "an oracle: it uses max_tokens, which a replay knows to be the answer's true length, and no server does"
     oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
-    said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
+    said = [assumed("oracle", policy_label(name)) for name in oracles]
     return msgspec.structs.replace(header, assumed=[*header.assumed, *said])
 
 
@@ -203,31 +218,26 @@ def _assumptions(
     default = f"vllm serve's default (vLLM {settled.version})"
     yield from _served(given, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
-        why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
-        yield Assumption(name=IMAGES, value="none", why=why)
+        yield assumed("no_images")
     yield from _not_reserved(settled)
     if settled.pools:
-        why = "a pooling model's request ends with its prompt: TTFT is the time to its embedding, score or labels"
-        yield Assumption(name="output tokens", value="one a request, its result", why=why)
+        yield assumed("pooled")
         if not settled.plan.groups:
-            why = "what sees a prompt both ways keeps nothing of it: a block in figures stands for a request that runs"
-            yield Assumption(name="KV cache", value="none", why=why)
+            yield assumed("no_cache")
     yield from _limits_by_gpu(asked, settled, default)
     yield from _memory(asked, settled, default)
     yield from _logged(asked, settled)
     if "latency" not in given:
-        yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
+        yield assumed("step_times", hardware.latency)
     yield from _balancing(given, settled)
     yield from _untold(settled)
     if speculation is not None:
-        rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
-            yield Assumption(name=ACCEPTANCE, value=rates, why="not given: how many drafts are right")
+            yield assumed("acceptance", ", ".join(f"{rate:g}" for rate in speculation.acceptance))
         yield _drafting(settled, speculation)
     for each in asked.missing_in(settled.version):
-        yield Assumption(
-            name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
-        )
+        have = span_of(each.flag.versions) if each.flag.versions else "older versions"
+        yield assumed("no_such_flag", " ".join(each.words[1:]), flag=each.flag.name, have=have, version=settled.version)
 
 
 def _not_reserved(settled: ResolvedSettings) -> Iterator[Assumption]:
@@ -237,29 +247,22 @@ def _not_reserved(settled: ResolvedSettings) -> Iterator[Assumption]:
         return
     is_given = hardware.kv_cache_memory_bytes is not None or hardware.num_gpu_blocks_override is not None
     is_timed = bool(timed_encoders(model))
-    unknown = "the largest input of {}" if is_timed else "what the tower of {} computes"
-    why = f"{unknown.format(model.architecture)} is not known here"
+    name = model.architecture
+    unknown = f"the largest input of {name}" if is_timed else f"what the tower of {name} computes"
     if not is_given:
-        value = "no memory for its work" if is_timed else "no memory for its work, no time"
-        yield Assumption(name="encoder", value=value, why=f"{why}; vLLM has less room for KV than is shown")
+        yield assumed("not_reserved", "no memory for its work" + ", no time" * (not is_timed), unknown=unknown)
     elif not is_timed:
-        yield Assumption(name="encoder", value="no time", why=why)
+        yield assumed("not_timed", unknown=unknown)
 
 
 def _drafting(settled: ResolvedSettings, speculation: SimulatedSpeculation) -> Assumption:
     """What makes drafts, and what it takes."""
     if not speculation.config.use_eagle:
-        why = "drafts take neither time nor memory here"
-        if speculation.config.method is SpeculativeMethod.DRAFT_MODEL:
-            why += "; a draft model takes both, so that vLLM has less room for KV, and longer steps, than is shown"
-        return Assumption(name="drafting", value="0 s", why=why)
+        is_model = speculation.config.method is SpeculativeMethod.DRAFT_MODEL
+        return assumed("draft_model" if is_model else "drafts")
     count = settled.loaded.num_layers - settled.model.num_layers
     layers = "one more layer" if count == 1 else f"{count} more layers"
-    if settled.hardware.latency != "calibrated":
-        why = f"its weights and KV are counted as {layers} of the model's, its steps take no time here"
-        return Assumption(name="drafting", value="a head", why=why)
-    why = f"the head counts as {layers} of the model: time, weights and KV"
-    return Assumption(name="drafting", value="one layer per draft", why=why)
+    return assumed("head" if settled.hardware.latency == "calibrated" else "untimed_head", layers=layers)
 
 
 def _untold(settled: ResolvedSettings) -> Iterator[Assumption]:
@@ -268,23 +271,16 @@ def _untold(settled: ResolvedSettings) -> Iterator[Assumption]:
         return
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
     if shipped_constants().published_for(settled.gpu):
-        why = "fitted to what its vendor publishes of vLLM on this generation (docs/gpus.md)"
-        yield Assumption(name=f"step times on {settled.gpu.name}", value="factors of six costs", why=why)
+        yield assumed("published_factors", gpu=settled.gpu.name)
     if hardware.enforce_eager:
-        why = "as in steps too large for a CUDA graph: an estimate; decodes without graphs were not measured"
-        yield Assumption(name="launch of kernels", value="one by one", why=why)
+        yield assumed("eager")
     if parallel.pipeline_parallel_size > 1:
-        why = "stages share layers evenly; none was measured"
-        yield Assumption(name="pipeline", value=f"{parallel.pipeline_parallel_size} stages", why=why)
+        yield assumed("pipeline", stages=parallel.pipeline_parallel_size)
     yield from _machines(settled)
     if parallel.decode_context_parallel_size > 1:
-        why = "each GPU reads its part of a context, and two small all-reduces a layer join them: an estimate"
-        value = f"over {parallel.decode_context_parallel_size} GPUs"
-        yield Assumption(name="KV of a sequence", value=value, why=why)
+        yield assumed("spread_kv", gpus=parallel.decode_context_parallel_size)
     if adapters.enable_lora:
-        micros = LORA_LAYER_SECONDS * 1e6
-        why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"
-        yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
+        yield assumed("lora", micros=LORA_LAYER_SECONDS * 1e6)
 
 
 def _machines(settled: ResolvedSettings) -> Iterator[Assumption]:
@@ -295,57 +291,48 @@ def _machines(settled: ResolvedSettings) -> Iterator[Assumption]:
     together = gpus_together(settled.gpu, given)
     said = "" if given else "not given (--nnodes): "
     if num_gpus > together:
-        value = f"{-(-num_gpus // together)} of {together} GPUs"
-        floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"]
-        why = (
-            f"{said}between them {settled.gpu.network_bandwidth / 1e9:.0f} GB/s per GPU (a port of"
-            f" {settled.gpu.network_bandwidth / 1.25e8:.0f} Gbit/s), and {floor * 1e6:.0f} us for each exchange:"
-            " assumed, nothing measured it"
-        )
-        yield Assumption(name="machines", value=value, why=why)
+        of = {"rate": settled.gpu.network_bandwidth / 1e9, "port": settled.gpu.network_bandwidth / 1.25e8}
+        floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"] * 1e6
+        yield assumed("machines", said=said, machines=-(-num_gpus // together), together=together, floor=floor, **of)
     elif num_gpus > (given or settled.gpu.gpus_per_machine):
-        why = f"{said}{settled.gpu.name} GPUs of several machines are taken for joined by NVLink switches (NVL72)"
-        yield Assumption(name="machines", value=f"one NVLink domain of {together} GPUs", why=why)
+        yield assumed("one_domain", said=said, gpu=settled.gpu.name, together=together)
 
 
 def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     hardware = settled.hardware
     if "vllm_version" not in given:
-        yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
+        yield assumed("newest_version", settled.version)
     if "gpu" not in given:
-        yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+        yield assumed("not_given", hardware.gpu, name="gpu")
     yield from (Assumption(name="model", value=settled.model.name, why=note) for note in settled.model.notes)
     if "model" not in given:
-        yield Assumption(name="model", value=settled.model.name, why="not given")
+        yield assumed("not_given", settled.model.name, name="model")
     elif settled.model.name != hardware.model and "/" in hardware.model:
-        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
+        yield assumed("same_shape", settled.model.name, asked=hardware.model)
 
 
 def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     parallel = settled.parallel
     if parallel.has_replicas and "router" not in given:
-        why = "not given: a balancer that sees each replica's requests at every moment"
-        yield Assumption(name="router", value=parallel.router, why=why)
+        yield assumed("balancer", parallel.router)
     if parallel.data_parallel_size == 1:
         return
     if "router" not in given:
-        yield Assumption(name="router", value=parallel.router, why=f"vLLM {settled.version}'s own balancing")
+        yield assumed("own_balancing", parallel.router, version=settled.version)
     if parallel.router == "vllm":
-        why = "front ends take turns; in vLLM the system decides which one a connection is given to"
-        yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
+        yield assumed("front_ends", parallel.api_server_count)
 
 
 def _limits_by_gpu(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
     by_gpu, limits = f"{default} on {settled.gpu.name}", settled.scheduling
     if "max_num_seqs" not in asked.named:
-        yield Assumption(name="max-num-seqs", value=limits.max_num_seqs, why=by_gpu)
+        yield assumed("default_of", limits.max_num_seqs, name="max-num-seqs", default=by_gpu)
     if "max_num_batched_tokens" not in asked.named:
-        yield Assumption(name="max-num-batched-tokens", value=limits.max_num_batched_tokens, why=by_gpu)
+        yield assumed("default_of", limits.max_num_batched_tokens, name="max-num-batched-tokens", default=by_gpu)
     if "max_model_len" not in asked.named:
         length = settled.plan.max_model_len
-        fitted = f"the longest that {settled.plan.num_blocks:,} blocks hold, as auto would choose"
-        why = "the model's own" if length == settled.model.max_model_len else fitted
-        yield Assumption(name="max-model-len", value=length, why=why)
+        is_own = length == settled.model.max_model_len
+        yield assumed("own_length" if is_own else "fitted_length", length, blocks=settled.plan.num_blocks)
 
 
 def _memory(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
@@ -354,23 +341,20 @@ def _memory(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Itera
         return
     if "gpu_memory_utilization" not in asked.named:
         value = settled.hardware.gpu_memory_utilization
-        yield Assumption(name="gpu-memory-utilization", value=value, why=default)
+        yield assumed("default_of", value, name="gpu-memory-utilization", default=default)
     if not settled.plan.groups:
         return
-    blocks = f"{settled.plan.num_blocks:,}"
     fewest = settled.fewest_blocks
     least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"
-    why = f"estimated ({least}); --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
-    yield Assumption(name="KV blocks", value=blocks, why=why)
+    yield assumed("estimated_blocks", f"{settled.plan.num_blocks:,}", least=least)
 
 
 def _too_much(settled: ResolvedSettings) -> Iterator[Assumption]:
     """KV memory that was given, where the GPU does not have it beside the weights."""
     memory = settled.gpu.memory_bytes
     if settled.kv_bytes + settled.weight_bytes > memory:
-        beside = f"as given; with {_gib(settled.weight_bytes):,.1f} GiB of weights that is more than the"
-        why = f"{beside} {_gib(memory):,.1f} GiB of {settled.gpu.name}: vLLM runs out of memory when it starts"
-        yield Assumption(name="KV memory", value=f"{_gib(settled.kv_bytes):,.1f} GiB", why=why)
+        of = {"weights": _gib(settled.weight_bytes), "memory": _gib(memory), "gpu": settled.gpu.name}
+        yield assumed("too_much", f"{_gib(settled.kv_bytes):,.1f} GiB", **of)
 
 
 def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption]:
@@ -378,10 +362,4 @@ def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption
     logged = asked.logged_kv_tokens
     if logged:
         here = settled.plan.num_tokens
-        why = f"by the start-up log; {here:,} here ({100 * (here / logged - 1):+.1f} %)"
-        yield Assumption(name="KV cache size", value=f"{logged:,} tokens", why=why)
-
-
-def _no_such_flag(versions: tuple[str, ...], settled: ResolvedSettings) -> str:
-    have = span_of(versions) if versions else "older versions"
-    return f"a flag of {have}, not of {settled.version}"
+        yield assumed("logged_capacity", f"{logged:,} tokens", here=here, off=100 * (here / logged - 1))

@@ -10,7 +10,8 @@ from tokenyard.core.config import SchedulerConfig
 from tokenyard.deploy.kv_memory import largest_item, largest_of_kinds
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.vllm_serve.models import UNSAID, input_limits, items_allowed
-from tokenyard.errors import NoStartError, WorkloadError, shown
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import WorkloadError, shown
 from tokenyard.models.inputs import item_kind, kind_of, known_items, most_items
 from tokenyard.workload.record import Workload, WorkloadRequest
 
@@ -38,15 +39,7 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
     planned = largest_item(model, line, settled.plan.max_model_len)
     budget = max(scheduler.max_num_batched_tokens, planned)
     if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {planned} tokens of the "
-            f"largest image or video of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one "
-            "or leave the other out",
-            "max_num_batched_tokens",
-            scheduler.max_num_batched_tokens,
-            f"give {planned} or more, or leave §disable_chunked_mm_input out",
-            details={"least": planned},
-        )
+        raise refused("images_cannot_be_cut", scheduler.max_num_batched_tokens, least=planned, model=model.name)
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
 
 

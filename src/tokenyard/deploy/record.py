@@ -25,7 +25,7 @@ def asked_flags(flags: DeploymentSettings) -> dict[str, list[str]]:
     said = [
         f"{group}.{name}={msgspec.json.encode(value).decode()}"
         for group in _GROUPS
-        for name, value in _unusual(getattr(flags, group)).items()
+        for name, value in unusual(getattr(flags, group)).items()
     ]
     launch = flags.launch
     said.append(f"launch.vllm_version={msgspec.json.encode(launch.vllm_version).decode()}")
@@ -55,7 +55,7 @@ def read_asked_flags(config: Mapping[str, Any]) -> DeploymentSettings | None:
     return DeploymentSettings(**parts, launch=dataclasses.replace(launch, asked=GivenFlags(named=named)))
 
 
-def _unusual(group: Any) -> dict[str, Any]:
+def unusual(group: Any) -> dict[str, Any]:
     """The fields of a group of flags that are not as by default."""
     usual = type(group)()
     values = {each.name: getattr(group, each.name) for each in dataclasses.fields(group)}

@@ -27,21 +27,7 @@ from tokenyard.deploy.settings import (
     ParallelSettings,
     SchedulerSettings,
 )
-from tokenyard.deploy.vllm_serve.defaults import (
-    ALLOW_LONG_MAX_MODEL_LEN,
-    BLOCK_SIZE,
-    RAY_V2_EXECUTOR,
-    V2_MODEL_RUNNER,
-    WORKER_METHOD,
-    BatchLimits,
-    batch_limits,
-    batches_experts,
-    captures_no_graphs,
-    is_on,
-    known_version,
-    schedules_ahead,
-    variable,
-)
+from tokenyard.deploy.vllm_serve import defaults, start_checks
 from tokenyard.deploy.vllm_serve.models import (
     check_activations,
     check_method,
@@ -51,24 +37,6 @@ from tokenyard.deploy.vllm_serve.models import (
     overridden,
 )
 from tokenyard.deploy.vllm_serve.pooling import cuts_prompts, pooled, pools
-from tokenyard.deploy.vllm_serve.start_checks import (
-    check_adapter_drafts,
-    check_adapters,
-    check_context_parallel,
-    check_draft_room,
-    check_expert_blocks,
-    check_experts,
-    check_kv_dtype,
-    check_length,
-    check_limits,
-    check_local_engines,
-    check_media_cache,
-    check_media_device,
-    check_media_transport,
-    check_model,
-    check_parallelism,
-    no_start,
-)
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
@@ -238,7 +206,7 @@ class ResolvedSettings:
             self.parallel,
             self.loaded,
             self.gpu,
-            BatchLimits(self.scheduling.max_num_seqs, self.scheduling.max_num_batched_tokens),
+            defaults.BatchLimits(self.scheduling.max_num_seqs, self.scheduling.max_num_batched_tokens),
             self.cudagraph_capture_sizes,
             self.encoded,
         )
@@ -263,7 +231,7 @@ def resolve_settings(
 
     Raises ConfigError for a wrong value, NoStartError where vLLM would not start.
     """
-    version = known_version(flags.launch.vllm_version)
+    version = defaults.known_version(flags.launch.vllm_version)
     flags.launch.asked.require_companions()
     gpu = named_gpu(flags.hardware.gpu)
     model, flags, is_pooled = _served(flags, version)
@@ -271,16 +239,26 @@ def resolve_settings(
     num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
     _require_limits(flags.scheduler)
     parallel = _parallel(flags, model, num_drafts)
-    hardware = _with_graphs_where_they_run(flags, parallel, model)
-    flags = replace(flags, hardware=hardware)
+    hardware, exchange = flags.hardware, flags.launch.asked.value("all2all-backend")
+    if exchange in defaults.NOT_IN_GRAPHS and parallel.data_parallel_size > 1 and model.has_experts:
+        hardware = replace(hardware, enforce_eager=True)  # as vLLM does by itself
+        flags = replace(flags, hardware=hardware)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or flags.scheduler.max_model_len == AUTO
     length = _length(flags, model, is_fitted=is_fitted)
     _check_model(flags, model, version, has_drafts=speculative is not None)
     limits = _batch_limits(flags, gpu, version, length)
-    _check_drafts(flags, speculative, limits, version)
-    async_scheduling = _schedules_ahead(flags, parallel, speculative, version)
+    if speculative is not None:
+        start_checks.check_drafts_fit(speculative, limits, version, has_adapters=flags.adapters.enable_lora)
+    async_scheduling = defaults.schedules_ahead(
+        version,
+        flags.scheduler.async_scheduling,
+        speculative,
+        flags.launch.asked.environment,
+        backend=parallel.distributed_executor_backend,
+        stages=parallel.pipeline_parallel_size,
+    )
     settings: dict[str, Any] = {
         "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
@@ -301,7 +279,7 @@ def resolve_settings(
     pool = pool_of(hardware.num_gpu_blocks_override, memory)
     if is_fitted:
         settings["max_model_len"] = longest_in(loaded, **pool, **settings)
-    with said_to_be_estimated(memory, model, limits), no_start():
+    with said_to_be_estimated(memory, model, limits), start_checks.no_start():
         plan = plan_kv_cache(loaded, **pool, **settings)
     return ResolvedSettings(
         version=version,
@@ -324,36 +302,26 @@ def resolve_settings(
 def _length(flags: DeploymentSettings, model: ModelSpec, *, is_fitted: bool) -> int:
     """Tokens of the longest request, as given, else as the model has it; NoStartError for more without its leave."""
     given = None if is_fitted else flags.scheduler.max_model_len
-    if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, flags.launch.asked.environment):
-        check_length(given, max(model.max_model_len, model.longest_model_len), model.name, model.ignored)
+    if given is not None and not defaults.is_on(defaults.ALLOW_LONG_MAX_MODEL_LEN, flags.launch.asked.environment):
+        start_checks.check_length(given, max(model.max_model_len, model.longest_model_len), model.name, model.ignored)
     return given or model.max_model_len
 
 
-def _schedules_ahead(
-    flags: DeploymentSettings, parallel: ParallelSettings, speculative: SpeculativeConfig | None, version: str
-) -> bool:
-    """Whether two steps are in flight."""
-    variables = flags.launch.asked.environment
-    return schedules_ahead(
-        version=version,
-        asked=flags.scheduler.async_scheduling,
-        speculative=speculative,
-        backend=parallel.distributed_executor_backend,
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-        use_v2_model_runner=is_on(V2_MODEL_RUNNER, variables, default=True),
-        use_ray_v2_executor=is_on(RAY_V2_EXECUTOR, variables, default=True),
-    )
-
-
 def _scheduling(
-    flags: DeploymentSettings, model: ModelSpec, version: str, limits: BatchLimits, plan: KVCachePlan, *, is_free: bool
+    flags: DeploymentSettings,
+    model: ModelSpec,
+    version: str,
+    limits: defaults.BatchLimits,
+    plan: KVCachePlan,
+    *,
+    is_free: bool,
 ) -> SettledScheduling:
     """The settings of the scheduler, settled; NoStartError where vLLM would not start with them."""
     given = flags.scheduler
     # An encoder's output is read as a whole.
     reads_whole = bool(model.max_encoder_tokens)
     threshold = 0 if reads_whole else given.long_prefill_token_threshold
-    check_limits(
+    start_checks.check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         # vLLM checks before it knows how long a request the pool holds.
@@ -399,45 +367,22 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str, *, h
     """Raise NoStartError for a model that vLLM does not run like that."""
     parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
     tensor = flags.hardware.tensor_parallel_size
-    with no_start():
+    with start_checks.no_start():
         model.check_tensor_parallel(tensor)
-    check_media_cache(
-        model,
-        max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
-        cache_type=asked.value("mm-processor-cache-type"),
+    start_checks.check_media(
+        model, asked, parallel.data_parallel_size * parallel.pipeline_parallel_size * tensor, version
     )
-    check_media_device(
-        model, asked.value("mm-processor-device"), options=asked.value("mm-processor-kwargs"), version=version
-    )
-    check_media_transport(
-        model,
-        asked.value("mm-tensor-ipc"),
-        num_gpus=parallel.data_parallel_size * parallel.pipeline_parallel_size * tensor,
-        starts_workers=variable(WORKER_METHOD, asked.environment),
-        version=version,
-    )
-    check_model(model, version)
-    check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
+    start_checks.check_model(model, version)
+    start_checks.check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
     caches = flags.scheduler.enable_prefix_caching and asked.says(("enable_prefix_caching",))
     if model.max_encoder_tokens and caches:
         fix = f"leave it out: vLLM starts {model.name} with it, and then every request fails"
         raise ConfigError("enable_prefix_caching", True, fix)
     if not parallel.enable_expert_parallel:
-        check_expert_blocks(model, tensor * parallel.data_parallel_size, version)
+        start_checks.check_expert_blocks(model, tensor * parallel.data_parallel_size, version)
     if adapters.enable_lora:
-        check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
-    check_context_parallel(model, parallel.decode_context_parallel_size, tensor, has_drafts=has_drafts)
-
-
-def _check_drafts(
-    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: str
-) -> None:
-    """Raise NoStartError for drafts that the limits of a step leave no room for."""
-    if speculative is None:
-        return
-    check_draft_room(speculative, limits.max_num_batched_tokens, version)
-    if flags.adapters.enable_lora:
-        check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
+        start_checks.check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
+    start_checks.check_context_parallel(model, parallel.decode_context_parallel_size, tensor, has_drafts=has_drafts)
 
 
 def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_tokens: int) -> ParallelSettings:
@@ -447,18 +392,10 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    check_parallelism(
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-        num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
-        nnodes=parallel.nnodes,
-        backend=parallel.distributed_executor_backend,
-        num_layers=model.num_layers,
-        engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
-        has_drafts=num_speculative_tokens > 0,
-        runs_in_stages=model.runs_in_stages,
+    start_checks.check_stages(
+        parallel, flags.hardware.tensor_parallel_size, model, has_drafts=num_speculative_tokens > 0
     )
-    check_local_engines(parallel.data_parallel_size_local, parallel.data_parallel_size)
-    check_experts(model, enable_expert_parallel=parallel.enable_expert_parallel)
+    start_checks.check_engines(parallel, model)
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
@@ -472,9 +409,9 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     return replace(parallel, api_server_count=count, router=router)
 
 
-def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
+def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> defaults.BatchLimits:
     given, parallel = flags.scheduler, flags.parallel
-    return batch_limits(
+    return defaults.batch_limits(
         gpu,
         version=version,
         max_model_len=max_model_len,
@@ -482,28 +419,14 @@ def _batch_limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_l
         max_num_batched_tokens=given.max_num_batched_tokens,
         enable_chunked_prefill=given.enable_chunked_prefill,
         for_throughput=given.performance_mode == "throughput",
-        batches_experts=batches_experts(
-            str(flags.launch.asked.value("all2all-backend")),
-            data_parallel_size=parallel.data_parallel_size,
-            enable_expert_parallel=parallel.enable_expert_parallel,
-        ),
+        batches_experts=flags.launch.asked.value("all2all-backend") in defaults.BATCHED_EXPERTS
+        and parallel.data_parallel_size > 1
+        and parallel.enable_expert_parallel,
     )
-
-
-def _with_graphs_where_they_run(
-    flags: DeploymentSettings, parallel: ParallelSettings, model: ModelSpec
-) -> HardwareSettings:
-    """Eager, as if that were asked, where vLLM turns CUDA graphs off by itself."""
-    eager = captures_no_graphs(
-        str(flags.launch.asked.value("all2all-backend")),
-        data_parallel_size=parallel.data_parallel_size,
-        has_experts=model.has_experts,
-    )
-    return replace(flags.hardware, enforce_eager=True) if eager else flags.hardware
 
 
 def _graphs(
-    flags: DeploymentSettings, gpu: GPU, version: str, model: ModelSpec, limits: BatchLimits, drafts: int
+    flags: DeploymentSettings, gpu: GPU, version: str, model: ModelSpec, limits: defaults.BatchLimits, drafts: int
 ) -> tuple[int, ...]:
     """Sizes of the CUDA graphs, ascending."""
     hardware = flags.hardware
@@ -556,7 +479,7 @@ def _block_size(flags: DeploymentSettings) -> int | None:
     """The block size that was given; None leaves it to the attention kernels, some of which want another than the
     default.
     """
-    given = flags.launch.asked.says(("block_size",)) or flags.hardware.block_size != BLOCK_SIZE
+    given = flags.launch.asked.says(("block_size",)) or flags.hardware.block_size != defaults.BLOCK_SIZE
     return flags.hardware.block_size if given else None
 
 

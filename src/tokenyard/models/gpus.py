@@ -56,6 +56,13 @@ class GPU:
 
 _GIGA, _TERA = 1e9, 1e12
 _FORMATS = ("float8", "int8", "float4")
+_SCALED = {
+    "memory_bandwidth": ("bandwidth", _GIGA), "pcie_bandwidth": ("pcie", _GIGA), "link_bandwidth": ("link", _GIGA),
+    "network_bandwidth": ("network", _GIGA), "bf16_flops": ("bfloat16", _TERA), "float8_flops": ("float8", _TERA),
+    "int8_flops": ("int8", _TERA), "float4_flops": ("float4", _TERA),
+}  # fmt: skip
+_PLAIN = {"generation": "generation", "gpus_per_machine": "per_machine", "domain": "domain", "source": "source"}
+"""Fields of a GPU, and the keys of an entry that say them."""
 _NUMBERS = ("memory", "bandwidth", "bfloat16", "pcie")
 """Keys that an entry must have."""
 _OPTIONAL = ("link", "network", "domain", "per_machine", *_FORMATS)
@@ -67,25 +74,12 @@ _DATA: Mapping[str, Any] = tomllib.loads(packaged("tokenyard.models", "gpus.toml
 def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
     """The GPU of an entry that was checked."""
     times = _DATA["generations"].get(entry.get("generation"), {})
-    flops = {kind: entry.get(kind, times.get(kind, 0) * entry["bfloat16"]) * _TERA for kind in _FORMATS}
+    whole = {"link": entry["pcie"], **{kind: times.get(kind, 0) * entry["bfloat16"] for kind in _FORMATS}, **entry}
     major, _, minor = entry.get("capability", "0.0").partition(".")
-    return GPU(
-        name=name,
-        memory_bytes=int(entry["memory"] * GIB),
-        memory_bandwidth=entry["bandwidth"] * _GIGA,
-        bf16_flops=entry["bfloat16"] * _TERA,
-        pcie_bandwidth=entry["pcie"] * _GIGA,
-        link_bandwidth=entry.get("link", entry["pcie"]) * _GIGA,
-        compute_capability=(int(major), int(minor)),
-        generation=entry.get("generation", "unknown"),
-        float8_flops=flops["float8"],
-        int8_flops=flops["int8"],
-        float4_flops=flops["float4"],
-        gpus_per_machine=entry.get("per_machine", 8),
-        domain=entry.get("domain", 0),
-        network_bandwidth=entry.get("network", 50) * _GIGA,
-        source=entry.get("source", ""),
-    )
+    scaled = {field: whole[key] * unit for field, (key, unit) in _SCALED.items() if key in whole}
+    plain = {field: entry[key] for field, key in _PLAIN.items() if key in entry}
+    memory = int(entry["memory"] * GIB)
+    return GPU(name=name, memory_bytes=memory, compute_capability=(int(major), int(minor)), **scaled, **plain)
 
 
 GPUS: dict[str, GPU] = {name: _gpu(name, entry) for name, entry in _DATA["gpus"].items()}
@@ -220,10 +214,7 @@ def _slice(gpu: GPU, arithmetic: int, memory_gb: int) -> GPU | None:
         name=f"{gpu.name}-{arithmetic}g.{memory_gb}gb",
         memory_bytes=int(gpu.memory_bytes * memory),
         memory_bandwidth=gpu.memory_bandwidth * memory,
-        bf16_flops=gpu.bf16_flops * share,
-        float8_flops=gpu.float8_flops * share,
-        int8_flops=gpu.int8_flops * share,
-        float4_flops=gpu.float4_flops * share,
+        **{field: getattr(gpu, field) * share for field in _SCALED if field.endswith("_flops")},
         link_bandwidth=gpu.pcie_bandwidth,
         gpus_per_machine=1,
         domain=0,

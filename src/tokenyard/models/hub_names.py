@@ -50,6 +50,14 @@ class HubNames(msgspec.Struct, frozen=True):
     """Our name -> theirs."""
     same_shape: dict[str, KnownModel]
     """Models that differ from a known one in weights alone, and some in length."""
+    makers: tuple[str, ...]
+    """What names begin with that says who made a model."""
+    quantised: tuple[str, ...]
+    """Parts of names that say how weights are quantised."""
+    like: dict[str, str]
+    """Method -> a model that is known with it: its format is the one in which most are published."""
+    other_lengths: dict[str, int]
+    """Patterns of versions that were made for other contexts than the known model of their shape: their tokens."""
 
 
 @cache
@@ -76,45 +84,16 @@ _TUNING = lazy_pattern(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
 _TUNING_BEFORE_VERSION = lazy_pattern(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
 _EXPERTS = lazy_pattern(r"-17b-\d+e(?=-|$)")
 """Llama 4's sizes, which its short names leave out."""
-_MAKERS = ("meta-", "ai21-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
-_QUANTISED = (
-    "fp8",
-    "awq",
-    "gptq",
-    "nvfp4",
-    "w8a8",
-    "w4a16",
-    "int4",
-    "int8",
-    "bnb",
-    "fp4",
-    "mxfp4",
-    "quantized",
-    "gguf",
-)
+_MAKERS = hub_names().makers
+_QUANTISED = hub_names().quantised
 _PRECISION = lazy_pattern(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
 """How the name of a quantised model ends that says its method plainly, and nothing else."""
-_LIKE = {
-    "awq": "qwen3-32b-awq",
-    "fp8": "llama-3.1-8b-fp8",
-    "gptq": "llama-3.1-8b-gptq",
-    "w4a16": "llama-3.1-8b-w4a16",
-    "w8a8": "llama-3.1-8b-w8a8",
-}
-"""Method -> a model that is known with it: its format is the one in which most are published."""
+_LIKE = hub_names().like
 _IN_BLOCKS = ("qwen/", "deepseek-ai/")
 """Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
 _BITS_OF = {"awq", "gptq"}
 """Methods whose names are followed by their bits, which are four where a name says nothing."""
-_OTHER_LENGTHS = (
-    (lazy_pattern(r"(.*/)?qwen3-.*-2507(-fp8)?$"), 262_144),
-    (lazy_pattern(r"(.*/)?kimi-k2-instruct-0905$"), 262_144),
-    (lazy_pattern(r"(.*/)?qwen3-.*-base$"), 32_768),
-    # Without an owner these are our names for the tuned ones.
-    (lazy_pattern(r".*/qwen2\.5-(7b|32b|72b)$"), 131_072),
-    (lazy_pattern(r"(.*/)?glm-4-9b-chat-hf$"), 131_072),
-)
-"""Versions that were made for other contexts than the known model of their shape."""
+_OTHER_LENGTHS = [(lazy_pattern(pattern), length) for pattern, length in hub_names().other_lengths.items()]
 _LENGTH_IN_NAME = lazy_pattern(r"-(\d+)k(?=-|$)")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenyard.core.config import require_bool, require_int
+from tokenyard.arguments import require_counts
+from tokenyard.core.config import require_int
 from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.mixers import Attends, LatentAttention, Mixer, SoftmaxAttention, StateSpace
 from tokenyard.quick_dataclass import dataclass
@@ -33,10 +34,8 @@ class DenseMLP:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        require_int("hidden_size", self.hidden_size, 1)
+        require_counts(self, "gated", hidden_size=1, extra_parameters=0)
         require_int("intermediate_size", self.width, 1)
-        require_bool("gated", self.gated)
-        require_int("extra_parameters", self.extra_parameters, 0)
 
     def num_parameters(self, tp: int = 1) -> int:
         return (3 if self.gated else 2) * self.hidden_size * self.width // (1 if self.replicated else tp)
@@ -68,14 +67,10 @@ class MoE:
     """What a GPU stores of an expert is at least so wide, however many share it out."""
 
     def __post_init__(self) -> None:
-        require_int("hidden_size", self.hidden_size, 1)
-        require_int("num_experts", self.num_experts, 1)
-        require_int("hidden_multiple", self.hidden_multiple, 1)
-        require_int("width_multiple", self.width_multiple, 1)
+        require_counts(self, hidden_size=1, num_experts=1, hidden_multiple=1, width_multiple=1, extra_parameters=0)
         require_int("num_experts_per_tok", self.num_experts_per_tok, 1, self.num_experts)
         require_int("moe_intermediate_size", self.width, 1)
         require_int("shared_intermediate_size", self.shared_width, 0)
-        require_int("extra_parameters", self.extra_parameters, 0)
 
     @property
     def _matrices(self) -> int:

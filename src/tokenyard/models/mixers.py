@@ -9,7 +9,8 @@ from enum import StrEnum
 from math import prod
 from typing import ClassVar
 
-from tokenyard.core.config import require_bool, require_int
+from tokenyard.arguments import require_counts
+from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, BFLOAT16_BYTES, WeightFormat, dtype_bytes
 from tokenyard.quick_dataclass import dataclass
@@ -59,12 +60,8 @@ class KeyRing:
     """vLLM makes the ring before the attention, and its group comes first (Qwen 4)."""
 
     def __post_init__(self) -> None:
-        for field in ("joins", "key_bytes", "alignment"):
-            require_int(field, getattr(self, field), 1)
-        for field in ("token_bytes", "page_tokens", "page_keys"):
-            require_int(field, getattr(self, field), 0)
-        require_bool("doubles", self.doubles)
-        require_bool("comes_first", self.comes_first)
+        require_counts(self, "doubles", "comes_first", joins=1, key_bytes=1, alignment=1)
+        require_counts(self, token_bytes=0, page_tokens=0, page_keys=0)
 
     def tokens(self, num_drafts: int = 0) -> int:
         """Tokens of the ring: drafts that may be rejected must not take the place of what is joined next."""
@@ -121,13 +118,9 @@ class SoftmaxAttention:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        for field in ("hidden_size", "num_heads", "num_kv_heads", "head_size"):
-            require_int(field, getattr(self, field), 1)
-        for field in ("head_size_v", "window", "parted_parameters", "whole_parameters", "extra_parameters"):
-            require_int(field, getattr(self, field), 0)
-        require_int("vectors_per_token", self.vectors_per_token, 1)
-        require_bool("output_gate", self.output_gate)
-        require_bool("window_plus_itself", self.window_plus_itself)
+        require_counts(self, hidden_size=1, num_heads=1, num_kv_heads=1, head_size=1, head_size_v=0, window=0)
+        require_counts(self, parted_parameters=0, whole_parameters=0, extra_parameters=0, vectors_per_token=1)
+        require_counts(self, "output_gate", "window_plus_itself")
         if self.num_heads % self.num_kv_heads:
             raise ConfigError("num_kv_heads", self.num_kv_heads, f"must divide num_heads ({self.num_heads})")
         windowed = self.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
@@ -186,12 +179,8 @@ class LatentAttention:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        for field in ("hidden_size", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"):
-            require_int(field, getattr(self, field), 1)
-        require_int("qk_rope_head_dim", self.qk_rope_head_dim, 0)
-        for field in ("q_lora_rank", "window", "kept_size"):
-            require_int(field, getattr(self, field), 0)
-        require_int("extra_parameters", self.extra_parameters, 0)
+        require_counts(self, hidden_size=1, num_heads=1, kv_lora_rank=1, qk_nope_head_dim=1, v_head_dim=1)
+        require_counts(self, qk_rope_head_dim=0, q_lora_rank=0, window=0, kept_size=0, extra_parameters=0)
 
     @property
     def latent_size(self) -> int:
@@ -250,11 +239,9 @@ class CompressedAttention:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        for field in ("hidden_size", "num_heads", "head_size", "q_lora_rank", "output_groups", "output_rank", "window"):
-            require_int(field, getattr(self, field), 1)
-        require_int("parted_parameters", self.parted_parameters, 0)
+        require_counts(self, hidden_size=1, num_heads=1, head_size=1, q_lora_rank=1, output_groups=1, output_rank=1)
+        require_counts(self, window=1, parted_parameters=0, extra_parameters=0)
         require_int("compress_ratios", self.ratio, 0)
-        require_int("extra_parameters", self.extra_parameters, 0)
 
     @property
     def overlap(self) -> int:

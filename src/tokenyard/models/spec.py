@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from tokenyard.core.config import MAX_COUNT, require_bool, require_int
+from tokenyard.arguments import require_counts
+from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.formats import dtype_bytes as bytes_of
@@ -77,22 +79,14 @@ class EncoderSpec:
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1, 1 << 50)
-        require_int("kept_parameters", self.kept_parameters, 0, self.num_parameters)
-        require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
-        require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
-        require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
-        for field in ("limited_tokens_per_item", "limited_frames", "limited_tokens_per_frame"):
-            require_int(field, getattr(self, field), 0)
-        require_int("planned_tokens_per_frame", self.planned_tokens_per_frame, 0)
-        require_int("planned_frames", self.planned_frames, 0)
-        require_int("always_shared_parameters", self.always_shared_parameters, 0, self.num_parameters)
-        require_int("layer_parameters", self.layer_parameters, 0, self.num_parameters)
+        for field in ("kept_parameters", "replicated_parameters", "always_shared_parameters", "layer_parameters"):
+            require_int(field, getattr(self, field), 0, self.num_parameters)
         require_int("replicated_layer_parameters", self.replicated_layer_parameters, 0, self.layer_parameters)
-        require_int("num_layers", self.num_layers, 0, MAX_COUNT)
-        require_int("vectors_per_embedding", self.vectors_per_embedding, 1, MAX_COUNT)
+        require_counts(self, max_tokens_per_item=0, planned_tokens_per_item=0, limited_tokens_per_item=0)
+        require_counts(self, limited_frames=0, limited_tokens_per_frame=0, planned_tokens_per_frame=0, planned_frames=0)
+        require_counts(self, num_layers=0, vectors_per_embedding=1, hidden_size=0, patches_per_embedding=0)
+        require_counts(self, tile_embeddings=0, window=0)
         require_int("whole_layers", self.whole_layers, 0, self.num_layers)
-        for field in ("hidden_size", "patches_per_embedding", "tile_embeddings", "window"):
-            require_int(field, getattr(self, field), 0, MAX_COUNT)
 
     @property
     def mlp_columns(self) -> int:
@@ -118,6 +112,16 @@ class EncoderSpec:
             return self.weights.num_bytes(self.num_parameters - always) + self.weights.num_bytes(always) // tp
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
+
+
+def first_seeing(encoders: tuple[EncoderSpec, ...]) -> EncoderSpec | None:
+    """The first encoder that sees; None where none does."""
+    return next((each for each in encoders if each.kind == "vision"), None)
+
+
+def with_changed(encoders: tuple[EncoderSpec, ...], one: EncoderSpec, **changes: Any) -> tuple[EncoderSpec, ...]:
+    """The encoders, ``one`` of which is changed."""
+    return tuple(replace(each, **changes) if each is one else each for each in encoders)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -296,11 +300,8 @@ class ModelSpec(MeanLayer):
     """Where its description comes from, if not from the table of architectures: one sentence each."""
 
     def __post_init__(self) -> None:
-        for field in ("hidden_size", "vocab_size", "max_model_len"):
-            require_int(field, getattr(self, field), 1)
-        require_int("other_parameters", self.other_parameters, 0)
-        require_bool("tie_word_embeddings", self.tie_word_embeddings)
-        require_bool("supports_multimodal", self.supports_multimodal)
+        require_counts(self, "tie_word_embeddings", "supports_multimodal")
+        require_counts(self, hidden_size=1, vocab_size=1, max_model_len=1, other_parameters=0)
         if not self.layers:
             raise ConfigError("num_layers", 0, "give at least one layer")
         dtype_bytes(self.dtype)

@@ -199,15 +199,10 @@ class WorkloadBuilder:
                 prompt=_text_of("prompt", prompt, Segment(own, 0, 0)).source(),
                 max_tokens=_count("output", output),
                 arrival_time=_seconds("at", at),
-                job_id=_text_or_none("job_id", job_id),
-                priority=_priority(priority),
-                lora_name=_text_or_none("lora_name", lora_name),
-                cache_salt=_text_or_none("cache_salt", cache_salt),
                 images=_images(images),
-                patience=_patience(patience),
                 output_seed=own,
-                predicted_output_tokens=_predicted(predicted_output_tokens),
-                meta=_fields(meta),
+                **_common(job_id=job_id, priority=priority, lora_name=lora_name, cache_salt=cache_salt, meta=meta),
+                **_own(patience, predicted_output_tokens),
             )
         )
         return request_id
@@ -231,12 +226,7 @@ class WorkloadBuilder:
         """
         name = f"s{self._num_sessions}" if name is None else given_text("name", name)
         self._num_sessions += 1
-        common = {
-            "job_id": name,
-            "priority": _priority(priority),
-            "lora_name": _text_or_none("lora_name", lora_name),
-            "cache_salt": _text_or_none("cache_salt", cache_salt),
-        }
+        common = _common(job_id=name, priority=priority, lora_name=lora_name, cache_salt=cache_salt, meta=meta)
         seed = seed_of("builder session", self.name, self._seed, name)
         index, at = len(self._last_turns), _seconds("at", at)
         self._last_turns.append(-1)
@@ -246,7 +236,7 @@ class WorkloadBuilder:
             self._requests.append(request)
 
         text = Text() if prefix is None else _text_of("prefix", prefix, Segment(seed, 0, 0))
-        return Session(name, at, text, seed, add, common | {"meta": _fields(meta)})
+        return Session(name, at, text, seed, add, common)
 
     # ---- the workload
 
@@ -324,10 +314,9 @@ class Session:
                 after=() if self._last is None else (self._last,),
                 gap=0.0 if self._last is None else gap,
                 this_func_call=_text_or_none("tool", tool),
-                patience=_patience(patience),
                 output_seed=self._seed,
-                predicted_output_tokens=_predicted(predicted_output_tokens),
                 **common,
+                **_own(patience, predicted_output_tokens),
             )
         )
         self._text = prompt + Text(Segment(self._seed, len(prompt), len(prompt) + num_output))
@@ -369,30 +358,32 @@ def _count(field: str, value: Any) -> int:
     return max(1, round(float(value)))
 
 
-def _predicted(value: float | None) -> int | None:
-    return None if value is None else _count("predicted_output_tokens", value)
-
-
 def _seconds(field: str, value: Any) -> float:
     if not is_number(value) or not is_seconds(value):
         raise ConfigError(field, value, f"give a number of seconds from 0 to {MAX_SECONDS:g}")
     return float(value)
 
 
-def _patience(value: float | None) -> float | None:
-    return None if value is None else _seconds("patience", value)
+def _own(patience: float | None, predicted: float | None) -> dict[str, Any]:
+    """What one request says of itself beside its texts."""
+    return {
+        "patience": None if patience is None else _seconds("patience", patience),
+        "predicted_output_tokens": None if predicted is None else _count("predicted_output_tokens", predicted),
+    }
+
+
+def _common(*, priority: object, meta: object, **texts: object) -> dict[str, Any]:
+    """What all requests of a session say."""
+    if isinstance(priority, bool) or not isinstance(priority, int | np.integer):
+        raise ConfigError("priority", priority, "give a whole number; lower is served first")
+    said = {name: _text_or_none(name, text) for name, text in texts.items()}
+    return {**said, "priority": int(priority), "meta": _fields(meta)}
 
 
 def _text_or_none(field: str, value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(field, value, "give a text, or leave it out")
     return value
-
-
-def _priority(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ConfigError("priority", value, "give a whole number; lower is served first")
-    return int(value)
 
 
 def _images(items: object) -> tuple[MultiModalItem, ...]:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.arguments import is_number
+from tokenyard.arguments import is_number, require_counts
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
@@ -40,12 +40,6 @@ def poisson_arrivals(rng: np.random.Generator, count: int, rate: float) -> npt.N
     gaps = rng.exponential(1.0 / rate, count)
     gaps[0] = 0.0
     return np.cumsum(gaps)
-
-
-def require_counts(options: object, **lows: int) -> None:
-    """Raise ConfigError unless each named option is a whole number from its low on."""
-    for field, low in lows.items():
-        require_int(field, getattr(options, field), low)
 
 
 def require_positive(options: object, *fields: str) -> None:

@@ -17,25 +17,16 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.units import duration
 from tokenyard.workload.generators import RandomOptions, random
+from tokenyard.workload.logs import reading
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, SentAs, Stamp
 from tokenyard.workload.logs.moments import LEAST_UNIX, duration_seconds
-from tokenyard.workload.logs.reading import (
-    LogRead,
-    arrivals_of,
-    doubts_of,
-    merged_requests,
-    of_one_model,
-    read_log,
-    requests_of,
-    what_it_holds,
-)
 from tokenyard.workload.logs.turns import LoggedTurn, turns_of
 from tokenyard.workload.measured import ServiceCounts
-from tokenyard.workload.readers.formats import NamedSource, reader_of
+from tokenyard.workload.readers.formats import NAMES, NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
-from tokenyard.workload.record import Remark, Workload
+from tokenyard.workload.record import Remark, Workload, remark
 from tokenyard.workload.stretches import remarks_on_pauses
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,7 +78,7 @@ def _limit_remarks(arrivals: Sequence[tuple[float, object]], limit: int | None) 
         return []
     last, whole = arrivals[limit - 1][0], arrivals[-1][0]
     said = f", {duration(last)} of {duration(whole)}; what comes later was" if whole else "; the others were"
-    return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
+    return [remark("limit", limit=limit, whole=f"{len(arrivals):,}", what="requests", said=said)]
 
 
 def _left_out_remarks(options: ReadOptions) -> list[Remark]:
@@ -96,7 +87,7 @@ def _left_out_remarks(options: ReadOptions) -> list[Remark]:
     if options.limit is None or not left.count:
         return []
     whole = f"{'at least ' * left.at_least}{options.limit + left.count:,}"
-    return [Remark("limit", f"limit: the first {options.limit:,} of {whole} {left.what}; the others were left out")]
+    return [remark("limit", limit=options.limit, whole=whole, what=left.what, said="; the others were")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,18 +97,13 @@ _SLOW = 1.0
 """Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
 
 
-def doubt_of_seconds(moments: Sequence[float]) -> str | None:
-    """A sentence if ``moments``, read as seconds for want of a unit, may be milliseconds; else None."""
+def _unit_doubts(moments: Sequence[float]) -> list[Remark]:
+    """A remark if ``moments``, read as seconds for want of a unit, may be milliseconds."""
     if len(moments) < 2 or max(moments) >= LEAST_UNIX:
-        return None
+        return []
     span = max(moments) - min(moments)
     pace = span / (len(moments) - 1)
-    if pace < _SLOW:
-        return None
-    return (
-        f"times are read as seconds: {len(moments):,} requests in {span:,.0f} s, one every {pace:,.1f} s; if they are "
-        "milliseconds, say --time-unit ms"
-    )
+    return [] if pace < _SLOW else [remark("time_unit", count=len(moments), span=span, pace=pace)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,26 +175,8 @@ _LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
 """Kinds whose times may be numbers of any unit."""
 
 GENERATORS: dict[str, NamedSource[Callable[[ReadOptions], Workload]]] = {
-    "agentic": NamedSource(
-        _built_in("agentic", "num_sessions", has_rate=True),
-        "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run",
-    ),
-    "chat": NamedSource(
-        _built_in("chat", "num_sessions", has_rate=True),
-        "Chats: a short shared system prompt, a few turns, a person who thinks between them",
-    ),
-    "completion": NamedSource(
-        _built_in("completion", "num_requests"),
-        "Code completion: editors that ask at every pause while their user types",
-    ),
-    "rag": NamedSource(
-        _built_in("rag", "num_requests"),
-        "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer",
-    ),
-    "random": NamedSource(
-        _built_in("random", "num_prompts"),
-        "Random lengths, as vllm bench serve --dataset-name random draws them",
-    ),
+    name: NamedSource(_built_in(name, each["count"], has_rate="has_rate" in each), each["about"])
+    for name, each in NAMES["generators"].items()
 }
 """Built-in workloads by name."""
 
@@ -268,14 +236,11 @@ def _as_sent(workload: Workload, sent: SentAs, seed: int) -> Workload:
     others = workload.with_request_rate(rate, burstiness=sent.burstiness, seed=seed)
     closed = "" if most is None else f", at most {most:,} at once"
     drawn = "all at once" if rate == math.inf else f"at {rate:g} a second, drawn with seed {seed}"
-    said = Remark(
-        "drawn_as_stated", f"it does not say when requests were sent: they are, {drawn}{closed}, as it states"
-    )
     return Workload(
         workload.name,
         [replace(each, measured=own.measured) for each, own in zip(others, workload, strict=True)],
         max_concurrency=most,
-        notes=(*workload.remarks, said),
+        notes=(*workload.remarks, remark("drawn_as_stated", drawn=drawn, closed=closed)),
         kind=workload.kind,
         service=workload.service,
     )
@@ -301,7 +266,7 @@ def _foreign(spec: str, options: ReadOptions) -> Workload:
 
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
     """``said``: the format that was named."""
-    held = [what_it_holds(path, said, log) for path in paths]
+    held = [reading.what_it_holds(path, said, log) for path in paths]
     for source, kind in held:
         if kind not in LOGS and len(held) > 1:
             fix = f"{source.path} is in format {kind}, of which one file is a workload: give it alone"
@@ -310,20 +275,20 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     is_timed = log.time_unit is not None or load.request_rate is not None
     if held[0][1] not in LOGS:
         return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
-    read = [read_log(source, kind, log) for source, kind in held]
+    read = [reading.read_log(source, kind, log) for source, kind in held]
     stated = _stated(read) if load == LoadShape() else None
     drawn = load.request_rate is not None or stated is not None
     name = " ".join(map(str, paths))
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
     remarks = [each for one in read for each in _file_remarks(one, len(read))]
-    logged, of_models = of_one_model(merged_requests(read, drawn=drawn), name, log)
+    logged, of_models = reading.of_one_model(reading.merged_requests(read, drawn=drawn), name, log)
     from_ends = any(each.code == "ends" for each in remarks)
-    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
+    arrivals, assumed = reading.arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
     remarks += [*of_models, *assumed, *_limit_remarks(arrivals, options.limit)]
     if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
         remarks += _unit_doubts([each.moment for each in logged if each.moment is not None])
     codes = {each.code for each in remarks}
-    doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
+    doubts = reading.doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
     arrivals = arrivals[: options.limit]
     turns: list[LoggedTurn] = []
@@ -332,8 +297,8 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
         remarks += of_turns
     if log.turns_follow:
         _require_turns(name, arrivals, turns)
-        remarks.append(Remark("turns_follow", "turns arrive as long after the answer before as they did"))
-    requests = requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
+        remarks.append(remark("turns_follow"))
+    requests = reading.requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
     errors = sum((Counter(each.not_served) for each in read), Counter[str]())
     rate = read[0].load.served_per_s if len(read) == 1 and options.limit is None else None
     service = ServiceCounts(requests_per_s=rate, not_served=dict(sorted(errors.items())))
@@ -341,7 +306,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     return workload if stated is None else _as_sent(workload, stated, options.seed)
 
 
-def _stated(read: Sequence[LogRead]) -> SentAs | None:
+def _stated(read: Sequence[reading.LogRead]) -> SentAs | None:
     """How one benchmark's requests were sent, where it says that, and no moments; None else."""
     sent = read[0].load
     is_said = sent.request_rate is not None or sent.max_concurrency is not None
@@ -359,7 +324,7 @@ def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], t
         raise ConfigError("turns_follow", True, fix)
 
 
-def _file_remarks(read: LogRead, files: int) -> Iterator[Remark]:
+def _file_remarks(read: reading.LogRead, files: int) -> Iterator[Remark]:
     """Remarks on one of several files, by its name."""
     for each in read.remarks:
         yield each if files == 1 else Remark(each.code, f"{read.path.name}: {each.text}", each.warning)
@@ -403,11 +368,6 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         return workload
     doubts = _unit_doubts([each.arrival_time for each in workload if not each.after])
     return workload.with_notes(doubts) if doubts else workload
-
-
-def _unit_doubts(moments: Sequence[float]) -> list[Remark]:
-    doubt = doubt_of_seconds(moments)
-    return [] if doubt is None else [Remark("time_unit", doubt, warning=True)]
 
 
 def _check_session_rate(rate: float | None, kind: str) -> None:

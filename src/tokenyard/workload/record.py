@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from os import PathLike
 from typing import Any
 
@@ -16,6 +16,7 @@ from tokenyard.arguments import given_path, is_number
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
+from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.measured import Measured, ServiceCounts
@@ -34,6 +35,24 @@ class Remark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sentence."""
     warning: bool = False
     """Whether the workload may not be what the log's writer served; else it only says how the log was read."""
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    says: str
+    code: str = ""
+    """Empty: the remark's own name."""
+    warning: bool = False
+
+
+@cache
+def _remarks() -> dict[str, _Said]:
+    return msgspec.json.decode(packaged(__package__, "remarks.json"), type=dict[str, _Said])
+
+
+def remark(name: str, /, **of: Any) -> Remark:
+    """Return the remark of this name in ``remarks.json``, with what its sentence names."""
+    said = _remarks()[name]
+    return Remark((said.code or name).format(**of), said.says.format(**of), said.warning)
 
 
 def as_remarks(notes: Iterable[str | Remark]) -> tuple[Remark, ...]:
@@ -443,7 +462,7 @@ class Workload:
         if all(each.measured is None for each in self.requests):
             return self._with(requests, max_concurrency=max_concurrency)
         others = (replace(each, measured=None) for each in requests)
-        return self._with(others, max_concurrency=max_concurrency, notes=(*self.remarks, _OTHER_LOAD))
+        return self._with(others, max_concurrency=max_concurrency, notes=(*self.remarks, remark("other_load")))
 
     def _with(
         self,
@@ -462,9 +481,6 @@ class Workload:
             kind=self.kind,
             service=self.service,
         )
-
-
-_OTHER_LOAD = Remark("other_load", "its times are of the load that was, not of this one, and are not compared")
 
 
 def _checked_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:

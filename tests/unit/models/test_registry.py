@@ -25,7 +25,6 @@ from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import may_matter
 from tokenyard.models.reading.ordinary import ORDINARY
-from tokenyard.models.reading.pieces import Grouped
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS
 
@@ -89,7 +88,7 @@ def test_a_row_adds_to_the_fields_of_the_one_that_it_is_like(monkeypatch: pytest
     monkeypatch.setattr(table, "written_rows", lambda: rows)
     row = table.named_row("second")
     table.named_row.cache_clear()
-    assert row.mixers["sliding_attention"] == (Grouped(qkv_bias=True, window="window"),)
+    assert row.mixers["sliding_attention"] == ({"is": "grouped", "qkv_bias": True, "window": "window"},)
     assert (row.norms, row.harmless, row.names) == (4, ("one", "two"), {"width": "ffn_dim", "heads": "num_heads"})
     assert (row.towers[0].block, row.towers[0].names) == (5, {"h": "wide", "n": "depth"})
 

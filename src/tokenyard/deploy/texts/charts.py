@@ -8,50 +8,29 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
+from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
-from tokenyard.deploy.texts.manifests import (
-    containers_started,
-    count_of,
-    environment_of,
-    gpu_named,
-    gpu_of_labels,
-    gpu_of_resources,
-    is_word,
-    labels_of_pod,
-    labels_of_terms,
-    shell_words,
-)
+from tokenyard.deploy.texts.data import KNOWN, at, items_at
 from tokenyard.deploy.texts.scaling import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.
 
-_OWN = frozenset(
-    (
-        "--backend", "--disable_lower_case", "--disable_special_tokens", "--enable_docs_url", "--grpc_port",
-        "--http_port", "--max_asyncio_workers", "--model_dir", "--model_name", "--model_revision",
-        "--predictor_host", "--predictor_protocol", "--return_probabilities", "--task", "--tensor_input_names",
-        "--tokenizer_revision", "--workers",
-    )
-)  # fmt: skip
+_OWN: frozenset[str] = frozenset(KNOWN["kserve"])
 """Flags of the runtime itself."""
-
-
-def is_inference_service(document: Any) -> bool:
-    """Whether a document is one."""
-    return isinstance(document, Mapping) and document.get("kind") == "InferenceService"
 
 
 def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What its predictor starts."""
-    spec = document.get("spec")
-    predictor = spec.get("predictor") if isinstance(spec, Mapping) else None
+    predictor = at(document, "spec", "predictor")
     if not isinstance(predictor, Mapping):
         return []
     model = predictor.get("model") or predictor.get("huggingface")
-    found = [_of_runtime(model)] if isinstance(model, Mapping) else containers_started(predictor)
-    gpu = gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
-    gpu, replicas = gpu or gpu_of_labels(labels_of_pod(predictor)), _replicas(predictor)
+    found = [_of_runtime(model)] if isinstance(model, Mapping) else manifests.containers_started(predictor)
+    gpu = manifests.gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
+    gpu = gpu or manifests.gpu_of_labels(manifests.labels_of_pod(predictor))
+    where = "minReplicas and maxReplicas of the predictor"
+    replicas = range_of(predictor.get("minReplicas"), predictor.get("maxReplicas"), where)
     return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
 
 
@@ -62,7 +41,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     note = HeaderNote("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
     given = [
         part
-        for word in shell_words(model.get("command")) + shell_words(model.get("args"))
+        for word in manifests.shell_words(model.get("command")) + manifests.shell_words(model.get("args"))
         for part in _word_parts(word)
     ]
     at = 0
@@ -77,7 +56,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
             continue
         at += 1 + has_value
     version = version_of_image(str(model.get("image") or ""))
-    environment = environment_of(model.get("env"))
+    environment = manifests.environment_of(model.get("env"))
     return ContainerCommand(
         words=["--model", name, *words], environment=environment, version=version, notes=() if version else (note,)
     )
@@ -89,60 +68,42 @@ def _word_parts(word: str) -> list[str]:
     return [name, value] if equals and name.startswith("--") else [word]
 
 
-def _replicas(predictor: Mapping[str, Any]) -> Said | None:
-    value = range_of(predictor.get("minReplicas"), predictor.get("maxReplicas"))
-    return None if value is None else Said(value, "minReplicas and maxReplicas of the predictor")
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Helm values of vLLM's production-stack: ``servingEngineSpec.modelSpec``, as its chart makes words of them.
 #
 # The chart's template (``helm/templates/deployment-vllm-multi.yaml``, 2026) turns prefix caching off wherever
 # ``vllmConfig`` does not ask for it.
 
-_VALUES = {
-    "maxModelLen": "--max-model-len",
-    "dtype": "--dtype",
-    "tensorParallelSize": "--tensor-parallel-size",
-    "maxNumSeqs": "--max-num-seqs",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
-    "maxLoras": "--max-loras",
-}
-
-
-def is_values(document: Any) -> bool:
-    """Whether a document holds values of the chart."""
-    return isinstance(document, Mapping) and isinstance(document.get("servingEngineSpec"), Mapping)
+_VALUES: Mapping[str, str] = KNOWN["production_stack"]
 
 
 def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What each entry of ``modelSpec`` starts."""
-    specs = document["servingEngineSpec"].get("modelSpec")
-    return [_started(spec) for spec in specs if isinstance(spec, Mapping)] if isinstance(specs, list) else []
+    specs = items_at(document, "servingEngineSpec", "modelSpec")
+    return [_started(spec) for spec in specs if isinstance(spec, Mapping)]
 
 
 def _started(spec: Mapping[str, Any]) -> ContainerCommand:
     image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
-    labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
+    labels = manifests.labels_of_pod(spec) + manifests.labels_of_terms(spec.get("nodeSelectorTerms"))
     return ContainerCommand(
         words=[str(spec.get("modelURL", "")), *_words_of_spec(spec)],
-        environment=environment_of(spec.get("env")),
+        environment=manifests.environment_of(spec.get("env")),
         version=version_of_image(image),
         gpu=device_of_image(image)
-        or gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
-        or gpu_of_labels(labels),
+        or manifests.gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
+        or manifests.gpu_of_labels(labels),
         replicas=_replicas_of_values(spec),
         notes=tuple(_notes(spec)),
     )
 
 
 def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
-    keda = spec.get("keda")
-    if isinstance(keda, Mapping) and keda.get("enabled"):
-        value = range_of(keda.get("minReplicaCount"), keda.get("maxReplicaCount"))
-        if value is not None:
-            return Said(value, "keda of the values")
-    count = count_of(spec.get("replicaCount"))
+    if at(spec, "keda", "enabled"):
+        least, most = at(spec, "keda", "minReplicaCount"), at(spec, "keda", "maxReplicaCount")
+        if (found := range_of(least, most, "keda of the values")) is not None:
+            return found
+    count = manifests.count_of(spec.get("replicaCount"))
     return None if count is None else Said(count, "replicaCount of the values")
 
 
@@ -155,13 +116,12 @@ def _words_of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
             yield "--enable-chunked-prefill" if config["enableChunkedPrefill"] else "--no-enable-chunked-prefill"
         yield "--enable-prefix-caching" if config.get("enablePrefixCaching") else "--no-enable-prefix-caching"
         for name, flag in _VALUES.items():
-            if is_word(config.get(name)):
+            if manifests.is_word(config.get(name)):
                 yield from (flag, str(config[name]))
-        extra = config.get("extraArgs")
-        yield from (str(each) for each in extra if is_word(each)) if isinstance(extra, list) else ()
-    cache = spec.get("lmcacheConfig")
-    if isinstance(cache, Mapping) and cache.get("enabled"):
-        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": cache.get("kvRole") or "kv_both"}
+        yield from (str(each) for each in items_at(config, "extraArgs") if manifests.is_word(each))
+    if at(spec, "lmcacheConfig", "enabled"):
+        role = at(spec, "lmcacheConfig", "kvRole") or "kv_both"
+        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": role}
         yield from ("--kv-transfer-config", json.dumps(connector))
 
 
@@ -198,13 +158,17 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     asked = list(_accelerators(task.get("resources")))
     counts = {count for _name, count in asked}
     nodes = _number(task.get("num_nodes")) or 1
-    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0"}
+    environment = {
+        **manifests.environment_of(task.get("envs")),
+        "SKYPILOT_NUM_NODES": str(nodes),
+        "SKYPILOT_NODE_RANK": "0",
+    }
     if len(counts) == 1:
         environment[_GPUS_PER_NODE] = counts.pop()
     found = script_started(task["run"], "serve", environment)
     if found is None:
         return []
-    names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
+    names = dict.fromkeys(_BY_NAME.get(name) or manifests.gpu_named(name) or name for name, _count in asked)
     gpu = Said(SEVERAL_GPUS.join(names), "accelerators of the task") if names else None
     machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
     replicas = _skypilot_replicas(task.get("service"))
@@ -212,16 +176,14 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
 
 
 def _number(value: Any) -> int | None:
-    text = count_of(value)
+    text = manifests.count_of(value)
     return None if text is None else int(text)
 
 
 def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
     """Names and numbers of ``H100:8``, ``{H100: 8}``, a list of either, or ``any_of``."""
-    if not isinstance(resources, Mapping):
-        return
-    for one in (resources, *_list(resources.get("any_of")), *_list(resources.get("ordered"))):
-        asked = one.get("accelerators") if isinstance(one, Mapping) else None
+    for one in (resources, *items_at(resources, "any_of"), *items_at(resources, "ordered")):
+        asked = at(one, "accelerators")
         for each in asked if isinstance(asked, list) else [asked]:
             if isinstance(each, Mapping):
                 for name, count in each.items():
@@ -236,16 +198,8 @@ def _skypilot_parts(text: str) -> tuple[str, str]:
     return name.strip(), count.strip() or "1"
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _skypilot_replicas(service: Any) -> Said | None:
     if not isinstance(service, Mapping):
         return None
-    policy = service.get("replica_policy")
-    policy = policy if isinstance(policy, Mapping) else {}
-    least = service.get("replicas", policy.get("min_replicas"))
-    most = policy.get("max_replicas", least)
-    value = range_of(least, most)
-    return None if value is None else Said(value, "replicas of the service")
+    least = service.get("replicas", at(service, "replica_policy", "min_replicas"))
+    return range_of(least, at(service, "replica_policy", "max_replicas") or least, "replicas of the service")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from tokenyard.deploy.start_facts import SEVERAL, HeaderNote, Said, StartFacts
+from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
     ShellError,
@@ -179,19 +180,7 @@ _CLI = "vllm.entrypoints.cli.main"
 _DYNAMO = "dynamo.vllm"
 """A worker of Dynamo's, which takes vLLM's flags and some of its own."""
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", _DYNAMO)
-_OF_DYNAMO = {
-    "--connector": "how KV is moved between workers is not read",
-    "--custom-jinja-template": "how requests are rendered; a log has their lengths",
-    "--disaggregation-mode": "workers for prefill and decode: tokenyard split replays them, here one does both",
-    "--durable-kv-events": "how events are sent",
-    "--endpoint": "where the worker listens",
-    "--event-plane": "how events are sent",
-    "--is-decode-worker": "a worker for decode alone: tokenyard split replays it, here it does both",
-    "--is-prefill-worker": "a worker for prefill alone: tokenyard split replays it, here it does both",
-    "--migration-limit": "how often a request may move to another worker is not read",
-    "--request-plane": "how requests are sent",
-    "--store-kv": "where workers are registered",
-}
+_OF_DYNAMO: Mapping[str, str] = KNOWN["dynamo"]
 """Flags of its own, and what becomes of them."""
 SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
@@ -199,13 +188,7 @@ _OF_CLUSTERS = ("apptainer", "singularity")
 _PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
 _SHORT_SWITCHES = "ditP"
-_SWITCHES = frozenset(
-    (
-        "-d", "-i", "-t", "-P", "--detach", "--disable-content-trust", "--init", "--interactive", "--no-healthcheck",
-        "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm",
-        "--sig-proxy", "--tty",
-    )
-)  # fmt: skip
+_SWITCHES: frozenset[str] = frozenset(KNOWN["switches"])
 """Options of ``docker run`` that no value follows."""
 _NOT_READ = "is changed under a condition: that change is not read"
 _TAKEN = "is set under a condition: taken, as nothing else sets it"

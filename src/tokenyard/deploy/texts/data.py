@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+
+from tokenyard.files import packaged
+
+KNOWN: Mapping[str, Any] = msgspec.json.decode(packaged(__package__, "known.json"))
+"""Lists of names, as ``known.json`` has them."""
 
 # ---------------------------------------------------------------------------------------------------------------------
 # YAML from outside: its documents, never more of them than the text is long.
@@ -65,6 +73,19 @@ def _without_quotes(problem: str | None) -> str:
     """What is wrong, without names of anchors and tags that stand in the text."""
     said = (problem or "it cannot be read").split("'")[0].strip()
     return said if len(said) > len("found") else "a character or a tag is out of place"
+
+
+def at(value: Any, *names: str) -> Any:
+    """What stands at a path of mappings; None where there is nothing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def items_at(value: Any, *names: str) -> list[Any]:
+    """The list that stands at a path of mappings; empty where there is none."""
+    found = at(value, *names)
+    return found if isinstance(found, list) else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenyard.deploy.start_facts import Nodes, Said
+from tokenyard.deploy.texts.data import at, items_at
 
 _LINE = re.compile(r"^[ \t]*#SBATCH[ \t]+(-[^\n#]{1,400})", re.MULTILINE)
 _COMMAND = re.compile(r"(?<![\w-])(?:srun|salloc|sbatch)[ \t]+(-[^\n|;&]{1,2000})")
@@ -21,11 +22,8 @@ _MOST_MACHINES = 1 << 10
 
 def gpus_of_service(service: Mapping[str, Any]) -> Said | None:
     """The number that Compose reserves for a service; None for all of them."""
-    devices: Any = service.get("deploy")
-    for name in ("resources", "reservations", "devices"):
-        devices = devices.get(name) if isinstance(devices, Mapping) else None
-    for each in devices if isinstance(devices, list) else ():
-        ids, count = (each.get(name) for name in ("device_ids", "count")) if isinstance(each, Mapping) else (None, None)
+    for each in items_at(service, "deploy", "resources", "reservations", "devices"):
+        ids, count = at(each, "device_ids"), at(each, "count")
         if isinstance(ids, list) and ids:
             return Said(str(len(ids)), "device_ids of the service")
         if str(count).isdecimal():

@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import HeaderNote, Said
-from tokenyard.deploy.texts.charts import (
-    engines_of_values,
-    is_inference_service,
-    is_task,
-    is_values,
-    predictors_started,
-    task_started,
-)
-from tokenyard.deploy.texts.commands import (
-    ContainerCommand,
-    gpus_visible,
-    is_unit,
-    script_started,
-    unit_started,
-    version_installed,
-)
-from tokenyard.deploy.texts.data import YAMLError, yaml_documents
+from tokenyard.deploy.texts import charts, commands, operators
+from tokenyard.deploy.texts.data import YAMLError, at, yaml_documents
 from tokenyard.deploy.texts.devices import gpu_of_slurm_command, machines_of_slurm
 from tokenyard.deploy.texts.manifests import containers_started, gpu_named, with_config_maps
-from tokenyard.deploy.texts.operators import (
-    engines_of_ray,
-    inspected_started,
-    is_inspection,
-    is_llm_service,
-    is_model_resource,
-    is_model_service,
-    is_ray_serve,
-    llm_service_started,
-    model_resource_started,
-    model_service_started,
-    values_of_release,
-)
 from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
@@ -59,56 +31,58 @@ _MANIFEST_STARTS = ("[", "{")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
-class _TextKind(NamedTuple):
-    """A kind that is recognised by the text itself."""
-
-    name: str
-    is_one: Callable[[str], bool]
-    read: Callable[[str], list[ContainerCommand]]
-
-
-class _DocumentKind(NamedTuple):
-    """A kind of YAML document."""
+class _Kind(NamedTuple):
+    """A kind of text, or of YAML document."""
 
     name: str
     is_one: Callable[[Any], bool]
-    read: Callable[[Any], list[ContainerCommand]]
+    read: Callable[[Any], list[commands.ContainerCommand]]
+
+
+def _has(**wanted: str | type) -> Callable[[Any], bool]:
+    """Whether a document has a text, or something of a type, under each name (``spec__url``: within ``spec``)."""
+
+    def has(document: Any) -> bool:
+        found = ((at(document, *name.split("__")), each) for name, each in wanted.items())
+        return all(isinstance(value, each) if isinstance(each, type) else value == each for value, each in found)
+
+    return has
 
 
 _TEXTS = (
-    _TextKind("start-up log", is_startup_log, log_started),
-    _TextKind("systemd unit", is_unit, unit_started),
+    _Kind("start-up log", is_startup_log, log_started),
+    _Kind("systemd unit", commands.is_unit, commands.unit_started),
 )
 _DOCUMENTS = (
-    _DocumentKind("inspection", is_inspection, inspected_started),
-    _DocumentKind("KubeAI Model", is_model_resource, model_resource_started),
-    _DocumentKind("Ray Serve configuration", is_ray_serve, engines_of_ray),
-    _DocumentKind("LLMInferenceService", is_llm_service, llm_service_started),
-    _DocumentKind("llm-d values", is_model_service, model_service_started),
-    _DocumentKind("production-stack values", is_values, engines_of_values),
-    _DocumentKind("SkyPilot task", is_task, task_started),
-    _DocumentKind("InferenceService", is_inference_service, predictors_started),
-    _DocumentKind("containers", lambda document: isinstance(document, dict | list), containers_started),
+    _Kind("inspection", operators.is_inspection, operators.inspected_started),
+    _Kind("KubeAI Model", _has(kind="Model", spec__url=str), operators.model_resource_started),
+    _Kind("Ray Serve configuration", operators.is_ray_serve, operators.engines_of_ray),
+    _Kind("LLMInferenceService", _has(kind="LLMInferenceService", spec__model__uri=str), operators.llm_service_started),
+    _Kind("llm-d values", _has(modelArtifacts__uri=str, decode=Mapping), operators.model_service_started),
+    _Kind("production-stack values", _has(servingEngineSpec=Mapping), charts.engines_of_values),
+    _Kind("SkyPilot task", charts.is_task, charts.task_started),
+    _Kind("InferenceService", _has(kind="InferenceService"), charts.predictors_started),
+    _Kind("containers", lambda document: isinstance(document, dict | list), containers_started),
 )
 """The first kind that fits reads a document."""
 
 
-def started_by(text: str, source: str = "serve") -> ContainerCommand:
+def started_by(text: str, source: str = "serve") -> commands.ContainerCommand:
     """What ``text`` says of how vLLM is started, whichever kind of text it is.
 
     Raises ConfigError naming ``source`` for a text that holds no start of vLLM, more than one, or more than is read.
     """
     started = _started_by(text, source)
     if started.version is None:
-        started = replace(started, version=version_installed(text[:MOST_OF_A_LOG]))
+        started = replace(started, version=commands.version_installed(text[:MOST_OF_A_LOG]))
     for name in _VISIBLE:
         devices = started.environment.get(name, "")
         if devices.startswith("MIG-"):
             started = replace(started, gpu=Said("MIG", f"{name} in the text: a slice of a GPU"))
-    return replace(_on_slurm(started, text), gpus=started.gpus or gpus_visible(started.environment))
+    return replace(_on_slurm(started, text), gpus=started.gpus or commands.gpus_visible(started.environment))
 
 
-def _on_slurm(started: ContainerCommand, text: str) -> ContainerCommand:
+def _on_slurm(started: commands.ContainerCommand, text: str) -> commands.ContainerCommand:
     """The commands with the GPU and the machines that a Slurm script requests, where nothing else says them."""
     text = text[:MOST_OF_A_LOG]
     kind, wanted, nodes = machines_of_slurm(text) if "#SBATCH" in text else (None, None, None)
@@ -122,16 +96,16 @@ def _on_slurm(started: ContainerCommand, text: str) -> ContainerCommand:
     return replace(started, gpu=started.gpu or gpu, nodes=started.nodes or nodes)
 
 
-def _started_by(text: str, source: str) -> ContainerCommand:
+def _started_by(text: str, source: str) -> commands.ContainerCommand:
     for kind in _TEXTS:
         if kind.is_one(text[:MOST_OF_A_LOG]):
             return _only(
                 kind.read(text[:MOST_OF_A_LOG]), text, source, f"the {kind.name} starts no vLLM that can be read"
             )
     documents, problem = _documents(text)
-    documents = [values_of_release(each) for each in unlisted(with_config_maps(documents))]
+    documents = [operators.values_of_release(each) for each in unlisted(with_config_maps(documents))]
     scalers = scalers_of(documents)
-    found: list[ContainerCommand] = []
+    found: list[commands.ContainerCommand] = []
     for document in documents:
         kind_of = next((each for each in _DOCUMENTS if each.is_one(document)), None)
         found += [] if kind_of is None else (scaled(each, document, scalers) for each in kind_of.read(document))
@@ -139,7 +113,7 @@ def _started_by(text: str, source: str) -> ContainerCommand:
         return _only(found, text, source, "")
     if problem is not None and (len(text) > MOST_CHARACTERS or "alias" in problem):
         raise ConfigError(source, hidden_beginning(text), problem)
-    started = script_started(text, source)
+    started = commands.script_started(text, source)
     if started is None:
         is_config = any(isinstance(each, dict) and _MODEL in each for each in documents)
         how = _BY_CONFIG if is_config else HOW
@@ -161,7 +135,7 @@ def _documents(text: str) -> tuple[list[Any], str | None]:
         return [], str(error)
 
 
-def _only(found: list[ContainerCommand], text: str, source: str, none: str) -> ContainerCommand:
+def _only(found: list[commands.ContainerCommand], text: str, source: str, none: str) -> commands.ContainerCommand:
     if not found:
         raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {HOW}")
     if len(found) > 1:

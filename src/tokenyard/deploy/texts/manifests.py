@@ -18,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
     version_of_image,
     words_started,
 )
+from tokenyard.deploy.texts.data import KNOWN, at, items_at
 from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
@@ -28,20 +29,9 @@ from tokenyard.redaction import hidden_beginning
 # ---------------------------------------------------------------------------------------------------------------------
 # Which GPU labels and instance types of clouds name.
 
-_PRODUCT = (
-    "nvidia.com/gpu.product",
-    "gpu.nvidia.com/class",
-    "gpu.nvidia.com/model",
-    "cloud.google.com/gke-accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "amd.com/gpu.product-name",
-)
+_PRODUCT: Sequence[str] = KNOWN["product_labels"]
 """Labels whose value is a GPU, known here or not."""
-_INSTANCE = (
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "karpenter.k8s.aws/instance-family",
-)
+_INSTANCE: Sequence[str] = KNOWN["instance_labels"]
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
 _A100 = re.compile(r"a100[_-]?(40|80)(?:gb?)?")
 """Matches an A100 as clusters name it: a100_80."""
@@ -111,17 +101,13 @@ def is_gpu_shared(labels: Iterable[tuple[str, str]], resources: Any) -> bool:
 
 
 def _gpus(resources: Any) -> int | None:
-    for each in ("limits", "requests"):
-        asked = resources.get(each) if isinstance(resources, Mapping) else None
-        count = count_of(asked.get("nvidia.com/gpu")) if isinstance(asked, Mapping) else None
-        if count is not None:
-            return int(count)
-    return None
+    counts = (count_of(at(resources, each, "nvidia.com/gpu")) for each in ("limits", "requests"))
+    return next((int(count) for count in counts if count is not None), None)
 
 
 def _resources(resources: Any) -> Iterator[str]:
     for each in ("limits", "requests"):
-        asked = resources.get(each) if isinstance(resources, Mapping) else None
+        asked = at(resources, each)
         yield from (str(name) for name, count in asked.items() if count) if isinstance(asked, Mapping) else ()
 
 
@@ -131,21 +117,17 @@ def labels_of_pod(pod: Mapping[str, Any]) -> list[tuple[str, str]]:
     selector = pod.get("nodeSelector")
     if isinstance(selector, Mapping):
         labels += [(str(name), str(value)) for name, value in selector.items() if isinstance(value, str | int)]
-    affinity: Any = pod.get("affinity")
-    for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        affinity = affinity.get(name) if isinstance(affinity, Mapping) else None
-    terms = affinity.get("nodeSelectorTerms") if isinstance(affinity, Mapping) else None
-    return labels + labels_of_terms(terms)
+    required = at(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return labels + labels_of_terms(at(required, "nodeSelectorTerms"))
 
 
 def labels_of_terms(terms: Any) -> list[tuple[str, str]]:
     """Labels of ``nodeSelectorTerms``: those that must have one of the values that are named."""
     labels: list[tuple[str, str]] = []
     for term in terms if isinstance(terms, list) else ():
-        expressions = term.get("matchExpressions") if isinstance(term, Mapping) else None
-        for each in expressions if isinstance(expressions, list) else ():
-            if isinstance(each, Mapping) and each.get("operator") == "In" and isinstance(each.get("values"), list):
-                labels += [(str(each.get("key")), str(value)) for value in each["values"] if isinstance(value, str)]
+        for each in items_at(term, "matchExpressions"):
+            values = items_at(each, "values") if at(each, "operator") == "In" else []
+            labels += [(str(each.get("key")), str(value)) for value in values if isinstance(value, str)]
     return labels
 
 
@@ -161,7 +143,7 @@ _MOST_LEVELS = 60
 
 def is_compose(document: Any) -> bool:
     """Whether a document is a file of Compose."""
-    services = document.get("services") if isinstance(document, Mapping) else None
+    services = at(document, "services")
     return isinstance(services, Mapping) and any(isinstance(each, Mapping) for each in services.values())
 
 
@@ -269,8 +251,7 @@ class _Writer:
         found: list[dict[str, str]] = []
         others = []
         for source in container["envFrom"]:
-            reference = source.get("configMapRef") if isinstance(source, Mapping) else None
-            values = self._map(reference)
+            values = self._map(at(source, "configMapRef"))
             if values is None:
                 others.append(source)
                 continue
@@ -282,9 +263,8 @@ class _Writer:
         container["envFrom"] = others
 
     def _one(self, variable: Any) -> Any:
-        source = variable.get("valueFrom") if isinstance(variable, Mapping) else None
-        reference = source.get("configMapKeyRef") if isinstance(source, Mapping) else None
-        value = (self._map(reference) or {}).get(str(reference.get("key"))) if isinstance(reference, Mapping) else None
+        reference = at(variable, "valueFrom", "configMapKeyRef")
+        value = (self._map(reference) or {}).get(str(at(reference, "key")))
         if value is None:
             return variable
         self._spend(1)
@@ -309,11 +289,7 @@ class _Writer:
 # What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
 
 _CONTAINERS_WORDS = ("entrypoint", "command", "args")
-_REPLICAS = {
-    "replicas": "replicas of the manifest",
-    "replicaCount": "replicaCount of the values",
-    "parallelism": "parallelism of the Job",
-}
+_REPLICAS: Mapping[str, str] = KNOWN["replicas"]
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 

@@ -8,29 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.start_facts import HeaderNote, Said
+from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, version_of_image
-from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.texts.manifests import (
-    containers_started,
-    count_of,
-    environment_of,
-    gpu_named,
-    gpu_of_labels,
-    labels_of_terms,
-    shell_words,
-)
+from tokenyard.deploy.texts.data import YAMLError, at, items_at, yaml_documents
 from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError
 
 _HUB = "hf://"
-
-
-def _at(value: Any, *names: str) -> Any:
-    """What stands at a path of mappings; None where there is nothing."""
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,30 +24,27 @@ def _at(value: Any, *names: str) -> Any:
 _PROFILE = re.compile(r"nvidia-gpu-([a-z0-9-]{1,60}?)(?::([0-9]{1,3}))?")
 
 
-def is_model_resource(document: Any) -> bool:
-    """Whether a document is one."""
-    return _at(document, "kind") == "Model" and isinstance(_at(document, "spec", "url"), str)
-
-
 def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What it starts; nothing for another engine than vLLM."""
     spec = document["spec"]
     if str(spec.get("engine", "VLLM")) != "VLLM":
         return []
     profile = _PROFILE.fullmatch(str(spec.get("resourceProfile") or ""))
-    gpu = None if profile is None else Said(gpu_named(profile[1]) or profile[1], "resourceProfile of the Model")
+    gpu = (
+        None if profile is None else Said(manifests.gpu_named(profile[1]) or profile[1], "resourceProfile of the Model")
+    )
     gpus = None if profile is None or profile[2] is None else Said(profile[2], "resourceProfile of the Model")
-    replicas = range_of(spec.get("minReplicas", spec.get("replicas")), spec.get("maxReplicas", spec.get("replicas")))
+    fixed = spec.get("replicas")
     image = str(spec.get("image") or "")
     note = HeaderNote("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
     return [
         ContainerCommand(
-            words=[spec["url"].removeprefix(_HUB), *shell_words(spec.get("args"))],
-            environment=environment_of(spec.get("env")),
+            words=[spec["url"].removeprefix(_HUB), *manifests.shell_words(spec.get("args"))],
+            environment=manifests.environment_of(spec.get("env")),
             version=version_of_image(image),
             gpu=device_of_image(image) or gpu,
             gpus=gpus,
-            replicas=None if replicas is None else Said(replicas, "replicas of the Model"),
+            replicas=range_of(spec.get("minReplicas", fixed), spec.get("maxReplicas", fixed), "replicas of the Model"),
             notes=() if image else (note,),
         )
     ]
@@ -78,12 +60,12 @@ _RAY_NAMES = {"A100": "a100-40gb", "A100-40G": "a100-40gb", "A100-80G": "a100-80
 
 def is_ray_serve(document: Any) -> bool:
     """Whether a document holds such configurations."""
-    return isinstance(_at(document, "spec", "serveConfigV2"), str) or any(True for _ in _llm_configs(document))
+    return isinstance(at(document, "spec", "serveConfigV2"), str) or any(True for _ in _llm_configs(document))
 
 
 def engines_of_ray(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What each configuration starts. Raises ConfigError for a text within that is no YAML."""
-    text = _at(document, "spec", "serveConfigV2")
+    text = at(document, "spec", "serveConfigV2")
     inner = [document] if not isinstance(text, str) else _documents(text)
     return [_of_ray(each) for one in inner for each in _llm_configs(one)]
 
@@ -96,43 +78,36 @@ def _documents(text: str) -> list[Any]:
 
 
 def _llm_configs(document: Any) -> Iterator[Mapping[str, Any]]:
-    applications = _at(document, "applications")
-    for each in applications if isinstance(applications, list) else [document]:
-        configs = _at(each, "args", "llm_configs")
-        for config in configs if isinstance(configs, list) else ():
-            if isinstance(_at(config, "model_loading_config"), Mapping):
-                yield config
+    has_several = isinstance(at(document, "applications"), list)
+    for each in items_at(document, "applications") if has_several else [document]:
+        configs = items_at(each, "args", "llm_configs")
+        yield from (config for config in configs if isinstance(at(config, "model_loading_config"), Mapping))
 
 
 def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
     loading, kwargs = config["model_loading_config"], config.get("engine_kwargs")
     source = loading.get("model_source")
-    source = source.get("bucket_uri") if isinstance(source, Mapping) else source
+    source = at(source, "bucket_uri") if isinstance(source, Mapping) else source
     words = [str(source or loading.get("model_id") or "")]
     for name, value in kwargs.items() if isinstance(kwargs, Mapping) else ():
         if name not in _RAY_OWN:
             words += flag_words(f"--{str(name).replace('_', '-')}", value)
     kind = config.get("accelerator_type")
-    gpu = _RAY_NAMES.get(str(kind)) or gpu_named(str(kind)) or str(kind)
-    scaling = _at(config, "deployment_config", "autoscaling_config")
-    count = _at(config, "deployment_config", "num_replicas")
-    replicas = range_of(_at(scaling, "min_replicas") or count, _at(scaling, "max_replicas") or count)
+    gpu = _RAY_NAMES.get(str(kind)) or manifests.gpu_named(str(kind)) or str(kind)
+    scaling = at(config, "deployment_config", "autoscaling_config")
+    count = at(config, "deployment_config", "num_replicas")
+    least, most = at(scaling, "min_replicas") or count, at(scaling, "max_replicas") or count
     return ContainerCommand(
         words=[*words, "--distributed-executor-backend", "ray"],
-        environment=environment_of(_at(config, "runtime_env", "env_vars")),
+        environment=manifests.environment_of(at(config, "runtime_env", "env_vars")),
         gpu=None if kind is None else Said(gpu, "accelerator_type of the configuration"),
-        replicas=None if replicas is None else Said(replicas, "deployment_config of the configuration"),
+        replicas=range_of(least, most, "deployment_config of the configuration"),
         notes=(HeaderNote("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values of llm-d's model service: its chart says the model and how many GPUs, a container the rest.
-
-
-def is_model_service(document: Any) -> bool:
-    """Whether a document holds such values."""
-    return isinstance(_at(document, "modelArtifacts", "uri"), str) and isinstance(_at(document, "decode"), Mapping)
 
 
 def model_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -142,27 +117,26 @@ def model_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]
 
 def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerCommand]:
     spec = document.get(role)
-    if not isinstance(spec, Mapping) or spec.get("create") is False or count_of(spec.get("replicas")) == "0":
+    if not isinstance(spec, Mapping) or spec.get("create") is False or manifests.count_of(spec.get("replicas")) == "0":
         return
     uri = str(document["modelArtifacts"]["uri"])
     model = str(document["modelArtifacts"].get("name") or uri.removeprefix(_HUB))
-    tensor, data = (count_of(_at(spec, "parallelism", name)) for name in ("tensor", "data"))
-    local = count_of(_at(spec, "parallelism", "dataLocal"))
+    tensor, data = (manifests.count_of(at(spec, "parallelism", name)) for name in ("tensor", "data"))
+    local = manifests.count_of(at(spec, "parallelism", "dataLocal"))
     said = [
         *(("--tensor-parallel-size", tensor) if tensor else ()),
         *(("--data-parallel-size", data) if data else ()),
         *(("--data-parallel-size-local", local) if data and local else ()),
     ]
-    key, kinds = (_at(spec, "acceleratorTypes", name) for name in ("labelKey", "labelValues"))
-    gpu = gpu_of_labels(labels_of_terms([{"matchExpressions": [{"key": key, "operator": "In", "values": kinds}]}]))
-    containers = spec.get("containers")
-    for container in containers if isinstance(containers, list) else ():
-        if not isinstance(container, Mapping):
-            continue
+    key, kinds = (at(spec, "acceleratorTypes", name) for name in ("labelKey", "labelValues"))
+    gpu = manifests.gpu_of_labels(
+        manifests.labels_of_terms([{"matchExpressions": [{"key": key, "operator": "In", "values": kinds}]}])
+    )
+    for container in (each for each in items_at(spec, "containers") if isinstance(each, Mapping)):
         is_served = container.get("modelCommand") == "vllmServe"
-        words = ["vllm", "serve", model, *shell_words(container.get("args")), *said]
+        words = ["vllm", "serve", model, *manifests.shell_words(container.get("args")), *said]
         plain = {**container, "command": words, "args": []} if is_served else container
-        for each in containers_started({"replicas": spec.get("replicas"), "containers": [plain]}):
+        for each in manifests.containers_started({"replicas": spec.get("replicas"), "containers": [plain]}):
             yield replace(each, gpu=each.gpu or gpu)
 
 
@@ -170,11 +144,6 @@ def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerComman
 # KServe's LLMInferenceService: a model, how it is spread, and what its main container adds to KServe's own start.
 
 _MORE_WORDS = "VLLM_ADDITIONAL_ARGS"
-
-
-def is_llm_service(document: Any) -> bool:
-    """Whether a document is one."""
-    return _at(document, "kind") == "LLMInferenceService" and isinstance(_at(document, "spec", "model", "uri"), str)
 
 
 def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
@@ -185,22 +154,22 @@ def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
 
 def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[ContainerCommand]:
     pod = role.get("template")
-    containers = _at(pod, "containers")
-    named = [each for each in containers if _at(each, "name") == "main"] if isinstance(containers, list) else []
-    main = dict(named[0]) if named else {}
-    environment = environment_of(main.get("env"))
-    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *shell_words(main.get("args"))]
+    main = dict(next((each for each in items_at(pod, "containers") if at(each, "name") == "main"), {}))
+    environment = manifests.environment_of(main.get("env"))
+    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *manifests.shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
-        size = count_of(_at(role, "parallelism", kind))
+        size = manifests.count_of(at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
-    local = count_of(_at(role, "parallelism", "dataLocal"))
-    words += ["--data-parallel-size-local", local] if local and count_of(_at(role, "parallelism", "data")) else []
-    words += ["--enable-expert-parallel"] if _at(role, "parallelism", "expert") is True else []
-    words += shell_words(environment.pop(_MORE_WORDS, None))
+    local = manifests.count_of(at(role, "parallelism", "dataLocal"))
+    words += (
+        ["--data-parallel-size-local", local] if local and manifests.count_of(at(role, "parallelism", "data")) else []
+    )
+    words += ["--enable-expert-parallel"] if at(role, "parallelism", "expert") is True else []
+    words += manifests.shell_words(environment.pop(_MORE_WORDS, None))
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
     note = HeaderNote("vLLM", "KServe's own", "no image in the service: --vllm-version says which")
-    for each in containers_started({"replicas": role.get("replicas"), "template": around}):
+    for each in manifests.containers_started({"replicas": role.get("replicas"), "template": around}):
         yield replace(each, notes=each.notes if main.get("image") else (*each.notes, note))
 
 
@@ -210,15 +179,15 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
 
 def values_of_release(document: Any) -> Any:
     """The values that a HelmRelease of Flux or an Application of Argo CD gives its chart; another document as it is."""
-    kind = _at(document, "kind")
+    kind = at(document, "kind")
     if kind == "HelmRelease":
-        return _at(document, "spec", "values") or document
+        return at(document, "spec", "values") or document
     if kind != "Application":
         return document
-    helm = _at(document, "spec", "source", "helm")
-    text = _at(helm, "values")
+    helm = at(document, "spec", "source", "helm")
+    text = at(helm, "values")
     written = next(iter(_documents(text)), None) if isinstance(text, str) else None
-    return _at(helm, "valuesObject") or written or document
+    return at(helm, "valuesObject") or written or document
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -228,19 +197,19 @@ def values_of_release(document: Any) -> Any:
 def is_inspection(document: Any) -> bool:
     """Whether a document is one."""
     first = document[0] if isinstance(document, list) and document else document
-    return isinstance(_at(first, "Config"), Mapping) and isinstance(_at(first, "Args"), list)
+    return isinstance(at(first, "Config"), Mapping) and isinstance(at(first, "Args"), list)
 
 
 def inspected_started(document: Any) -> list[ContainerCommand]:
     """What each container in it runs."""
     found: list[ContainerCommand] = []
     for each in document if isinstance(document, list) else [document]:
-        config = _at(each, "Config")
+        config = at(each, "Config")
         if isinstance(config, Mapping):
             plain = {
                 "image": str(config.get("Image") or ""),
-                "command": [str(each.get("Path") or ""), *shell_words(each.get("Args"))],
+                "command": [str(each.get("Path") or ""), *manifests.shell_words(each.get("Args"))],
                 "environment": config.get("Env"),
             }
-            found += containers_started(plain)
+            found += manifests.containers_started(plain)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenyard.deploy.start_facts import NO_GPU, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.texts.commands import ContainerCommand
-from tokenyard.deploy.texts.data import ReprError, read_repr
+from tokenyard.deploy.texts.data import KNOWN, ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
 from tokenyard.units import GIB
@@ -31,40 +31,11 @@ _MAX_LEN = re.compile(r"(?:Using max model len |\bmax_seq_len=)([0-9]{1,12})")
 _DEVICE = re.compile(r"\bdevice_name=([\w. -]{1,100}?)(?:,|\.json)|\bGPU [0-9]{1,3}: (NVIDIA [\w .-]{1,80})")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _ENGINE_FIELD = re.compile(r"\b(\w{1,60})=('[^']{0,500}'|[\w./-]{1,200})(?=,|\s|$)")
-_IN_ENGINE = {
-    "model": "model",
-    "dtype": "dtype",
-    "max_seq_len": "max_model_len",
-    "tensor_parallel_size": "tensor_parallel_size",
-    "pipeline_parallel_size": "pipeline_parallel_size",
-    "data_parallel_size": "data_parallel_size",
-    "decode_context_parallel_size": "decode_context_parallel_size",
-    "enforce_eager": "enforce_eager",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "enable_prefix_caching": "enable_prefix_caching",
-    "enable_chunked_prefill": "enable_chunked_prefill",
-}
+_IN_ENGINE: Mapping[str, str] = KNOWN["engine_fields"]
 """Fields of the engine's line, and their flags; it stands in for the arguments where these were cut off."""
 _NO_FLAGS = ("model_tag", "config", "subparser", "headless")
-_AS_WITHOUT: dict[str, dict[str, Any]] = {
-    "compilation_config": {
-        "backend": "inductor",
-        "compile_cache_save_format": "binary",
-        "cudagraph_specialize_lora": True,
-        "dynamic_shapes_config": ...,
-        "inductor_compile_config": {"enable_auto_functionalized_v2": False},
-    },
-    "kv_transfer_config": {
-        "engine_id": ...,
-        "kv_buffer_device": ...,
-        "kv_buffer_size": 1e9,
-        "kv_ip": ...,
-        "kv_load_failure_policy": "fail",
-        "kv_parallel_size": 1,
-        "kv_port": ...,
-    },
-}
-"""Fields that an object in a log has though no flag set them; ``...`` stands for any value."""
+_AS_WITHOUT: Mapping[str, Mapping[str, Any]] = KNOWN["as_without"]
+"""Fields that an object in a log has though no flag set them; ``*`` stands for any value."""
 
 
 def is_startup_log(text: str) -> bool:
@@ -176,7 +147,7 @@ def _set_by_somebody(name: str, value: Any) -> Any:
     return {
         field: each
         for field, each in value.items()
-        if each not in (None, "", [], {}, False, 0) and usual.get(field, None) not in (each, ...)
+        if each not in (None, "", [], {}, False, 0) and usual.get(field, None) not in (each, "*")
     }
 
 

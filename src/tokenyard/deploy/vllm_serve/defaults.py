@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.profiles import NEWEST, PROFILES
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.units import GIB
@@ -58,9 +59,9 @@ BLOCK_SIZE = 16
 """Tokens per block, in all versions, where no kernel asks for another."""
 
 _BATCHED_EXPERTS_BUDGET = 256
-_BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
+BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 """Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
-_NOT_IN_GRAPHS = ("deepep_high_throughput", "moonep")
+NOT_IN_GRAPHS = ("deepep_high_throughput", "moonep")
 """Exchanges of tokens between experts that cannot be part of a CUDA graph."""
 
 
@@ -107,10 +108,10 @@ def batch_limits(
 ) -> BatchLimits:
     """The limits of ``vllm serve``: what is given, else the default for this GPU.
 
-    ``for_throughput`` (``--performance-mode throughput``) doubles defaults; ``batches_experts`` (see
-    :func:`batches_experts`) makes the default budget a small one. A default budget is no larger than what all
-    sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default number of
-    sequences is no larger than the budget.
+    ``for_throughput`` (``--performance-mode throughput``) doubles defaults; ``batches_experts`` (engines that share
+    experts exchange batches of a fixed size) makes the default budget a small one. A default budget is no larger than
+    what all sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default
+    number of sequences is no larger than the budget.
     """
     default = _by_gpu(gpu, version)
     budget = _BATCHED_EXPERTS_BUDGET if batches_experts else default.max_num_batched_tokens
@@ -123,16 +124,6 @@ def batch_limits(
     if max_num_seqs is None:
         most = min(most, tokens)
     return BatchLimits(max_num_seqs=most, max_num_batched_tokens=tokens)
-
-
-def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, enable_expert_parallel: bool) -> bool:
-    """Whether engines that share experts exchange batches of a fixed size, which have to be small."""
-    return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
-
-
-def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, has_experts: bool) -> bool:
-    """Whether vLLM turns CUDA graphs off, whatever was asked: engines share experts by kernels that no graph takes."""
-    return all2all_backend in _NOT_IN_GRAPHS and data_parallel_size > 1 and has_experts
 
 
 def _by_gpu(gpu: GPU, version: str) -> BatchLimits:
@@ -148,30 +139,30 @@ def _by_gpu(gpu: GPU, version: str) -> BatchLimits:
 
 
 def schedules_ahead(
-    *,
     version: str,
     asked: bool | None,
-    speculative: SpeculativeConfig | None = None,
-    backend: str | None = None,
-    pipeline_parallel_size: int = 1,
-    use_v2_model_runner: bool = True,
-    use_ray_v2_executor: bool = True,
+    speculative: SpeculativeConfig | None,
+    variables: Mapping[str, str],
+    *,
+    backend: str | None,
+    stages: int,
 ) -> bool:
-    """``asked`` is what ``--[no-]async-scheduling`` says, None if neither is given.
+    """``asked`` is what ``--[no-]async-scheduling`` says, None if neither is given; ``stages`` those of a pipeline.
 
-    The two switches are ``VLLM_USE_V2_MODEL_RUNNER`` and ``VLLM_USE_RAY_V2_EXECUTOR_BACKEND``; a version heeds one.
-    Raises NoStartError where vLLM cannot do what was asked.
+    Of two variables, VLLM_USE_V2_MODEL_RUNNER and VLLM_USE_RAY_V2_EXECUTOR_BACKEND, a version heeds one. Raises
+    NoStartError where vLLM cannot do what was asked.
     """
     if asked is False:
         return False
     facts = release_facts(version)
     if facts.all_drafts_schedule_ahead:
-        problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
+        problem = _problem(speculative, backend, stages, use_v2=is_on(V2_MODEL_RUNNER, variables, default=True))
     else:
         draft_models = asked is True or facts.draft_models_schedule_ahead
-        problem = _earlier_problem(speculative, backend, draft_models=draft_models, ray_is_ahead=use_ray_v2_executor)
+        ray_is_ahead = is_on(RAY_V2_EXECUTOR, variables, default=True)
+        problem = _earlier_problem(speculative, backend, draft_models=draft_models, ray_is_ahead=ray_is_ahead)
     if asked and problem is not None:
-        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out", "async_scheduling", True)
+        raise refused("not_ahead", value=True, problem=problem)
     return problem is None
 
 

@@ -18,6 +18,9 @@ from tokenyard.files import packaged
 from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_named_tuple import NamedTuple
 
+KNOWN: Mapping[str, Any] = msgspec.json.decode(packaged(__package__, "known.json"))
+"""Lists of names and values, as ``known.json`` has them."""
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.
 

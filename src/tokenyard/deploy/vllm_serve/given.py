@@ -11,6 +11,7 @@ from typing import Any
 from tokenyard.deploy.start_facts import HeaderNote
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
 from tokenyard.deploy.vllm_serve.flags import (
+    KNOWN,
     FlagEffect,
     FlagKind,
     FlagTable,
@@ -314,12 +315,7 @@ def _looks_like_vllm(name: str) -> bool:
 
 _NAME = "compilation-config"
 _FLAGS = ("cudagraph-capture-sizes", "max-cudagraph-capture-size")
-_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
-    "cudagraph_mode": ("FULL_AND_PIECEWISE",),
-    "mode": (3, "3", "VLLM_COMPILE"),
-    "backend": ("", "inductor"),
-    "use_inductor_graph_partition": (False,),
-}
+_DEFAULTS: Mapping[str, Sequence[Any]] = KNOWN["compilation"]
 """Values of vLLM at optimisation level 2."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.deploy.vllm_serve.flags import KNOWN
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_named_tuple import NamedTuple
@@ -14,14 +16,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 # ---------------------------------------------------------------------------------------------------------------------
 # What flags change of a model that is read: fields of its config.json, and whether its encoders are loaded.
 
-_POSITIONS = (
-    "max_position_embeddings",
-    "original_max_position_embeddings",
-    "rope_local_base_freq",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-)
+_POSITIONS: tuple[str, ...] = tuple(KNOWN["positions"])
 """Fields that say how long a context may be; no shape depends on them."""
 _TEXT_CONFIG = "text_config"
 _TEXT_APART = ("qwen2_5_vl",)
@@ -89,11 +84,7 @@ def input_limits(per_prompt: str | None) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count is not None}
 
 
-_SIZES: Mapping[str, tuple[str, ...]] = {
-    "image": ("width", "height"),
-    "video": ("num_frames", "width", "height"),
-    "audio": ("length",),
-}
+_SIZES: Mapping[str, Sequence[str]] = KNOWN["sizes"]
 """What a line may say of items beside their count."""
 
 
@@ -165,25 +156,9 @@ def _object(field: str, text: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``--quantization``: what vLLM does with weights as it loads them, and which names mean the same weights.
 
-_ONLINE: dict[str, dict[str, Any]] = {
-    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
-    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
-}
+_ONLINE: Mapping[str, dict[str, Any]] = KNOWN["online"]
 """Methods that weights as they are can be turned into, as ``quantization_config`` would say it."""
-_ONLINE_TOO = (
-    "deepseek_v4_fp8",
-    "experts_int8",
-    "fp8_per_block",
-    "fp8_per_channel",
-    "fp8_per_tensor",
-    "gguf",
-    "gpt_oss_mxfp4",
-    "humming",
-    "int8_per_channel_weight_only",
-    "mxfp4",
-    "mxfp8",
-    "nvfp4_per_token",
-)
+_ONLINE_TOO: Sequence[str] = KNOWN["online_too"]
 """Others that vLLM starts with where weights are not quantised."""
 ONLINE = frozenset((*_ONLINE, *_ONLINE_TOO))
 """Both."""
@@ -193,12 +168,7 @@ _BY_THE_WEIGHTS = ("mxfp4", "modelopt")
 """Weights of these methods are loaded by them, whatever is requested."""
 _KERNELS = ("_marlin", "-marlin", "_machete")
 _WNA16 = ("awq", "gptq")
-_ACTIVATIONS = {
-    "awq": ("bfloat16", "float16"),
-    "fp8": ("bfloat16", "float16"),
-    "gptq": ("bfloat16", "float16"),
-    "mxfp4": ("bfloat16",),
-}
+_ACTIVATIONS: Mapping[str, Sequence[str]] = KNOWN["activations"]
 """Dtypes that their kernels take."""
 
 
@@ -214,25 +184,21 @@ def check_method(asked: str, model: ModelSpec) -> None:
     """
     found = model.quantization
     if (asked, found, model.model_type) == ("humming", "mxfp4", "gpt_oss"):
-        problem = f"quantization = 'humming' is not for {model.name}: give --moe-backend humming"
-        raise NoStartError(problem, "quantization", asked)
+        raise refused("humming_of_experts", asked, model=model.name)
     if found in _BY_THE_WEIGHTS or (found is not None and _is_same(asked, found)):
         return
     known = asked in (_ONLINE_TOO if found is None else _ON_ANY) or (asked, found) == ("deepseek_v4_fp8", "fp8")
     if known:
         raise ConfigError("quantization", asked, f"is not modelled with the weights of {model.name}: leave it out")
-    has = f"are {found}" if found is not None else "are not quantised"
-    problem = f"quantization = {asked!r}, and the weights of {model.name} {has}"
-    raise NoStartError(problem, "quantization", asked, f"leave it out, or use {found}" if found else "leave it out")
+    raise refused("another_method" if found else "not_quantised", asked, model=model.name, found=found)
 
 
 def check_activations(model: ModelSpec) -> None:
     """Raise NoStartError for a dtype that the kernels for its quantised weights do not take."""
     taken = _ACTIVATIONS.get(model.quantization or "")
     if taken is not None and model.dtype not in taken:
-        has = f"the {model.quantization} weights of {model.name}"
-        problem = f"dtype = {model.dtype!r} does not go with {has}: use {' or '.join(taken)}"
-        raise NoStartError(problem, "dtype", model.dtype)
+        said = {"found": model.quantization, "model": model.name, "taken": " or ".join(taken)}
+        raise refused("dtype_of_weights", model.dtype, **said)
 
 
 def _is_same(asked: str, found: str) -> bool:

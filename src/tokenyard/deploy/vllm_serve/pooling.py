@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError
 from tokenyard.models.mixers import Attends, LatentAttention, ShortConvolution, SoftmaxAttention
 from tokenyard.models.reading.table import only_pools, pools_whole_prompts
 from tokenyard.models.spec import ModelSpec
@@ -24,8 +25,7 @@ def pools(model: ModelSpec, runner: str, convert: str) -> bool:
     if runner not in RUNNERS:
         raise ConfigError("runner", runner, f"use one of: {', '.join(RUNNERS)}")
     if runner == "generate" and only_pools(model.architecture):
-        problem = f"§runner generate: {model.name} ({model.architecture}) only pools: leave it out"
-        raise NoStartError(problem, "runner", runner)
+        raise refused("only_pools", runner, model=model.name, architecture=model.architecture)
     asked = runner == "pooling" or (runner == "auto" and convert in _CONVERTED)
     return asked or (runner == "auto" and only_pools(model.architecture))
 

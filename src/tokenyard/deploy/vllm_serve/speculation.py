@@ -8,7 +8,9 @@ from typing import Any
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import DecisionProfile
-from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.deploy.vllm_serve.flags import KNOWN
+from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -22,14 +24,7 @@ _PLAIN = {
 }
 _WITH_WEIGHTS = (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
 _KNOWN = ("method", "model", "num_speculative_tokens")
-_DECIDES = {
-    "disable_eagle_block_drop": "decisions: which matched blocks are computed again",
-    "disable_lookahead_block_hashes": "decisions: which blocks match",
-    "enable_adaptive_verification": "decisions: how many drafts are verified",
-    "max_model_len": "decisions: no drafts beyond the draft model's length",
-    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step",
-    "parallel_drafting": "decisions and time: drafts that are made at once",
-}
+_DECIDES: Mapping[str, str] = KNOWN["decides"]
 """Fields that change more than which drafts are right."""
 
 
@@ -68,11 +63,9 @@ def read_speculation(
         return None
     fields = _fields(text)
     if method is not None and fields.get("method") is not None:
-        problem = "§spec_method and speculative_config.method exclude each other"
-        raise NoStartError(problem, "spec_method", method, "give one of the two")
+        raise refused("two_methods", method)
     if num_tokens is not None and fields.get("num_speculative_tokens") is not None:
-        problem = "§spec_tokens and speculative_config.num_speculative_tokens exclude each other"
-        raise NoStartError(problem, "spec_tokens", num_tokens, "give one of the two")
+        raise refused("two_numbers_of_drafts", num_tokens)
     count = num_tokens if num_tokens is not None else fields.get("num_speculative_tokens")
     if count is None:
         fix = "give §num_speculative_tokens: how many drafts the draft model was made for is not known here"
@@ -127,19 +120,9 @@ def _method(method: Any, model: Any) -> SpeculativeMethod:
 def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
     """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there."""
     if asked.predicts_itself and not model.predicting_layers:
-        raise NoStartError(
-            f"speculative_config.method = {asked.method!r}, and {model.name} has no layers that predict further",
-            "speculative_config.method",
-            asked.method,
-            "use another method, or leave §speculative_config out",
-        )
+        raise refused("no_predicting_layers", asked.method, model=model.name)
     if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:
-        raise NoStartError(
-            f"{asked.config.num_speculative_tokens} drafts are requested, and no draft model is named:"
-            " give speculative_config.model",
-            "speculative_config.model",
-            None,
-        )
+        raise refused("no_draft_model", None, drafts=asked.config.num_speculative_tokens)
 
 
 def token_budget(
@@ -154,12 +137,6 @@ def token_budget(
         return max_num_batched_tokens
     budget = max_num_batched_tokens - speculative.num_draft_slots * max_num_seqs
     if budget < 1:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {max_num_batched_tokens} leaves no token of a step beside the slots of drafts "
-            f"for §max_num_seqs = {max_num_seqs}: raise the one or lower the other",
-            "max_num_batched_tokens",
-            max_num_batched_tokens,
-            f"give {max_num_batched_tokens + 1 - budget} or more, or lower §max_num_seqs",
-            details={"least": max_num_batched_tokens + 1 - budget},
-        )
+        least = max_num_batched_tokens + 1 - budget
+        raise refused("no_room_for_draft_slots", max_num_batched_tokens, seqs=max_num_seqs, least=least)
     return budget

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import gcd
 
 from tokenyard.core.config import SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.releases import VERSIONS
+from tokenyard.deploy.settings import ParallelSettings
+from tokenyard.deploy.vllm_serve.defaults import WORKER_METHOD, BatchLimits, variable
+from tokenyard.deploy.vllm_serve.flags import KNOWN
+from tokenyard.deploy.vllm_serve.given import GivenFlags
+from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.formats import NO_FLOAT16
 from tokenyard.models.layers import MoE
@@ -37,41 +42,14 @@ def check_limits(
 
     ``keeps_states``: prefixes of a model with states are cached, so that steps have to end where blocks do.
     """
-    tokens = max_num_batched_tokens
     if keeps_states and not enable_chunked_prefill:
-        raise NoStartError(
-            "prefix caching of a model with states needs chunked prefill: turn off the one or leave both on",
-            "enable_chunked_prefill",
-            False,
-            "turn off §enable_prefix_caching, or leave both on",
-        )
-    if not enable_chunked_prefill and tokens < max_model_len:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {tokens} is less than §max_model_len = {max_model_len}, and without chunked "
-            "prefill a step has to hold a whole prompt: raise the one or lower the other",
-            "max_num_batched_tokens",
-            tokens,
-            f"give {max_model_len} or more, or lower §max_model_len",
-            details={"least": max_model_len},
-        )
-    if tokens < max_num_seqs:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {tokens} is less than §max_num_seqs = {max_num_seqs}: every running "
-            "request needs a token of each step; raise the one or lower the other",
-            "max_num_batched_tokens",
-            tokens,
-            f"give {max_num_seqs} or more, or lower §max_num_seqs",
-            details={"least": max_num_seqs},
-        )
+        raise refused("states_need_chunks", value=False)
+    if not enable_chunked_prefill and max_num_batched_tokens < max_model_len:
+        raise refused("budget_below_length", max_num_batched_tokens, least=max_model_len)
+    if max_num_batched_tokens < max_num_seqs:
+        raise refused("budget_below_seqs", max_num_batched_tokens, least=max_num_seqs)
     if long_prefill_token_threshold > max_model_len:
-        raise NoStartError(
-            f"§long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
-            f"§max_model_len = {max_model_len}",
-            "long_prefill_token_threshold",
-            long_prefill_token_threshold,
-            f"give at most {max_model_len}",
-            details={"most": max_model_len},
-        )
+        raise refused("threshold_above_length", long_prefill_token_threshold, most=max_model_len)
 
 
 def check_length(max_model_len: int, known: int, model: str, ignored: Sequence[str] = ()) -> None:
@@ -81,53 +59,17 @@ def check_length(max_model_len: int, known: int, model: str, ignored: Sequence[s
     """
     if max_model_len <= known:
         return
-    beyond = f"is more than the {known} tokens that {model} was made for"
     overrides = "; ".join(said for said in ignored if said.startswith("--hf-overrides"))
     if overrides:
+        beyond = f"is more than the {known} tokens that {model} was made for"
         fix = f"{beyond}, and what is ignored may say otherwise ({overrides}): give a changed config.json by §model"
         raise ConfigError("max_model_len", max_model_len, fix)
-    raise NoStartError(
-        f"§max_model_len = {max_model_len} {beyond} "
-        "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)",
-        "max_model_len",
-        max_model_len,
-        f"give at most {known}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
-        details={"longest": known},
-    )
+    raise refused("too_long", max_model_len, longest=known, model=model)
 
 
-def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
-    """Raise NoStartError if experts are to be shared out and there are none."""
-    if enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
-        problem = f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out"
-        raise NoStartError(problem, "enable_expert_parallel", True)
-
-
-_NO_ADAPTERS = frozenset(
-    [
-        "AriaForConditionalGeneration",
-        "BeamForCausalLM",
-        "BloomForCausalLM",
-        "Cohere2MoeForCausalLM",
-        "FalconForCausalLM",
-        "FalconMambaForCausalLM",
-        "GPT2LMHeadModel",
-        "GPTJForCausalLM",
-        "Gemma3nForCausalLM",
-        "KimiK25ForConditionalGeneration",
-        "Mamba2ForCausalLM",
-        "MambaForCausalLM",
-        "OrionForCausalLM",
-        "PaddleOCRVLForConditionalGeneration",
-        "Qwen2AudioForConditionalGeneration",
-        "StableLmForCausalLM",
-    ]
-)
+_NO_ADAPTERS: Sequence[str] = KNOWN["no_adapters"]
 """Architectures, of those that are read, whose classes in vLLM 0.22 and 0.33 take no LoRA adapters."""
-_ADAPTERS_SINCE = {
-    "GPTNeoXForCausalLM": "gpt_neox_takes_adapters",
-    "Starcoder2ForCausalLM": "starcoder2_takes_adapters",
-}
+_ADAPTERS_SINCE: Mapping[str, str] = KNOWN["adapters_since"]
 """Architectures of which later versions do, and the fact that they do."""
 _COUNTS_EXPERTS = ("NemotronHForCausalLM",)
 """Architectures whose configuration counts experts where the file, and the model, have none."""
@@ -141,88 +83,40 @@ def check_adapters(model: ModelSpec, max_loras: int, max_cpu_loras: int | None, 
     """
     fact = _ADAPTERS_SINCE.get(model.architecture)
     if model.architecture in _NO_ADAPTERS or (fact is not None and not getattr(release_facts(version), fact)):
-        problem = f"§enable_lora is set, and vLLM {version} takes no adapters for {model.name}: leave it out"
-        raise NoStartError(problem, "enable_lora", True)
+        raise refused("no_adapters", value=True, version=version, model=model.name)
     if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
-        problem = f"§max_cpu_loras = {max_cpu_loras} is less than §max_loras = {max_loras}"
-        fix = f"give {max_loras} or more, or lower §max_loras"
-        raise NoStartError(problem, "max_cpu_loras", max_cpu_loras, fix, details={"least": max_loras})
+        raise refused("few_cpu_adapters", max_cpu_loras, least=max_loras)
 
 
-def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
-    """Raise NoStartError where a step cannot hold one token beside its drafts, where vLLM looks."""
-    if release_facts(version).drafts_need_room and max_num_batched_tokens <= speculative.num_lookahead_tokens:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
-            f" §num_speculative_tokens = {speculative.num_speculative_tokens} drafts",
-            "max_num_batched_tokens",
-            max_num_batched_tokens,
-            f"give more than {speculative.num_lookahead_tokens}, or lower §num_speculative_tokens",
-            details={"least": speculative.num_lookahead_tokens + 1},
-        )
+def check_drafts_fit(speculative: SpeculativeConfig, limits: BatchLimits, version: str, *, has_adapters: bool) -> None:
+    """Raise NoStartError where a step cannot hold one token beside its drafts, where vLLM looks; beside adapters, where
+    it cannot hold a token and all drafts of every request.
+    """
+    tokens, seqs = limits.max_num_batched_tokens, limits.max_num_seqs
+    ahead, drafts = speculative.num_lookahead_tokens, speculative.num_speculative_tokens
+    if release_facts(version).drafts_need_room and tokens <= ahead:
+        raise refused("no_room_beside_drafts", tokens, drafts=drafts, most=ahead, least=ahead + 1)
+    if has_adapters and tokens < seqs * (drafts + 1):
+        raise refused("no_room_for_adapter_drafts", tokens, least=seqs * (drafts + 1), seqs=seqs)
 
 
-def check_adapter_drafts(speculative: SpeculativeConfig, max_num_batched_tokens: int, max_num_seqs: int) -> None:
-    """Raise NoStartError where a step cannot hold a token and all drafts of every request; beside adapters alone."""
-    needed = max_num_seqs * (speculative.num_speculative_tokens + 1)
-    if max_num_batched_tokens < needed:
-        raise NoStartError(
-            f"§max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that §max_num_seqs ="
-            f" {max_num_seqs} requests may verify, and adapters (§enable_lora) need room for all:"
-            " raise the one or lower the other",
-            "max_num_batched_tokens",
-            max_num_batched_tokens,
-            f"give {needed} or more, or lower §max_num_seqs",
-            details={"least": needed},
-        )
-
-
-def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_type: object) -> None:
-    """Raise NoStartError for a limit of the cache in shared memory beside another cache; None: not given."""
-    is_given = max_object_size_mb not in (None, _SHARED_OBJECT_MB)
-    if model.supports_multimodal and is_given and cache_type != "shm":
-        raise NoStartError(
-            f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
-            "--mm-processor-cache-type shm, or leave it out",
-            "mm_shm_cache_max_object_size_mb",
-            max_object_size_mb,
-        )
-
-
-def check_media_device(model: ModelSpec, device: object, *, options: object, version: str) -> None:
-    """Raise NoStartError for images read on the GPU that runs the model; ``options``: of the processor."""
+def check_media(model: ModelSpec, asked: GivenFlags, num_gpus: int, version: str) -> None:
+    """Raise NoStartError for ways to keep, read and pass on images that do not go together, on so many GPUs."""
+    if not model.supports_multimodal:
+        return
+    most, transport = asked.value("mm-shm-cache-max-object-size-mb"), asked.value("mm-tensor-ipc")
+    if most not in (None, _SHARED_OBJECT_MB) and asked.value("mm-processor-cache-type") != "shm":
+        raise refused("limit_of_another_cache", most)
+    device, options = asked.value("mm-processor-device"), asked.value("mm-processor-kwargs")
     of_options = options.get("device") if isinstance(options, dict) else None
     where = device if device not in (None, "auto") else of_options
-    is_checked = release_facts(version).media_device_is_checked and model.supports_multimodal
-    if is_checked and str(where).partition(":")[0] == "cuda":
-        raise NoStartError(
-            f"mm_processor_device = {where!r} is for engines that encode alone, this one also runs {model.name}: use"
-            " cpu, or leave it out",
-            "mm_processor_device",
-            where,
-        )
-
-
-def check_media_transport(
-    model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
-) -> None:
-    """Raise NoStartError for images passed in shared memory where vLLM does not do that.
-
-    ``starts_workers``: how, as VLLM_WORKER_MULTIPROC_METHOD says.
-    """
-    if not model.supports_multimodal or transport != "torch_shm":
-        return
-    if num_gpus > 1:
-        problem = f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc"
-        raise NoStartError(problem, "mm_tensor_ipc", transport)
-    if release_facts(version).shared_images_need_spawn and starts_workers != "spawn":
-        raise NoStartError(
-            "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
-            "--serve line: set it, or use direct_rpc",
-            "mm_tensor_ipc",
-            transport,
-            "set VLLM_WORKER_MULTIPROC_METHOD=spawn, or use direct_rpc",
-        )
+    if release_facts(version).media_device_is_checked and str(where).partition(":")[0] == "cuda":
+        raise refused("media_device", where, model=model.name)
+    if transport == "torch_shm" and num_gpus > 1:
+        raise refused("shared_images_of_one_gpu", transport, gpus=num_gpus)
+    starts_workers = variable(WORKER_METHOD, asked.environment)
+    if transport == "torch_shm" and release_facts(version).shared_images_need_spawn and starts_workers != "spawn":
+        raise refused("shared_images_need_spawn", transport)
 
 
 def check_model(model: ModelSpec, version: str) -> None:
@@ -230,42 +124,30 @@ def check_model(model: ModelSpec, version: str) -> None:
 
     ConfigError for a model that it leaves to transformers, and a replay does not know how.
     """
-    facts, have = release_facts(version), versions_instead(model.architecture, version)
+    have = versions_instead(model.architecture, version)
     if have:
+        first, last = VERSIONS.index(have[0]), VERSIONS.index(have[-1])
+        is_span = len(have) > 2 and len(have) == last - first + 1
+        choice = f"one from {have[0]} to {have[-1]}" if is_span else " or ".join(have)
         lacks = f"has no class for {model.architecture} ({model.name}), and running it by transformers' code is not"
-        raise ConfigError("vllm_version", version, f"{lacks} modelled: choose {_choice(have)}")
-    if not facts.has_bitsandbytes and model.quantization == "bitsandbytes":
-        last = versions_with("has_bitsandbytes")[-1]
-        problem = f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8"
-        raise NoStartError(problem, "quantization", model.quantization)
+        raise ConfigError("vllm_version", version, f"{lacks} modelled: choose {choice}")
+    if not release_facts(version).has_bitsandbytes and model.quantization == "bitsandbytes":
+        last_version = versions_with("has_bitsandbytes")[-1]
+        raise refused("no_bitsandbytes", model.quantization, version=version, last=last_version)
     if model.dtype == "float16" and model.model_type in NO_FLOAT16:
-        raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16", "dtype", model.dtype)
-
-
-def _choice(versions: Sequence[str]) -> str:
-    """Versions as a sentence offers them: from the first to the last where none between is missing."""
-    first, last = VERSIONS.index(versions[0]), VERSIONS.index(versions[-1])
-    if len(versions) > 2 and len(versions) == last - first + 1:
-        return f"one from {versions[0]} to {versions[-1]}"
-    return " or ".join(versions)
+        raise refused("no_float16", model.dtype, model=model.name)
 
 
 def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a dtype of keys and values that does not go with the model."""
-    field = "kv_cache_dtype"
     follows = release_facts(version).kv_dtype_follows_model and kv_cache_dtype in ("bfloat16", "float16")
     if follows and kv_cache_dtype != model.dtype:
-        fix = f"use auto or {model.dtype}"
-        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}"
-        raise NoStartError(problem, field, kv_cache_dtype)
-    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+        raise refused("kv_dtype_of_another_model", kv_cache_dtype, dtype=model.dtype)
     if kv_cache_dtype == "fp8_e5m2" and _brings_kv_scales(model, version):
-        weights = f"{model.quantization} ({model.name})"
-        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8"
-        raise NoStartError(problem, field, kv_cache_dtype)
+        raise refused("kv_dtype_of_weights", kv_cache_dtype, weights=model.quantization, model=model.name)
+    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     if kv_cache_dtype.startswith("nvfp4") and any(isinstance(mixer, LatentAttention) for mixer in mixers):
-        problem = f"§kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8"
-        raise NoStartError(problem, field, kv_cache_dtype)
+        raise refused("kv_dtype_of_latent", kv_cache_dtype, model=model.name)
 
 
 def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
@@ -297,29 +179,18 @@ def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
         shrinks = is_fp8 and facts.expert_blocks_shrink and smaller >= _SMALLEST_BLOCK
         unseen = facts.cuts_expert_groups and layer.mlp.weights.name.startswith("int")
         if width % block and not shrinks and not unseen:
-            raise NoStartError(
-                f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
-                f" {model.name} is quantised: §enable_expert_parallel keeps experts whole",
-                "enable_expert_parallel",
-                False,
-                "turn it on: it keeps experts whole",
-            )
+            raise refused("cut_blocks", value=False, width=width, gpus=gpus, block=block, model=model.name)
 
 
 def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpus: int) -> None:
     """Raise NoStartError if weights and a step leave no memory for KV; all in bytes, on each of so many ``gpus``."""
     if usable <= weights + to_run:
-        raise NoStartError(
-            f"{model} needs {_gib(weights)} for weights and {_gib(to_run)} to run, and {_gib(usable)} of {gpu} are "
-            f"usable: raise §tensor_parallel_size ({gpus}), or take a larger GPU",
-            "tensor_parallel_size",
-            gpus,
-            details={"weight_bytes": weights, "bytes_to_run": to_run, "usable_bytes": usable},
-        )
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f} GiB"
+        sizes = {"weight_bytes": weights, "bytes_to_run": to_run, "usable_bytes": usable}
+        said = {
+            name: f"{size / GIB:.1f} GiB"
+            for name, size in zip(("weights", "to_run", "usable"), sizes.values(), strict=True)
+        }
+        raise refused("no_memory", gpus, model=model, gpu=gpu, **said, **sizes)
 
 
 @contextmanager
@@ -340,56 +211,46 @@ BACKENDS = ("mp", "uni", "ray", "external_launcher")
 MOST_NODES = 1024
 
 
-def check_parallelism(
-    *,
-    pipeline_parallel_size: int,
-    num_gpus: int,
-    nnodes: int,
-    backend: str | None,
-    num_layers: int,
-    engines_share_experts: bool,
-    has_drafts: bool,
-    runs_in_stages: bool = True,
-) -> None:
-    """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
-
-    ``num_gpus`` are those of all engines; ``runs_in_stages``: vLLM has a pipeline for the model.
+def check_stages(parallel: ParallelSettings, gpus: int, model: ModelSpec, *, has_drafts: bool) -> None:
+    """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages, and for
+    a model without a pipeline; ``gpus`` are those of a stage.
     """
-    stages = pipeline_parallel_size
-    require_int("nnodes", nnodes, 1, MOST_NODES)
+    stages, backend = parallel.pipeline_parallel_size, parallel.distributed_executor_backend
+    require_int("nnodes", parallel.nnodes, 1, MOST_NODES)
     require_int("pipeline_parallel_size", stages, 1)
     with no_start():
-        require_int("pipeline_parallel_size", stages, 1, num_layers)
+        require_int("pipeline_parallel_size", stages, 1, model.num_layers)
     if backend not in (None, *BACKENDS):
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
-        problem = f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray"
-        raise NoStartError(problem, "distributed_executor_backend", backend)
-    if stages > 1 and not runs_in_stages:
-        problem = f"§pipeline_parallel_size = {stages}: the model runs in no pipeline of vLLM: use 1"
-        raise NoStartError(problem, "pipeline_parallel_size", stages)
+        raise refused("uni_runs_no_pipeline", backend, stages=stages)
+    if stages > 1 and not model.runs_in_stages:
+        raise refused("no_pipeline", stages)
     problem = ""
-    if stages > 1 and engines_share_experts:
+    if stages > 1 and parallel.data_parallel_size > 1 and model.has_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
     elif stages > 1 and has_drafts:
         problem = "drafts in a pipeline are not modelled: leave one of the two out"
     if problem:
         raise ConfigError("pipeline_parallel_size", stages, problem)
+    num_gpus = gpus * stages * parallel.data_parallel_size
     with no_start():
-        if num_gpus % nnodes:
+        if num_gpus % parallel.nnodes:
             fix = f"{num_gpus} GPUs (tensor x pipeline x data parallel) do not divide by it: give a divisor"
-            raise ConfigError("nnodes", nnodes, fix)
+            raise ConfigError("nnodes", parallel.nnodes, fix)
 
 
-def check_local_engines(local: int | None, engines: int) -> None:
-    """Engines on each machine: ConfigError for what is no number, NoStartError for more than there are."""
-    if local is None:
-        return
-    require_int("data_parallel_size_local", local, 0, MOST_NODES)
-    if local > engines:
-        problem = f"§data_parallel_size_local = {local} is more than §data_parallel_size = {engines}"
-        fix = f"give at most {engines}"
-        raise NoStartError(problem, "data_parallel_size_local", local, fix, details={"most": engines})
+def check_engines(parallel: ParallelSettings, model: ModelSpec) -> None:
+    """Engines on each machine: ConfigError for what is no number, NoStartError for more than there are; and for experts
+    that are to be shared out where there are none.
+    """
+    local = parallel.data_parallel_size_local
+    if local is not None:
+        require_int("data_parallel_size_local", local, 0, MOST_NODES)
+        if local > parallel.data_parallel_size:
+            raise refused("too_many_local_engines", local, most=parallel.data_parallel_size)
+    if parallel.enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
+        raise refused("no_experts", value=True, model=model.name)
 
 
 def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: int, *, has_drafts: bool) -> None:

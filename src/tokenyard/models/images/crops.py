@@ -5,22 +5,16 @@ As in :mod:`~tokenyard.models.images.rules` a rule is data, and every count was 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, floor, inf, isqrt, log, sqrt
 from struct import pack, unpack
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.images.rules import MAX_EDGE, BoundedArea, LargestIsPlanned, nearest_shape, tile_shapes
+from tokenyard.models.images.rules import MAX_EDGE, BoundedArea, ImageRule, nearest_shape, tile_shapes
 from tokenyard.quick_dataclass import dataclass
 
 
-def _single(value: float) -> float:
-    """The value rounded to 32 bits."""
-    return float(unpack("f", pack("f", value))[0])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverlappingCrops(LargestIsPlanned):
+class OverlappingCrops(ImageRule):
     """Crops that overlap, as many as the image needs at its own size, beside the whole made small (Molmo)."""
 
     patch: int
@@ -81,18 +75,21 @@ class OverlappingCrops(LargestIsPlanned):
     def planned(self) -> int:
         return self._whole() + max(self._crops(high, wide) for high, wide in tile_shapes(1, self.most, True))
 
-
-def _largest_of_tiles(num_tokens: Callable[[int, int], int], tile: int, most: int) -> int:
-    """Embeddings of the image that has most, of those that fill up to ``most`` tiles."""
-    return max(num_tokens(tile * wide, tile * high) for wide, high in tile_shapes(1, most, False))
+    @property
+    def largest(self) -> tuple[int, int]:
+        margins = (self.left + self.right) * self.patch
+        step = self.crop * self.patch - margins
+        sizes = [(wide * step + margins, high * step + margins) for high, wide in tile_shapes(1, self.most, True)]
+        return self._first_largest(sorted(sizes) if self.padded else sizes)  # Molmo's order is another than Molmo 2's
 
 
 def _scale(pixels: int, edge: int) -> float:
-    return _single(pixels / edge) if edge else inf
+    """The ratio, rounded to 32 bits."""
+    return float(unpack("f", pack("f", pixels / edge))[0]) if edge else inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(ImageRule):
     """Windows as large as the shape of the image asks for, beside the whole made small (Step 3)."""
 
     tokens: int
@@ -136,17 +133,21 @@ class Windows:
     @property
     def planned(self) -> int:
         """Beside the embeddings vLLM counts the tokens around the image and its windows, and those between rows."""
-        wide, high = self._windows(self.longest, self.longest)
-        return self.num_tokens(self.longest, self.longest) + 2 * (wide * high + 1) + max(high - 1, 0)
+        wide, high = self._windows(*self.largest)
+        return self.num_tokens(*self.largest) + 2 * (wide * high + 1) + max(high - 1, 0)
 
     @property
     def bound(self) -> int:
         """Embeddings of an image that is cut into as many windows as it has pixels along an edge."""
         return max(self.planned, self.whole + (self.longest * self.tokens if self.splits else 0))
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        return self.longest, self.longest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TilesOfLarge:
+class TilesOfLarge(ImageRule):
     """An image keeps its shape within bounds; a larger one has tiles of the nearest shape beside it (LFM2-VL)."""
 
     area: BoundedArea
@@ -169,9 +170,9 @@ class TilesOfLarge:
         return small + wide * high * self.tokens * (wide * high > 1)
 
     @property
-    def planned(self) -> int:
+    def largest(self) -> tuple[int, int]:
         edge = int(sqrt(self.area.most))
-        return self.num_tokens(edge, edge)
+        return edge, edge
 
     @property
     def bound(self) -> int:
@@ -180,7 +181,7 @@ class TilesOfLarge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittingTiles(LargestIsPlanned):
+class FittingTiles(ImageRule):
     """The number of tiles is that of the shape that fits the image best by ratio of edges and area (Nemotron Nano)."""
 
     tile: int
@@ -199,8 +200,9 @@ class FittingTiles(LargestIsPlanned):
         return self.tokens * (best + 1 if self.thumbnail and best > 1 else best)
 
     @property
-    def planned(self) -> int:
-        return _largest_of_tiles(self.num_tokens, self.tile, self.most)
+    def largest(self) -> tuple[int, int]:
+        shapes = tile_shapes(1, self.most, False)
+        return self._first_largest((wide * self.tile, high * self.tile) for wide, high in shapes)
 
     @property
     def bound(self) -> int:
@@ -208,7 +210,7 @@ class FittingTiles(LargestIsPlanned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TilesTwice(LargestIsPlanned):
+class TilesTwice(ImageRule):
     """Tiles of the nearest shape, and again of the nearest whose edges do not divide that one's (H2OVL)."""
 
     tile: int
@@ -223,8 +225,9 @@ class TilesTwice(LargestIsPlanned):
         return self.tokens * (sum(count + 1 if count > 1 else 1 for count in counts) - 1)
 
     @property
-    def planned(self) -> int:
-        return _largest_of_tiles(self.num_tokens, self.tile, self.most)
+    def largest(self) -> tuple[int, int]:
+        shapes = tile_shapes(1, self.most, False)
+        return self._first_largest((wide * self.tile, high * self.tile) for wide, high in shapes)
 
     @property
     def bound(self) -> int:
@@ -232,7 +235,7 @@ class TilesTwice(LargestIsPlanned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slices:
+class Slices(ImageRule):
     """Slices of one area, in the shape nearest to the image's, beside the whole of that area (MiniCPM-V 4.6)."""
 
     edge: int
@@ -276,8 +279,8 @@ class Slices:
         return best
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.planned_edge, self.planned_edge * self.planned_slices)
+    def largest(self) -> tuple[int, int]:
+        return self.planned_edge, self.planned_edge * self.planned_slices
 
     @property
     def bound(self) -> int:
@@ -285,7 +288,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StretchedArea:
+class StretchedArea(ImageRule):
     """Sides are rounded to multiples of ``side``; thin images are made thicker or cut short first (Ovis 2.5)."""
 
     side: int
@@ -321,8 +324,8 @@ class StretchedArea:
         return wide * high
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.planned_edge, self.planned_edge)
+    def largest(self) -> tuple[int, int]:
+        return self.planned_edge, self.planned_edge
 
     @property
     def bound(self) -> int:
@@ -330,7 +333,7 @@ class StretchedArea:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedSides:
+class BoundedSides(ImageRule):
     """The longer edge is scaled down to a bound, else the shorter one up to another (MiniMax M3, if so written)."""
 
     side: int
@@ -359,9 +362,14 @@ class BoundedSides:
     def bound(self) -> int:
         return self.most // (self.side * self.side)
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        edge = isqrt(self.planned) * self.side
+        return edge, edge
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoveringTiles:
+class CoveringTiles(ImageRule):
     """The fewest parts of an image that, made small, keep nine tenths of it, beside the whole (Ovis 2)."""
 
     tile: int
@@ -404,8 +412,8 @@ class CoveringTiles:
         return area / (width * height)
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.planned_edge, self.planned_edge)
+    def largest(self) -> tuple[int, int]:
+        return self.planned_edge, self.planned_edge
 
     @property
     def bound(self) -> int:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import HUGE, BoundedArea, FixedCount, ImageRule, NearestTiles
-from tokenyard.models.images.sizes import largest_size
-from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError, made_by
+from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, ProcessorError
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
-from tokenyard.models.spec import EncoderSpec
+from tokenyard.models.spec import EncoderSpec, first_seeing, with_changed
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
 
@@ -212,7 +211,7 @@ def whole_pair(fields: ImageFields, video: ImageFields) -> tuple[VideoRule, tupl
     """How a whole video is bounded, and edges in pixels of two frames that are as large as its bounds allow."""
     made = rule_of_whole(fields, video)
     side, most = made.area.side, made.area.most // video.limit("temporal_patch_size", 2)
-    wide, high = replace(made.area, depth=PAIR).grid(*largest_size(replace(made.area, most=most)))
+    wide, high = replace(made.area, depth=PAIR).grid(*replace(made.area, most=most).largest)
     return made, (wide * side, high * side)
 
 
@@ -226,7 +225,11 @@ _MAKERS: dict[str, Callable[..., Frames]] = {
     "sliced": _sliced, "stretched": _stretched, "tile": _tile, "tile_if_shown": _tile_if_shown, "whole": _whole,
 }  # fmt: skip
 _FRAMES: Mapping[str, Callable[[ImageFields, ImageRule, ImageFields], Frames]] = {
-    name: made_by(_MAKERS, family.frames) for name, family in FAMILIES.items() if family.frames
+    name: partial(
+        _MAKERS[family.frames["by"]], **{each: given for each, given in family.frames.items() if each != "by"}
+    )
+    for name, family in FAMILIES.items()
+    if family.frames
 }
 
 
@@ -258,24 +261,24 @@ def with_largest_images(
 
     Raises ProcessorError where a processor is told what cannot be.
     """
-    seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(encoders)
     if seeing is None or (architecture not in RULES and architecture not in _FRAMES):
         return encoders
     fields = ImageFields(raw, processors.image, processors.image_from)
     try:
-        rule = _rule(architecture, fields, encoders[seeing].max_tokens_per_item)
+        rule = _rule(architecture, fields, seeing.max_tokens_per_item)
         most, planned = rule.bound, rule.planned
         frames = frames_of({**raw, "architectures": [architecture]}, processors)
     except ProcessorError:
         raise
     except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
         return encoders
-    of_rule = replace(
-        encoders[seeing],
+    return with_changed(
+        encoders,
+        seeing,
         max_tokens_per_item=most,
         planned_tokens_per_item=planned,
         planned_tokens_per_frame=frames.tokens,
         planned_frames=frames.most,
         planned_videos=frames.among,
     )
-    return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])

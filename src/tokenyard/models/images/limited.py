@@ -18,11 +18,10 @@ from tokenyard.models.images.rules import (
     FixedCount,
     ImageRule,
 )
-from tokenyard.models.images.sizes import largest_size
 from tokenyard.models.images.table import RULES, ImageFields
 from tokenyard.models.images.videos import VideoRule
 from tokenyard.models.recorded import recorded
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import ModelSpec, first_seeing, with_changed
 
 
 def knows_its_budget(architecture: str) -> bool:
@@ -47,7 +46,7 @@ def limited_tokens(rule: ImageRule, width: int | None, height: int | None) -> in
 
     ConfigError for a picture that the model's processor refuses: vLLM does not start.
     """
-    widest, highest = largest_size(rule)
+    widest, highest = rule.largest
     return rule.num_tokens(min(width or widest, widest), min(height or highest, highest))
 
 
@@ -59,7 +58,7 @@ def with_limited_picture(
     As it is where sizes change nothing; None where vLLM was not asked what they change. ConfigError for a picture that
     the model's processor refuses. ``raw`` is its ``config.json``.
     """
-    seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(model.encoders)
     if seeing is None or model.architecture not in RULES:
         return None
     rule = RULES[model.architecture](ImageFields(raw, processors.image, processors.image_from))
@@ -67,8 +66,7 @@ def with_limited_picture(
     if not heeded:
         return model if heeded is not None else None
     tokens = limited_tokens(rule, sizes.get("width"), sizes.get("height"))
-    limited = replace(model.encoders[seeing], limited_tokens_per_item=tokens)
-    return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
+    return replace(model, encoders=with_changed(model.encoders, seeing, limited_tokens_per_item=tokens))
 
 
 def limited_video(
@@ -94,13 +92,13 @@ def limited_video(
     if largest.chosen:
         _, most = video.pixels(1, MOST_OF_GLM)
         made = VideoRule(area=replace(rule, most=most), whole=True)
-        size, counts = largest_size(rule), dict[int, int]()
+        size, counts = rule.largest, dict[int, int]()
         for count in range(2, MOST_FRAMES + 1):
             counts.setdefault(made.num_tokens(*size, count), count)
         fewer = {tokens: max(min(count, frames or count), 2) for tokens, count in counts.items()}
         return LimitedVideo(among=tuple(made.num_tokens(*within(size), fewer[tokens]) for tokens in sorted(fewer)))
     if not largest.tokens:
-        return LimitedVideo(rule.num_tokens(*within(largest_size(rule))), frames)
+        return LimitedVideo(rule.num_tokens(*within(rule.largest)), frames)
     made, size = whole_pair(fields, video)
     return LimitedVideo(made.num_tokens(*within(size), PAIR))
 
@@ -112,14 +110,11 @@ def with_limited_video(
 
     ConfigError for a video that the model's processor refuses.
     """
-    seeing = next((i for i, each in enumerate(model.encoders) if each.kind == "vision"), None)
+    seeing = first_seeing(model.encoders)
     if seeing is None or model.architecture not in recorded("limits")["heeding_videos"]:
         return None
-    encoder = model.encoders[seeing]
-    if LARGEST[model.architecture].chosen and not encoder.planned_videos:
+    if LARGEST[model.architecture].chosen and not seeing.planned_videos:
         return None  # GLM-4.6V's processor knows a number by itself, and its frames were not asked for
     left = limited_video(model.architecture, raw, processors, sizes)
-    limited = replace(
-        encoder, limited_tokens_per_frame=left.tokens, limited_frames=left.frames, limited_videos=left.among
-    )
-    return replace(model, encoders=(*model.encoders[:seeing], limited, *model.encoders[seeing + 1 :]))
+    said = {"limited_tokens_per_frame": left.tokens, "limited_frames": left.frames, "limited_videos": left.among}
+    return replace(model, encoders=with_changed(model.encoders, seeing, **said))

@@ -6,11 +6,11 @@ A rule is data: sizes in pixels, grids of patches, limits. What fills it for an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import ceil, floor, inf, isqrt, sqrt
 from struct import pack, unpack
-from typing import Literal, Protocol
+from typing import Literal
 
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
@@ -19,46 +19,44 @@ MAX_EDGE = 1 << 20
 """Pixels along an edge of an image in the question."""
 
 
-class ImageRule(Protocol):
-    """Embeddings of an image that is ``width`` by ``height`` pixels, which its placeholder has in the prompt."""
+class ImageRule:
+    """A rule. Of most no image has more embeddings than the one that vLLM takes for the largest."""
 
-    def num_tokens(self, width: int, height: int) -> int: ...
+    __slots__ = ()
+
+    def num_tokens(self, width: int, height: int) -> int:
+        """Embeddings of an image that is ``width`` by ``height`` pixels, which its placeholder has in the prompt."""
+        raise NotImplementedError  # every rule has its own
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Width and height in pixels of the picture that vLLM takes for the largest: it is made to measure with.
+
+        Of a rule by which they do not matter those of the largest question.
+        """
+        return MAX_EDGE, MAX_EDGE
 
     @property
     def planned(self) -> int:
-        """Embeddings of the image that vLLM takes for the largest: what its encoder may compute and keep at least."""
-
-    @property
-    def bound(self) -> int:
-        """Embeddings that no image exceeds."""
-
-
-class LargestIsPlanned:
-    """A mixin of rules by which no image has more embeddings than the one that vLLM takes for the largest."""
-
-    __slots__ = ()
+        """Embeddings of that: what its encoder may compute and keep at least."""
+        return self.num_tokens(*self.largest)
 
     @property
     def bound(self) -> int:
         """Embeddings that no image exceeds."""
         return self.planned
 
-    @property
-    def planned(self) -> int:
-        raise NotImplementedError  # every rule has its own
+    def _first_largest(self, sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        return max(sizes, key=lambda size: self.num_tokens(*size))
 
 
 @dataclass(frozen=True, slots=True)
-class FixedCount(LargestIsPlanned):
+class FixedCount(ImageRule):
     """Every image is scaled to one size."""
 
     count: int
 
     def num_tokens(self, width: int, height: int) -> int:
-        return self.count
-
-    @property
-    def planned(self) -> int:
         return self.count
 
 
@@ -78,7 +76,7 @@ def _narrowest(count: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedArea:
+class BoundedArea(ImageRule):
     """Sides are rounded to multiples of ``side``; an area out of bounds scales both (Qwen-VL and its kin)."""
 
     side: int
@@ -164,9 +162,21 @@ class BoundedArea:
     def bound(self) -> int:
         return self.most // (self.depth * self.side * self.side)
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        if self.searched == "whole" or self.planned_edge:
+            edge = self.planned_edge or HUGE
+            wide, high = self.grid(edge, edge)
+            return wide * self.side, high * self.side
+        if self.searched == "root":
+            edge = max(isqrt(self.most) // self.side, 1) * self.side
+            return edge, edge
+        high = next(count for count in range(isqrt(self.planned), 0, -1) if self.planned % count == 0)
+        return self.planned // high * self.side, high * self.side
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedEdge(LargestIsPlanned):
+class BoundedEdge(ImageRule):
     """An image is scaled down until no edge exceeds ``most``, and padded to whole squares (Pixtral, Mistral 3)."""
 
     side: int
@@ -179,12 +189,12 @@ class BoundedEdge(LargestIsPlanned):
         return ((width - 1) // self.side + 1) * ((height - 1) // self.side + 1)
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.most, self.most)
+    def largest(self) -> tuple[int, int]:
+        return self.most, self.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedPatches:
+class BoundedPatches(ImageRule):
     """An image is scaled down until it has at most so many patches, and padded to whole squares (Kimi)."""
 
     patch: int
@@ -207,9 +217,9 @@ class BoundedPatches:
         return -(-width // side) * -(-height // side)
 
     @property
-    def planned(self) -> int:
+    def largest(self) -> tuple[int, int]:
         edge = 3000 if self.along_an_edge else 1024
-        return self.num_tokens(edge, edge)
+        return edge, edge
 
     @property
     def bound(self) -> int:
@@ -217,7 +227,7 @@ class BoundedPatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilledArea(LargestIsPlanned):
+class FilledArea(ImageRule):
     """An image is scaled, up or down, to as many squares as it may have, rounded down (Gemma 4)."""
 
     side: int
@@ -235,7 +245,7 @@ class FilledArea(LargestIsPlanned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainPatches(LargestIsPlanned):
+class PlainPatches(ImageRule):
     """An image as it is, cut into patches, with bounds on their number if there are any."""
 
     patch: int
@@ -250,6 +260,11 @@ class PlainPatches(LargestIsPlanned):
     @property
     def planned(self) -> int:
         return self.most
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        edge = isqrt(self.most) * self.patch * self.merge
+        return edge, edge
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -280,7 +295,7 @@ def tile_shapes(least: int, most: int, in_order: bool) -> tuple[tuple[int, int],
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestTiles(LargestIsPlanned):
+class NearestTiles(ImageRule):
     """The number of tiles is that of the shape nearest to the image's (InternVL and its kin)."""
 
     tile: int
@@ -300,14 +315,14 @@ class NearestTiles(LargestIsPlanned):
         return self.tokens * (tiles + 1 if self.thumbnail and tiles != 1 else tiles)
 
     @property
-    def planned(self) -> int:
+    def largest(self) -> tuple[int, int]:
         shapes = tile_shapes(self.least, self.most, self.in_order)
-        tiles = max(wide * high for wide, high in shapes)
-        return self.tokens * (tiles + 1 if self.thumbnail and tiles != 1 else tiles)
+        wide, high = max(shapes, key=lambda shape: shape[0] * shape[1])
+        return wide * self.tile, high * self.tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestPage:
+class NearestPage(ImageRule):
     """Tiles of the nearest shape beside a larger view of the whole (DeepSeek OCR)."""
 
     tile: int
@@ -343,7 +358,7 @@ class NearestPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongestEdge(LargestIsPlanned):
+class LongestEdge(ImageRule):
     """The longer edge is scaled to ``longest``, and what comes of it is cut into tiles (Idefics 3, SmolVLM)."""
 
     longest: int
@@ -381,7 +396,7 @@ class LongestEdge(LargestIsPlanned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastPadding(LargestIsPlanned):
+class LeastPadding(ImageRule):
     """The canvas of at most ``most`` tiles that takes the image with the least change of its size (Llama 4)."""
 
     tile: int
@@ -402,12 +417,12 @@ class LeastPadding(LargestIsPlanned):
         return self.tokens * (tiles + 1 if tiles > 1 else 1)
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.tile, self.tile * self.most)
+    def largest(self) -> tuple[int, int]:
+        return self.tile, self.tile * self.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestResolution:
+class BestResolution(ImageRule):
     """Tiles of the size out of a list that keeps most of the image; embeddings of padding are left out (LLaVA-NeXT)."""
 
     sizes: tuple[tuple[int, int], ...]
@@ -436,10 +451,8 @@ class BestResolution:
         return high * (wide + 1) + self.whole
 
     @property
-    def planned(self) -> int:
-        if self.planned_at is not None:
-            return self.num_tokens(*self.planned_at)
-        return max(self.num_tokens(wide, high) for high, wide in self.sizes)
+    def largest(self) -> tuple[int, int]:
+        return self.planned_at or self._first_largest((wide, high) for high, wide in self.sizes)
 
     @property
     def bound(self) -> int:
@@ -451,7 +464,7 @@ class BestResolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaddedResolution(LargestIsPlanned):
+class PaddedResolution(ImageRule):
     """Tiles of the size out of a list that keeps most of the image, with all that pads it (DeepSeek-VL2)."""
 
     sizes: tuple[tuple[int, int], ...]
@@ -467,6 +480,10 @@ class PaddedResolution(LargestIsPlanned):
     def planned(self) -> int:
         return max(self.num_tokens(wide, high) for high, wide in self.sizes)
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        return self._first_largest(self.sizes)  # what its processor takes for the width is the height here
+
 
 def best_size(width: int, height: int, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Height and width out of ``sizes`` that keep most pixels of an image, and of these the one that wastes least."""
@@ -481,7 +498,7 @@ def best_size(width: int, height: int, sizes: Sequence[tuple[int, int]]) -> tupl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnpaddedTiles:
+class UnpaddedTiles(ImageRule):
     """The number of tiles is that which covers the image, up to a bound; embeddings of padding are left out (Phi-4
     multimodal).
     """
@@ -507,8 +524,8 @@ class UnpaddedTiles:
         return whole * (whole + 1) + 1 + rows * (columns + 1)
 
     @property
-    def planned(self) -> int:
-        return self.num_tokens(self.tile, self.tile * self.most)
+    def largest(self) -> tuple[int, int]:
+        return self.tile, self.tile * self.most
 
     @property
     def bound(self) -> int:

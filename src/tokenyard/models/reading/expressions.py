@@ -2,6 +2,8 @@
 
 "num_key_value_heads=heads"      the field; where it is missing, what the expression behind ``=`` comes to
 "n_embd|hidden_size"             the first of these fields that is there, and an error where none is
+"auto(mamba_dt_rank)"            the field as it is, 0 where it is missing or says "auto"
+"o_groups!", "part.heads!"       a field that has to be there, perhaps in a section: a whole number from 1
 "(i + 1) % 4 == 0 and experts"   arithmetic, comparisons, min, max, sum and len as Python writes them (and those of
                                  the positive numbers of a list: len_positive, sum_positive), over names that the
                                  table has for every model (``hidden``, ``heads``, ...), fields (0 where they are
@@ -25,7 +27,7 @@ Fill = int | bool | str | tuple[str, ...]
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Mod: operator.mod, ast.Div: operator.truediv, ast.Pow: operator.pow,
 }  # fmt: skip
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -73,7 +75,7 @@ class Expressions:
         if not bound and fill in self._known:
             return self._known[fill]
         try:
-            found = self._field(fill) if _is_field(fill) else self._walk(_parsed(fill), bound)
+            found = self._field(fill, bound) if _is_field(fill) else self._walk(_parsed(fill), bound)
         except (TypeError, ZeroDivisionError):
             raise self.fields.error(self._last, f"does not work in {fill!r}") from None
         if not bound:
@@ -82,8 +84,10 @@ class Expressions:
 
     def count(self, fill: Fill, **bound: Any) -> int:
         """A whole number from 0."""
-        fill = _whole(fill)
-        found = self.value(fill, **bound)
+        return self.whole(fill, self.value(fill, **bound))
+
+    def whole(self, fill: Any, found: Any) -> int:
+        """What ``fill`` comes to, if it is a whole number from 0. Raises ConfigError."""
         if isinstance(found, float) and found.is_integer():
             found = int(found)
         if not isinstance(found, int) or not 0 <= found < _MOST:
@@ -96,21 +100,32 @@ class Expressions:
         if key not in self._known:
             text = self.names[name]
             self._known[key] = (
-                self._field(text, is_size=True) if _is_field(text) or text.isidentifier() else self.value(text)
+                self._field(text, {}, is_size=True) if _is_field(text) or text.isidentifier() else self.value(text)
             )
         return self._known[key]
 
-    def _field(self, text: str, *, is_size: bool = False) -> Any:
+    def _field(self, text: str, bound: Mapping[str, Any], *, is_size: bool = False) -> Any:
         """The first of the fields that has a value, else the default; a size is a number from 1 or from its default."""
+        if text.endswith("!"):
+            return self._size(*text[:-1].split("."))
         names, has_default, default = text.partition("=")
         name = self.fields.first(*names.split("|"))
         self._last = name
         raw = self.fields.get(name)
         if raw is None and has_default:
-            return default == "true" if default in ("true", "false") else self.value(default)
+            return default == "true" if default in ("true", "false") else self.value(default, **bound)
         if not is_size and isinstance(raw, str | list | bool):
             return self._checked(name, raw)
         return self.fields.count(name, low=int(is_size and default != "0"))
+
+    def _size(self, *path: str) -> int:
+        section, self._last = self.fields, path[0]
+        for name in path[:-1]:
+            inner = section.section(name)
+            if inner is None:
+                raise section.missing(name, f"give an object with {path[-1]}")
+            section = inner
+        return section.count(path[-1])
 
     def _walk(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
         return getattr(self, f"_{type(node).__name__.lower()}")(node, bound)
@@ -139,6 +154,9 @@ class Expressions:
 
     def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
         assert isinstance(node.func, ast.Name)
+        if node.func.id == "auto":
+            name = ast.unparse(node.args[0])
+            return 0 if self.fields.get(name, "auto") == "auto" else self.fields.count(name)
         if node.func.id in _OF_ITEMS:
             items = self._walk(node.args[0], bound)
             return _OF_ITEMS[node.func.id](items if isinstance(items, dict) else _items(items))
@@ -157,7 +175,7 @@ class Expressions:
         items, index = self._walk(node.value, bound), self._walk(node.slice, bound)
         if isinstance(items, dict):
             return next((value for key, value in items.items() if str(key).isdecimal() and int(key) == index), 0)
-        if not isinstance(items, list):
+        if not isinstance(items, list | tuple):
             return items
         if index >= len(items):
             raise self.fields.error(self._last, f"give a value for layer {index}")
@@ -194,7 +212,9 @@ def _whole(fill: Fill) -> int | bool | str:
 def _is_field(text: str) -> bool:
     """Whether it names fields, with or without a default."""
     names, found, _ = text.partition("=")
-    return all(each.isidentifier() for each in names.split("|")) and (bool(found) or "|" in text)
+    if text.endswith("!"):
+        return True
+    return all(each.replace(".", "").isidentifier() for each in names.split("|")) and (bool(found) or "|" in text)
 
 
 def _number(value: Any) -> Any:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import MISSING, ConfigError
+from tokenyard.files import packaged
+
+
+@cache
+def field_names() -> Any:
+    """Return ``field_names.json``, lists of names; not to be changed."""
+    return msgspec.json.decode(packaged(__package__, "field_names.json"))
 
 
 class Fields:

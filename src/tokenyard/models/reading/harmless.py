@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.params import KNOWN, PARAMS
 from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.recorded import recorded
@@ -34,29 +34,10 @@ _HARMLESS_RULES = lazy_pattern(
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
-_HARMLESS = frozenset(
-    (
-        "apply_spec_augment", "attn_temperature_tuning", "audio_config", "chunk_input", "chunk_size_feed_forward",
-        "encoder_patch_size", "ep_size", "expert_bias_update_rate", "for_llm_compressor", "head_bias", "head_dim",
-        "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
-        "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
-        "n_group", "no_rope_layer_interval", "norm_topk_prob", "normalization_function",
-        "num_attention_sink", "num_expert_group", "num_hidden_layers", "num_labels", "num_logits_to_keep",
-        "num_nextn_predict_layers", "order_of_interleaved_layers", "position_embedding_type",
-        "pretraining_tp", "projectors_bias", "qk_norm_type", "query_pre_attn_scalar", "residual_in_fp32",
-        "rotary_dim", "seq_aux", "tie_encoder_decoder", "tile_size", "time_step_limit", "topk_group",
-        "use_embedding_sharing", "use_mambapy", "use_parallel_block", "use_parallel_embedding",
-        "use_weighted_layer_sum", "vision_config",
-    )
-)  # fmt: skip
+_HARMLESS = frozenset(field_names()["harmless"])
 """Further names that look as if they mattered and do not."""
 
-_OF_EVERY_FILE = frozenset(
-    (
-        "add_cross_attention", "cross_attention_hidden_size", "diversity_penalty", "num_beam_groups", "num_beams",
-        "num_return_sequences", "output_hidden_states", "pruned_heads", "remove_invalid_values",
-    )
-)  # fmt: skip
+_OF_EVERY_FILE = frozenset(field_names()["of_every_file"])
 """What the base class of ``transformers`` 4 wrote into files, whatever the model: ways to generate, and training."""
 
 

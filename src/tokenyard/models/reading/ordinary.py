@@ -16,6 +16,7 @@ import msgspec
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
 from tokenyard.models.formats import dtype_bytes
+from tokenyard.models.reading.fields import field_names
 from tokenyard.models.reading.versions import versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.units import GIB
@@ -24,19 +25,7 @@ ORDINARY = "ordinary"
 """The row with grouped attention and MLPs or experts, under the names that most files have."""
 INNER = ("text_config", "llm_config", "language_config", "text", "decoder")
 """Sections in which files keep a decoder behind towers."""
-TYPES = {
-    "cohere2": "Cohere2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
-    "ernie4_5": "Ernie4_5ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "glm4": "Glm4ForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
-    "internlm2": "InternLM2ForCausalLM", "llama": "LlamaForCausalLM", "minimax_m2": "MiniMaxM2ForCausalLM",
-    "minimax_m3": "MiniMaxM3SparseForCausalLM", "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM", "nemotron_h": "NemotronHForCausalLM", "olmo2": "Olmo2ForCausalLM",
-    "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
-    "qwen3": "Qwen3ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "seed_oss": "SeedOssForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-}  # fmt: skip
+TYPES: Mapping[str, str] = field_names()["types"]
 """The decoder's ``model_type`` -> the architecture whose row reads it."""
 
 

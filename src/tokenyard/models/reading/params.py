@@ -9,29 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.reading.fields import field_names
 
 PARAMS = "params.json"
 
-_NAMES = {
-    "dim": "hidden_size", "norm_eps": "rms_norm_eps", "n_kv_heads": "num_key_value_heads", "n_heads":
-    "num_attention_heads", "n_layers": "num_hidden_layers", "hidden_dim": "intermediate_size", "activation":
-    "hidden_act", "tied_embeddings": "tie_word_embeddings",
-}  # fmt: skip
-_EXPERTS = {
-    "route_every_n": "moe_layer_freq", "first_k_dense_replace": "first_k_dense_replace", "num_experts":
-    "n_routed_experts", "num_experts_per_tok": "num_experts_per_tok", "expert_hidden_dim": "moe_intermediate_size",
-    "routed_scale": "routed_scaling_factor", "num_shared_experts": "n_shared_experts", "num_expert_groups": "n_group",
-    "num_expert_groups_per_tok": "topk_group",
-}  # fmt: skip
+_NAMES: Mapping[str, str] = field_names()["params"]["names"]
+_EXPERTS: Mapping[str, str] = field_names()["params"]["experts"]
 _CONTEXT = 128_000
 """Tokens where the file names no length."""
-KNOWN = frozenset(
-    (
-        *_NAMES.values(), *_EXPERTS.values(), "causal", "expert_model_parallel", "expert_parallel", "head_dim",
-        "layer_types", "max_batch_size", "max_position_embeddings", "model_max_length", "model_parallel",
-        "ragged_attention", "renorm_strategy", "rope_parameters", "sliding_window", "use_load_balancing_bias",
-    )
-)  # fmt: skip
+KNOWN = frozenset((*_NAMES.values(), *_EXPERTS.values(), *field_names()["params"]["others"]))
 """What may be in such files though a model has no use for it: the rest of what vLLM maps, and fields of training."""
 
 
@@ -136,11 +122,7 @@ def _quantization(text: dict[str, Any], where: str) -> dict[str, Any]:
     return {**given, "quant_method": "compressed-tensors"} if given else {}
 
 
-_AUDIO = {
-    "dim": "d_model", "n_layers": "encoder_layers", "hidden_dim": "encoder_ffn_dim", "n_heads":
-    "encoder_attention_heads", "head_dim": "encoder_head_dim", "causal": "is_causal", "max_source_positions":
-    "max_source_positions", "sliding_window": "sliding_window",
-}  # fmt: skip
+_AUDIO: Mapping[str, str] = field_names()["params"]["audio"]
 
 
 def _audio(hears: dict[str, Any], text: Mapping[str, Any], where: str) -> dict[str, Any]:

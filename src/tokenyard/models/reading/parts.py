@@ -1,14 +1,12 @@
-"""A file being read, and what its row of the table makes of it."""
+"""A file being read."""
 
 from __future__ import annotations
 
 from dataclasses import field
 
-from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.recorded import recorded
-from tokenyard.models.spec import EncoderSpec
 from tokenyard.quick_dataclass import dataclass
 
 
@@ -41,32 +39,3 @@ class ConfigReader:
             fix = f"{what} is not modelled: --ignore-unmodelled goes on without it"
             raise self.fields.error(field_name, fix)
         self.ignored.append(f"{field_name}: {what}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """What a row makes of a file."""
-
-    layers: tuple[LayerSpec, ...]
-    hidden_size: int
-    vocab_size: int
-    max_model_len: int = 0
-    """0: as ``max_position_embeddings`` and its scaling say."""
-    tie_word_embeddings: bool | None = None
-    """None: as the file says."""
-    ties: bool = False
-    """What a file that says nothing means."""
-    other_parameters: int = 0
-    embedding_parameters: int = 0
-    encoders: tuple[EncoderSpec, ...] = ()
-    max_encoder_tokens: int = 0
-    replicated_embedding: bool = False
-    images_attend_both_ways: bool = False
-    predicting_layers: tuple[LayerSpec, ...] = ()
-    joins_once: bool = False
-    embedding_on_every_stage: bool = False
-    encoders_on_every_stage: bool = False
-    attention_first: bool = False
-    one_gpu: bool = False
-    least_state: int = 0
-    """Elements of a state that blocks have room for, whether or not a layer keeps one."""

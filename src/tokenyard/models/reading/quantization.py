@@ -11,19 +11,8 @@ from dataclasses import replace
 
 from tokenyard.errors import shown
 from tokenyard.models.formats import WeightFormat, plain_format
-from tokenyard.models.reading.by_matrix import (
-    Rule,
-    blended,
-    chosen_rule,
-    dynamic_rule,
-    extra_rule,
-    found_in,
-    left_alone_rule,
-    matrices,
-    parts_of,
-    whole_names_rule,
-)
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading import by_matrix
+from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 from tokenyard.models.reading.torchao import torchao_rule
 from tokenyard.quick_dataclass import dataclass
@@ -40,21 +29,22 @@ class Quantization:
     plain: WeightFormat
     """Format of what is not quantised."""
     linear: WeightFormat
-    experts: WeightFormat
+    own_experts: WeightFormat | None = None
+    """Format of experts, where it is another."""
     excluded: tuple[str, ...] = ()
     matches: Matches = lambda module, entry: module == entry
     named: tuple[tuple[str, WeightFormat], ...] = ()
     """Modules with a format of their own, or parts of modules."""
     globs: bool = False
     """They are named by patterns, experts too."""
-    rule: Rule | None = None
-    """How single matrices are stored, where they differ."""
+    rule: by_matrix.Rule | None = None
+    """How single by_matrix.matrices are stored, where they differ."""
     held: bool = False
-    """The rule names matrices as vLLM holds them, several in one."""
+    """The rule names by_matrix.matrices as vLLM holds them, several in one."""
     experts_in_one: bool = False
     """It names all experts of a layer by the module that they are."""
     takes_head: bool = False
-    """The output head is quantised like other matrices, unless it is left alone."""
+    """The output head is quantised like other by_matrix.matrices, unless it is left alone."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
@@ -72,7 +62,7 @@ class Quantization:
         """The format of a matrix of an encoder, by the name that vLLM has for it: most files leave them alone."""
         if self.method not in _TAKE_TOWERS or (self.method == "modelopt" and any(each in module for each in _SEES)):
             return self.plain
-        names = tuple(f"{begin}{name}" for begin in ("", "model.") for name in parts_of(module))
+        names = tuple(f"{begin}{name}" for begin in ("", "model.") for name in by_matrix.parts_of(module))
         if any(self.matches(name, entry) for entry in self.excluded for name in names):
             return self.plain
         return self.rule(module) if self.rule is not None else self.linear
@@ -81,14 +71,14 @@ class Quantization:
         if self.method != "fp8" and any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
         if self.rule is not None:
-            inside = matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
-            return blended([(self.rule(name), share) for name, share in inside])
+            inside = by_matrix.matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
+            return by_matrix.blended([(self.rule(name), share) for name, share in inside])
         if self.globs or not experts:
             meant = self.matches if self.globs else _named
             found = next((each for name, each in self.named if meant(module, name)), None)
             if found is not None:
                 return found
-        return self.experts if experts else self.linear
+        return self.own_experts or self.linear if experts else self.linear
 
 
 _TAKE_TOWERS = ("fp8", "mxfp8", "compressed-tensors", "modelopt", "quark", "torchao")
@@ -108,7 +98,7 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
     """
     plain = plain_format(dtype)
     if fields is None:
-        return Quantization(method=None, plain=plain, linear=plain, experts=plain)
+        return Quantization(method=None, plain=plain, linear=plain)
     method = fields.text("quant_method").lower().replace("_", "-") or _by_producer(fields)
     if method in METHODS:
         return METHODS[method](fields, plain)
@@ -127,12 +117,7 @@ def _by_producer(fields: Fields) -> str:
 
 _MOST_ENTRIES = 10_000
 
-_LARGE = frozenset(
-    (
-        "down_proj", "experts", "gate_proj", "gate_up_proj", "in_proj", "in_proj_qkvz", "kv_b_proj", "o_proj",
-        "out_proj", "q_b_proj", "q_proj", "qkv_proj", "up_proj", "w1", "w2", "w3",
-    )
-)  # fmt: skip
+_LARGE = frozenset(field_names()["large"])
 """Parts of a module that are most of it: where one of them is left alone, the module counts as left alone."""
 
 
@@ -215,10 +200,9 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
         method="fp8",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=excluded,
         matches=lambda module, entry: module == entry,
-        rule=whole_names_rule(excluded, _LARGE, weights, plain),
+        rule=by_matrix.whole_names_rule(excluded, _LARGE, weights, plain),
         held=True,
         experts_in_one=True,
     )
@@ -226,7 +210,7 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
 
 def _mxfp4(fields: Fields, plain: WeightFormat) -> Quantization:
     fields.harmless("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
-    return Quantization(method="mxfp4", plain=plain, linear=plain, experts=MXFP4)
+    return Quantization(method="mxfp4", plain=plain, linear=plain, own_experts=MXFP4)
 
 
 def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
@@ -247,7 +231,6 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         method="modelopt",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=_excluded(inner, "ignore", "exclude_modules", patterns=True),
         matches=_patterns(inner, "ignore", "exclude_modules"),
         takes_head=True,
@@ -255,49 +238,7 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
     )
 
 
-_OF_INTEGERS = (
-    "act_bits",
-    "autoround_version",
-    "backend",
-    "batch_size",
-    "block_name_to_quantize",
-    "cache_block_outputs",
-    "checkpoint_format",
-    "damp_percent",
-    "data_type",
-    "dataset",
-    "desc_act",
-    "disable_exllama",
-    "do_fuse",
-    "enable_quanted_input",
-    "exllama_config",
-    "fuse_max_seq_len",
-    "iters",
-    "lm_head",
-    "low_gpu_mem_usage",
-    "lr",
-    "max_input_length",
-    "meta",
-    "model_file_base_name",
-    "model_name_or_path",
-    "model_seqlen",
-    "module_name_preceding_first_block",
-    "modules_in_block_to_quantize",
-    "nsamples",
-    "pack_dtype",
-    "packing_format",
-    "pad_token_id",
-    "quantizer",
-    "seqlen",
-    "static_groups",
-    "sym",
-    "tokenizer",
-    "true_sequential",
-    "use_cuda_fp16",
-    "use_exllama",
-    "version",
-    "zero_point",
-)
+_OF_INTEGERS: tuple[str, ...] = tuple(field_names()["integers"])
 """Settings of these methods that change neither size nor arithmetic."""
 
 
@@ -321,16 +262,15 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             )
 
         weights, excluded = stored(bits, size), _excluded(fields, "modules_to_not_convert")
-        dynamic, chosen = dynamic_rule(fields, stored, plain), chosen_rule(fields, weights, plain)
-        left_alone = left_alone_rule(excluded, weights, plain) if method == "awq" else None
+        dynamic, chosen = by_matrix.dynamic_rule(fields, stored, plain), by_matrix.chosen_rule(fields, weights, plain)
+        left_alone = by_matrix.left_alone_rule(excluded, weights, plain) if method == "awq" else None
         return Quantization(
             method=method,
             plain=plain,
             linear=weights,
-            experts=weights,
             excluded=() if method == "awq" else excluded,
             matches=_part_of_name,
-            rule=left_alone or dynamic or chosen or extra_rule(fields, stored, plain),
+            rule=left_alone or dynamic or chosen or by_matrix.extra_rule(fields, stored, plain),
             held=not fields.get("extra_config"),
             experts_in_one=True,
             expert_group_bits=0
@@ -357,7 +297,6 @@ def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
         method="bitsandbytes",
         plain=plain,
         linear=weights,
-        experts=weights,
         excluded=_excluded(fields, "llm_int8_skip_modules"),
         matches=_part_of_name,
     )
@@ -390,7 +329,7 @@ def _mixed_modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         method="modelopt",
         plain=plain,
         linear=plain,
-        experts=_commonest([each for name, each in formats.items() if ".experts." in name] or [plain]),
+        own_experts=_commonest([each for name, each in formats.items() if ".experts." in name] or [plain]),
         named=tuple(formats.items()),
         kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv == "NVFP4" else None,
     )
@@ -412,7 +351,6 @@ def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
         method="quark",
         plain=plain,
         linear=found,
-        experts=found,
         excluded=_excluded(fields, "exclude", patterns=True),
         matches=lambda module, entry: any(
             matches(name, entry) for name in (module, f"{module}.o_proj", f"{module}.down_proj")
@@ -448,9 +386,7 @@ def _mxfp8(fields: Fields, plain: WeightFormat) -> Quantization:
     weights = WeightFormat(name="mxfp8", bits=8, group_size=32, group_bits=8, compute="float8")
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     matches: Matches = lambda module, entry: _part_of_name(module, entry) or _named(module, entry)  # noqa: E731
-    return Quantization(
-        method="mxfp8", plain=plain, linear=weights, experts=weights, excluded=excluded, matches=matches
-    )
+    return Quantization(method="mxfp8", plain=plain, linear=weights, excluded=excluded, matches=matches)
 
 
 def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
@@ -476,7 +412,7 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
         method="compressed-tensors",
         plain=plain,
         linear=plain if only_experts else formats[0],
-        experts=formats[0],
+        own_experts=formats[0],
         excluded=excluded,
         matches=matches,
         rule=_groups_rule(fields, given, formats, excluded, matches, all_linear, plain) if several else None,
@@ -492,7 +428,7 @@ def _groups_rule(
     matches: Matches,
     all_linear: WeightFormat,
     plain: WeightFormat,
-) -> Rule:
+) -> by_matrix.Rule:
     """Groups of several formats: the first whose target names the matrix, else the one of all linear layers."""
     named = [
         (str(target), each)
@@ -508,7 +444,8 @@ def _groups_rule(
         for target, each in named:
             expression = target.removeprefix("re:")
             if target == name or (
-                expression != target and found_in(fields, "config_groups", expression, name, work, anywhere=False)
+                expression != target
+                and by_matrix.found_in(fields, "config_groups", expression, name, work, anywhere=False)
             ):
                 return each
         return all_linear
@@ -545,7 +482,7 @@ def _torchao(fields: Fields, plain: WeightFormat) -> Quantization:
         method="torchao",
         plain=plain,
         linear=weights,
-        experts=plain,
+        own_experts=plain,
         rule=rule,
         held=True,
         experts_in_one=True,

@@ -17,15 +17,15 @@ from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.described import described_model, is_described
-from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
+from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16
 from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.reading.by_matrix import blended
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
-from tokenyard.models.reading.parts import ConfigReader, Stack, listed
+from tokenyard.models.reading.parts import ConfigReader, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import ROWS, named_row, only_pools
@@ -165,12 +165,11 @@ def _read(
     reading = _reading(raw, where, dtype, defaults, ignore=ignore)
     fields = reading.fields
     try:
-        stack = read_row(_row(reading.architecture, fields), reading)
-        images = with_largest_images(
-            _stored(stack.encoders, reading), reading.architecture, raw, processors_beside(where)
-        )
-        spec = _spec(name, reading, stack, images, version)
-        if all(layer.attends_to_all for layer in stack.layers):
+        of_row = read_row(_row(reading.architecture, fields), reading)
+        encoders = _stored(of_row["encoders"], reading)
+        of_row["encoders"] = with_largest_images(encoders, reading.architecture, raw, processors_beside(where))
+        spec = _spec(name, reading, of_row, version)
+        if all(layer.attends_to_all for layer in spec.layers):
             # Where one is given, vLLM puts layers into one group, in which these are in any case.
             fields.harmless("attention_chunk_size")
         check_unread(reading, _read_as(reading.architecture, fields))
@@ -184,41 +183,25 @@ def _read(
         raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
-def _spec(name: str, reading: ConfigReader, stack: Stack, encoders: tuple[EncoderSpec, ...], version: str) -> ModelSpec:
+def _spec(name: str, reading: ConfigReader, of_row: dict[str, Any], version: str) -> ModelSpec:
     """The model whose fields, layers and encoders have been read."""
     architecture, fields, quant = reading.architecture, reading.fields, reading.quant
-    length, longest = (stack.max_model_len, 0) if stack.max_model_len else _context_lengths(fields, version)
-    head = quant.of("lm_head") if _quantizes_head(reading) else None
+    given = of_row["max_model_len"]
+    length, longest = (given, 0) if given else _context_lengths(fields, version)
+    of_row["embedding_on_every_stage"] |= listed("embedding on every stage", architecture)
     return ModelSpec(
+        **{**of_row, "max_model_len": length},
         name=name,
         architecture=architecture,
         model_type=fields.text("model_type"),
-        layers=stack.layers,
-        hidden_size=stack.hidden_size,
-        vocab_size=stack.vocab_size,
-        max_model_len=length,
         longest_model_len=longest,
         dtype=reading.dtype,
         quantization=quant.method,
-        tie_word_embeddings=_tied(reading, stack),
-        head_weights=head,
-        other_parameters=stack.other_parameters,
-        embedding_parameters=stack.embedding_parameters,
-        encoders=encoders,
-        supports_multimodal=bool(stack.encoders),
-        max_encoder_tokens=stack.max_encoder_tokens,
-        replicated_embedding=stack.replicated_embedding,
-        images_attend_both_ways=stack.images_attend_both_ways,
-        embedding_on_every_stage=stack.embedding_on_every_stage or listed("embedding on every stage", architecture),
-        encoders_on_every_stage=stack.encoders_on_every_stage,
+        head_weights=quant.of("lm_head") if _quantizes_head(reading) else None,
+        supports_multimodal=bool(of_row["encoders"]),
         head_on_every_stage=listed("head on every stage", architecture),
-        runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", architecture)),
+        runs_in_stages=not (of_row["max_encoder_tokens"] or listed("no pipeline", architecture)),
         kv_cache_dtype=quant.kv_cache_dtype,
-        predicting_layers=stack.predicting_layers,
-        joins_once=stack.joins_once,
-        attention_first=stack.attention_first,
-        one_gpu=stack.one_gpu,
-        least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
     )
 
 
@@ -351,15 +334,6 @@ def _left_alone(quant: Quantization, tower: Fields | None) -> tuple[str, ...]:
     return _UNEVEN if any(isinstance(size, int) and size % _MULTIPLE for size in sizes) else ()
 
 
-def _tied(reading: ConfigReader, stack: Stack) -> bool:
-    if stack.tie_word_embeddings is not None:
-        reading.fields.harmless("tie_word_embeddings")
-        return stack.tie_word_embeddings
-    sections = (reading.outer, reading.fields)  # the outer one counts, as transformers 5 hands it on
-    found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
-    return found.flag("tie_word_embeddings", default=stack.ties)
-
-
 def _quantizes_head(reading: ConfigReader) -> bool:
     """vLLM quantises an output head only where the file says so; ModelOpt's files say where not."""
     section = reading.outer.section("quantization_config")
@@ -368,10 +342,7 @@ def _quantizes_head(reading: ConfigReader) -> bool:
     return bool(section.get("lm_head")) or "lm_head" in (section.get("extra_config") or ()) or reading.quant.takes_head
 
 
-_LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_target_positions",
-    "max_sequence_length", "max_seq_length", "seq_len",
-)  # fmt: skip
+_LENGTHS: tuple[str, ...] = tuple(field_names()["lengths"])
 """Fields that may say how long a context is; the smallest counts."""
 
 

@@ -10,45 +10,13 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec
-from tokenyard.models.mixers import Mixer
-from tokenyard.models.reading.compressed import Compressed, Shared
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import ConfigReader, Stack
-from tokenyard.models.reading.pieces import (
-    NAMES,
-    Convolution,
-    DeltaNet,
-    Dense,
-    Experts,
-    Grouped,
-    HeadState,
-    KimiDelta,
-    Latent,
-    Linear,
-    Ngrams,
-    PagedConvolutions,
-    Part,
-    Reader,
-    SelectiveState,
-)
+from tokenyard.models.reading.parts import ConfigReader
+from tokenyard.models.reading.pieces import NAMES, Part, Piece, Reader, check_piece, texts_of
 from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.towers import Tower
-
-AnyMixer = (
-    Grouped
-    | Latent
-    | Compressed
-    | Shared
-    | DeltaNet
-    | KimiDelta
-    | SelectiveState
-    | HeadState
-    | Convolution
-    | Ngrams
-    | PagedConvolutions
-    | Linear
-)
 
 
 class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
@@ -58,9 +26,9 @@ class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
     """vLLM serves it for its hidden states alone: embeddings, scores, labels."""
     pools_whole_prompts: bool = False
     """It needs a prompt's first token or its steps, so that vLLM computes a prompt in one step."""
-    mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
+    mixers: Mapping[str, tuple[Piece, ...]] = field(default_factory=lambda: {"full_attention": ({"is": "grouped"},)})
     """Kind of layer -> its mixer; a kind that is not here mixes nothing."""
-    mlps: Mapping[str, Dense | Experts | None] = field(default_factory=lambda: {"": Dense()})
+    mlps: Mapping[str, Piece | None] = field(default_factory=lambda: {"": {"is": "dense"}})
     """Kind of layer, or all others -> its MLP; a kind with None has none."""
     types: str = "layer_types"
     """Fields with a kind for every layer, by their names in the table; empty: there are none."""
@@ -71,7 +39,7 @@ class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
     """Words of the file -> kinds of this row, where they differ."""
     order: tuple[tuple[str, str], ...] = (("full_attention", "1"),)
     """Where the file has no such field: (kind, expression over ``i``), and the first that is true counts."""
-    experts: Experts | None = None
+    experts: Piece | None = None
     sparse: str = "experts"
     """Which layers have ``experts``: an expression over ``i``."""
     norms: Fill = 2
@@ -120,6 +88,11 @@ class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
     replicated_embedding: bool = False
     images_attend_both_ways: Fill = False
 
+    def __post_init__(self) -> None:
+        for piece in (*self.mlps.values(), self.experts, *(each for some in self.mixers.values() for each in some)):
+            if piece is not None:
+                check_piece(piece)
+
     @cached_property
     def known(self) -> frozenset[str]:
         """Fields that its expressions name, whether or not a file has a layer that needs them."""
@@ -134,8 +107,7 @@ class ArchitectureRow(Part, frozen=True, kw_only=True, dict=True):
 
 
 _NO_EXPRESSIONS = (
-    "module", "shared", "prefix", "kind", "section", "towers", "decoders", "types_if", "harmless", "harmless_around",
-    "defaults", "about",
+    "prefix", "towers", "decoders", "types_if", "harmless", "harmless_around", "defaults", "about",
 )  # fmt: skip
 
 
@@ -143,18 +115,27 @@ def _texts(piece: Any) -> Iterator[str]:
     """All expressions of a row or a piece."""
     if isinstance(piece, str):
         yield piece
-    elif isinstance(piece, Mapping | tuple):
+    elif isinstance(piece, Mapping) and "is" in piece:
+        yield from _texts(tuple(texts_of(piece)))
+    elif isinstance(piece, Mapping | tuple | list):
         for each in piece.values() if isinstance(piece, Mapping) else piece:
             yield from _texts(each)
     elif isinstance(piece, Struct):
-        yield getattr(piece, "reads", "")
         for name in piece.__struct_fields__:
             if name not in _NO_EXPRESSIONS and (name != "sparse" or getattr(piece, "experts", None)):
                 yield from _texts(getattr(piece, name))
 
 
-def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
-    """The layers of a file, by its row."""
+_AS_THE_ROW = (
+    "replicated_embedding", "embedding_on_every_stage", "encoders_on_every_stage", "attention_first", "one_gpu",
+)  # fmt: skip
+
+
+def read_row(row: ArchitectureRow, reading: ConfigReader) -> dict[str, Any]:
+    """Fields of a :class:`~tokenyard.models.spec.ModelSpec` that follow from a file by its row.
+
+    ``max_model_len`` is 0 where ``max_position_embeddings`` and its scaling say it.
+    """
     if row.decoders:
         kind = reading.fields.text("model_type")
         if kind not in row.decoders:
@@ -183,28 +164,31 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         row.prefix,
         lambda i, at, dense: _layer(row, reader, kinds[i], i, at, dense=dense),
     )
-    tied = None if row.tied == "" else bool(values.count(row.tied))
-    return Stack(
-        layers=layers,
-        hidden_size=values.name("hidden"),
-        vocab_size=values.name("vocab"),
-        max_model_len=values.count(row.context),
-        tie_word_embeddings=tied,
-        ties=row.ties,
-        other_parameters=values.count(row.other),
-        embedding_parameters=values.count(row.embeddings),
-        encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
-        max_encoder_tokens=values.count(row.encoder_tokens),
-        replicated_embedding=row.replicated_embedding,
-        images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
-        predicting_layers=predicting,
-        joins_once=joins_once,
-        embedding_on_every_stage=row.embedding_on_every_stage,
-        encoders_on_every_stage=row.encoders_on_every_stage,
-        attention_first=row.attention_first,
-        one_gpu=row.one_gpu,
-        least_state=values.count(row.least_state),
-    )
+    if row.tied != "":
+        reading.fields.harmless("tie_word_embeddings")
+    return {
+        **{name: getattr(row, name) for name in _AS_THE_ROW},
+        "layers": layers,
+        "hidden_size": values.name("hidden"),
+        "vocab_size": values.name("vocab"),
+        "max_model_len": values.count(row.context),
+        "tie_word_embeddings": _tied(row, reading) if row.tied == "" else bool(values.count(row.tied)),
+        "other_parameters": values.count(row.other),
+        "embedding_parameters": values.count(row.embeddings),
+        "encoders": tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
+        "max_encoder_tokens": values.count(row.encoder_tokens),
+        "images_attend_both_ways": bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
+        "predicting_layers": predicting,
+        "joins_once": joins_once,
+        "least_state_bytes": values.count(row.least_state) * dtype_bytes(reading.dtype),
+    }
+
+
+def _tied(row: ArchitectureRow, reading: ConfigReader) -> bool:
+    """As the file says: what is around a decoder counts before it, as transformers 5 hands it on."""
+    sections = (reading.outer, reading.fields)
+    found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
+    return found.flag("tie_word_embeddings", default=row.ties)
 
 
 def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> list[str]:
@@ -247,7 +231,7 @@ def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressi
         known = {*row.mixers, *row.kinds} - {*row.kinds.values()} | {*row.kinds}
         raise fields.error(fields.first(*names), f"holds {word!r}: use {' or '.join(sorted(known))}")
     for mixer in row.mixers.get(kind, ()):
-        if isinstance(mixer, Grouped) and mixer.window and not values.value(mixer.window, i=0):
+        if mixer["is"] == "grouped" and mixer.get("window") and not values.value(mixer["window"], i=0):
             raise fields.missing("sliding_window", "give a whole number")
     return kind
 
@@ -255,12 +239,12 @@ def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressi
 def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = "", *, dense: bool = False) -> LayerSpec:
     """A layer as the one of number ``i``; ``at`` is its module where it is another, ``dense`` one without experts."""
     at = at or f"{row.prefix}.{i}"
-    found: list[Mixer | None] = [mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())]
+    found = (reader.piece(mixer, at, i) for mixer in row.mixers.get(kind, ()))
     mixers = tuple(mixer for mixer in found if mixer is not None)
     piece = row.mlps.get(kind, row.mlps.get(""))
     if row.experts is not None and kind not in row.mlps and not dense and reader.values.value(row.sparse, i=i):
         piece = row.experts
-    mlp = None if piece is None else piece.build(reader, f"{at}.{piece.module}", i)
+    mlp = None if piece is None else reader.piece(piece, at, i)
     norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")
     repeats = bool(reader.values.count(row.repeats, i=i))
     return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms, repeats=repeats)

@@ -70,6 +70,8 @@ def _whole(name: str) -> Raw:
     like = row.pop("like", None)
     if "mixers" in row:
         row["mixers"] = {kind: _mixers(row["mixers"], kind) for kind in row["mixers"]}
+    if "experts" in row:
+        row["experts"] = {"is": "experts", **(row["experts"] or {})}
     if "towers" in row:
         row["towers"] = [_tower(tower) for tower in row["towers"]]
     if "decoders" in row:

@@ -221,7 +221,7 @@ def read_vllm_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest
             "--enable-log-outputs and VLLM_LOGGING_LEVEL=DEBUG",
         )
     if not log.has_finer_times:
-        reading.note("whole_seconds", "arrivals are whole seconds, as vLLM logs them")
+        reading.note("whole_seconds_of_vllm")
     known = []
     for request_id, request in log.seen.items():
         if request.prompt_tokens:
@@ -259,17 +259,11 @@ def _mend_cuts(requests: list[_RequestInLog], log: _Log) -> None:
     said = f"vLLM was started with --max-log-len {longest}" if is_said else f"looks like --max-log-len {longest}"
     mended = _from_room_left(requests, cut, log.model_length)
     if mended:
-        how = "whose lengths come from max_tokens, which is what the prompt leaves of max_model_len"
-        log.reading.note("prompts_cut", f"{said}: {mended:,} prompts are cut in the log, {how}")
+        log.reading.note("prompts_mended", cause=said, mended=mended)
     else:
-        text = f"{len(cut):,} of {len(requests):,} prompts are {longest:,} tokens long, and none is longer: {said}, "
-        text += "which cuts them in the log; their true lengths are not in it: log without it"
-        log.reading.note("prompts_cut", text, warning=True)
+        log.reading.note("prompts_cut", cut=len(cut), count=len(requests), longest=longest, cause=said)
     if outputs:
-        text = (
-            f"{outputs:,} outputs are cut at {longest:,} tokens: they were longer, and max_tokens is not what they were"
-        )
-        log.reading.note("outputs_cut", text, warning=True)
+        log.reading.note("outputs_cut", count=outputs, longest=longest)
 
 
 def _from_room_left(requests: list[_RequestInLog], cut: list[_RequestInLog], model_length: int | None) -> int:
@@ -297,13 +291,11 @@ def _mend_outputs(requests: list[_RequestInLog], reading: LogReading) -> None:
             each.output_tokens = min(each.text_tokens, each.max_tokens or each.text_tokens)
             estimated += 1
     if estimated:
-        text = f"{estimated:,} of {len(requests):,} outputs are logged as text without token ids: a token is taken as "
-        text += f"{CHARACTERS_PER_TOKEN} characters (VLLM_LOGGING_LEVEL=DEBUG logs ids)"
-        reading.note("outputs_estimated", text, warning=True)
+        of = {"estimated": estimated, "count": len(requests), "characters": CHARACTERS_PER_TOKEN}
+        reading.note("outputs_estimated", **of)
     several = sum(each.choices > 1 for each in requests)
     if several:
-        text = f"{several:,} requests asked for several answers (n): each counts as one answer of all their tokens"
-        reading.note("several_answers", text, warning=True)
+        reading.note("several_answers", count=several)
     logged = [each.output_tokens for each in requests if each.output_tokens]
     missing = [each for each in requests if not each.output_tokens]
     if not missing:
@@ -314,13 +306,11 @@ def _mend_outputs(requests: list[_RequestInLog], reading: LogReading) -> None:
         usual = int(median(logged))
         for each in missing:
             each.output_tokens = min(usual, each.max_tokens or usual)
-        text = f"{len(missing):,} of {len(requests):,} requests have no logged output (they had not ended, or failed): "
-        reading.note("outputs_assumed", text + f"the median of the others is taken, {usual:,} tokens", warning=True)
+        reading.note("outputs_assumed", missing=len(missing), count=len(requests), usual=usual)
         return
     for each in missing:
         each.output_tokens = each.max_tokens
-    text = "no output is logged: every request runs to its max_tokens, which is more than services answer "
-    reading.note("outputs_assumed", text + "(--enable-log-outputs logs outputs)", warning=True)
+    reading.note("no_outputs")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class _Fields:
         said = str(found.value)
         kept = hidden_identity(found.name, said, is_person=field == "user")
         if kept != said:
-            self._reading.note(f"keys_{field}", f"values of {found.name} that may be keys are replaced by a digest")
+            self._reading.note("keys", field=field, name=found.name)
         return kept
 
     def took(self) -> None:
@@ -211,7 +211,7 @@ def _output(view: RecordView, reading: LogReading, output: FoundValue) -> int:
     thoughts = view.find("thoughts")
     if thoughts.value is None or not normal(output.name).endswith("candidatestokencount"):
         return tokens
-    reading.note("thoughts_beside", f"outputs are {output.name} with {thoughts.name}, which is counted beside it")
+    reading.note("thoughts_beside", output=output.name, thoughts=thoughts.name)
     return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
 
 
@@ -240,7 +240,7 @@ def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: Foun
     ):
         created = view.find("cache_creation").value
         tokens += cached + (0 if created is None else tokens_of(created, "cache_creation_input_tokens", 0))
-        reading.note("cached_beside", f"prompts are {prompt.name} with {found.name}, which is counted beside it")
+        reading.note("cached_beside", prompt=prompt.name, cached=found.name)
     return tokens_of(tokens, "prompt_len", 1), None if found.value is None else min(cached, tokens)
 
 
@@ -278,7 +278,7 @@ def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> _T
         ended = _moment(reading, end)
         if ended is not None and moment is None and duration is not None:
             moment = ended - duration
-            reading.note("ends", f"arrivals are {end.name} less the duration")
+            reading.note("ends", end=end.name)
         elif ended is not None and moment is not None and ended >= moment:
             duration = ended - moment
     return _Times(moment, duration, says_unit=unit_in_name(start.name) is not None)
@@ -305,8 +305,7 @@ def _azure_times(
     duration = _duration(fields, reading, default or TimeUnit.MILLISECONDS)
     if duration is not None:
         return _TimeFields(FoundValue(), start if end.value is None else end, duration)
-    said = f"{start.name} is when the record was made, at the end of a call or later; it is taken as the arrival"
-    reading.note("record_times", f"{said}, as nothing says how long calls took", warning=True)
+    reading.note("record_times", start=start.name)
     return _TimeFields(start, end, None)
 
 
@@ -386,12 +385,11 @@ def _priority(fields: _Fields, reading: LogReading) -> int:
     except ValueError:
         number = MAX_COUNT + 1
     if abs(number) > MAX_COUNT:
-        fix = "vLLM serves the lower number first: give numbers"
         if "priority" in reading.options.columns:
+            fix = "vLLM serves the lower number first: give numbers"
             raise ValueError(f"priority = {shown(found.value)}: {fix}") from None
-        said = f"{found.name} = {shown(found.value)} is no number and was not read: {fix}"
         if not any(each.code == "priority" for each in reading.remarks):
-            reading.note("priority", said, warning=True)
+            reading.note("priority", name=found.name, value=shown(found.value))
         return 0
     return number
 

@@ -41,53 +41,33 @@ from tokenyard.workload.readers.formats import FORMATS, NamedSource
 # ---------------------------------------------------------------------------------------------------------------------
 # Files that are no logs of requests, though people have them at hand: what they are, and what to log instead.
 
-INSTEAD = (
-    "Log single requests instead: `vllm serve ... --enable-log-requests --enable-log-outputs` with "
-    "VLLM_LOGGING_LEVEL=DEBUG; SGLang with --log-requests; a gateway that counts tokens (LiteLLM, Envoy AI Gateway, "
-    "Langfuse); spans (--otlp-traces-endpoint); or any CSV or JSON with time, prompt tokens and output tokens of each "
-    "request"
+_NOT_LOGS: Mapping[str, Any] = KNOWN["not_logs"]
+INSTEAD: str = _NOT_LOGS["instead"]
+"""What to log."""
+_MOSTLY, _WITHOUT_TOKENS = (
+    [(lazy_pattern(pattern), name) for pattern, name in _NOT_LOGS[which]] for which in ("mostly", "without_tokens")
 )
-_METRIC = lazy_pattern(r"# (?:HELP|TYPE) \w|[a-zA-Z_:][\w:]*(?:\{[^}]*\})? [-+\d.eNI]+(?: \d+)?$")
-_COMMON_LOG = lazy_pattern(r'^\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
-_UVICORN = lazy_pattern(r'INFO: +\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
-_ENVOY_TEXT = lazy_pattern(r'^\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
-_WITHOUT_TOKENS = (
-    (lazy_pattern(r'"target": ?"text_generation_router'), "is TGI's log"),
-    (
-        lazy_pattern(r'"category": ?"RequestResponse".*"durationMs"|Azure OpenAI API version'),
-        "is Azure OpenAI's diagnostics",
-    ),
-    (lazy_pattern(r'"service_kind": ?.*"window_boundaries"|"response_timestamps": ?\['), "is genai-perf's profile"),
-    (lazy_pattern(r"prompt eval time =.* tokens|slot print_timing"), "is llama.cpp's log"),
-    (lazy_pattern(r"(?:Prefill|Decode) batch[.,].*#(?:new-seq|running-req)"), "is SGLang's log"),
-)
-"""Marks of what engines and clouds log without the length of a request, or without a time, and what it is."""
+"""Marks of what web servers and scrapes write, and of what engines and clouds log without the length of a request, or
+without a time; and what it is."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_BINARY = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive or a spreadsheet (.xlsx)", b"SQLite": "a database"}
-
-
-def _share(test: Callable[[str], object], lines: Sequence[str]) -> float:
-    return sum(bool(test(line)) for line in lines) / len(lines)
 
 
 def what_it_is(lines: Sequence[bytes]) -> str | None:
     """What a file is that begins with these lines, and how to have a log of requests; None if it is not known."""
-    for mark, name in _BINARY.items():
-        if lines[0].startswith(mark):
+    for mark, name in _NOT_LOGS["binary"].items():
+        if lines[0].startswith(mark.encode()):
             return f"is {name}: export it as CSV or JSON lines"
     if lines[0].startswith(_UTF_16):
         return "is UTF-16, as Excel's `Unicode Text`: save it as CSV UTF-8"
     texts = [line.decode("utf-8", "replace") for line in lines]
-    if _share(_METRIC.match, texts) > 0.5:
-        return f"is a scrape of Prometheus's metrics, which count and say nothing of single requests. {INSTEAD}"
-    beginning = texts[0].replace(" ", "")
-    if '"resultType":' in "".join(texts[:10]).replace(" ", "") and '"metric"' in "".join(texts):
+    beginning = "".join(texts[:10]).replace(" ", "")
+    for pattern, name in _MOSTLY:
+        if sum(pattern.search(text) is not None for text in texts) / len(texts) > 0.5:
+            return f"{name}. {INSTEAD}"
+    if '"resultType":' in beginning and '"metric"' in "".join(texts):
         return f"is an answer of Prometheus, whose series say nothing of single requests. {INSTEAD}"
-    if '"resourceMetrics":' in beginning:
+    if '"resourceMetrics":' in texts[0].replace(" ", ""):
         return f"holds OpenTelemetry's metrics, which say nothing of single requests. {INSTEAD}"
-    for pattern in (_COMMON_LOG, _UVICORN, _ENVOY_TEXT):
-        if _share(pattern.search, texts) > 0.5:
-            return f"is a web server's access log, which says nothing of tokens. {INSTEAD}"
     return None
 
 

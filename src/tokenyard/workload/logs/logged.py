@@ -24,7 +24,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_unit
 from tokenyard.workload.measured import Measured
-from tokenyard.workload.record import Remark
+from tokenyard.workload.record import Remark, remark
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What services call the fields of a request: the names that are known by default, and kinds of logs.
@@ -147,22 +147,7 @@ class LoggedRequest(NamedTuple):
         return None if found == Measured() else found
 
 
-_FIELDS = (
-    "arrival_time",
-    "prompt_len",
-    "max_tokens",
-    "cached_tokens",
-    "duration",
-    "ttft",
-    "request_id",
-    "group",
-    "lora_name",
-    "session",
-    "user",
-    "priority",
-    "tier",
-    "model",
-)
+_FIELDS: Sequence[str] = KNOWN["mappable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,11 +226,11 @@ class LogReading:
         self._first = (0, "")
         self.bad_lines = 0
 
-    def note(self, code: str, text: str, *, warning: bool = False) -> None:
-        """Add a remark, unless it was added before."""
-        remark = Remark(code, text, warning)
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+    def note(self, name: str, /, **of: Any) -> None:
+        """Add the remark of this name, unless it was added before."""
+        found = remark(name, **of)
+        if found not in self.remarks:
+            self.remarks.append(found)
 
     def take(self, field: str, name: str) -> None:
         """A request's ``field`` was found under ``name``."""

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, SentAs, Stamp
+from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, SentAs, Stamp
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
-from tokenyard.workload.record import MAX_SECONDS, Remark, WorkloadRequest
+from tokenyard.workload.record import MAX_SECONDS, Remark, WorkloadRequest, remark
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,8 +45,7 @@ def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list
             ids.add(each.request_id)
         kept.append(each)
     if doubtful and len(ids) > 1:
-        text = f"{doubtful:,} of {len(kept):,} requests have the id of another one: does the log record them twice?"
-        reading.note("repeated_ids", text, warning=True)
+        reading.note("repeated_ids", doubtful=doubtful, count=len(kept))
     return kept
 
 
@@ -59,8 +58,7 @@ def with_reasoning(logged: Sequence[LoggedRequest], reading: LogReading) -> list
     if not more:
         return list(logged)
     output, reasoning = reading.of_reasoning
-    text = f"outputs are {output} with {reasoning}, which is counted beside it: "
-    reading.note("reasoning_beside", f"{text}it is more than {output} in {more:,} of {len(logged):,} requests")
+    reading.note("reasoning_beside", output=output, reasoning=reasoning, more=more, count=len(logged))
     return [each._replace(output_tokens=each.output_tokens + each.reasoning_tokens) for each in logged]
 
 
@@ -86,8 +84,7 @@ def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[
     if outer:
         reading.left_out["spans around others that say tokens"] += sum(each.span in outer for each in logged)
     if unknown - outer:
-        text = f"{len(unknown - outer):,} requests are the parents of others, and nothing says how long they took: "
-        reading.note("nested", text + "if they are spans around others, their tokens count twice", warning=True)
+        reading.note("nested", count=len(unknown - outer))
     return [each for each in logged if each.span is None or each.span not in outer]
 
 
@@ -160,27 +157,24 @@ def _length_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     ):
         count = len(lengths)
         if len(set(lengths)) == 1:
-            yield _doubt(f"equal_{what}", f"all {count:,} {what} are {lengths[0]:,} tokens long: {cause}?")
+            yield remark("equal", count=count, what=what, length=lengths[0], cause=cause)
             continue
         longest = max(lengths)
         at_cap = lengths.count(longest)
         if what == "prompts" and at_cap >= max(_FEWEST_AT_CAP, _MOST_AT_CAP * count):
-            text = f"{at_cap:,} of {count:,} prompts are {longest:,} tokens long, and none is longer: were they cut "
-            yield _doubt("prompts_cut", text + "(a log's limit, or truncation before the model)?")
+            yield remark("prompts_at_cap", at_cap=at_cap, count=count, longest=longest)
         step = next((each for each in _ROUND if not any(length % each for length in lengths)), None)
         if step is not None and len(set(lengths)) > 2:
-            text = f"all {what} are multiples of {step}: estimates, padding, or buckets, and no counts of tokens?"
-            yield _doubt(f"round_{what}", text)
+            yield remark("round", what=what, step=step)
     if all(each.prompt_tokens == each.output_tokens for each in logged):
-        yield _doubt("same_column", "every prompt is as long as its output: is one column taken for both?")
+        yield remark("same_column")
 
 
 def _total_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     totals = [(each.prompt_tokens + each.output_tokens, each.total_tokens) for each in logged if each.total_tokens]
     wrong = sum(told != total for told, total in totals)
     if totals and wrong > _MOST_MISMATCHES * len(totals):
-        text = f"prompt and output are not what the log calls their total in {wrong:,} of {len(totals):,} requests: "
-        yield _doubt("totals", text + "tokens of another kind (reasoning, cached ones), or the wrong columns?")
+        yield remark("totals", wrong=wrong, count=len(totals))
 
 
 def _twin_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
@@ -189,39 +183,30 @@ def _twin_doubts(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
     distinct = {(prompt, output) for _, prompt, output in seen}
     twins = sum(count - 1 for (moment, _, _), count in seen.items() if moment and not moment.is_integer())
     if twins > _MOST_TWINS * len(logged) and len(distinct) > 1:
-        text = f"{twins:,} of {len(logged):,} requests have the time and the lengths of another one: "
-        yield _doubt("twins", text + "does the log record them twice (exports that overlap)?")
+        yield remark("twins", twins=twins, count=len(logged))
 
 
 def _time_doubts(moments: Sequence[float]) -> Iterator[Remark]:
     count, distinct = len(moments), len(set(moments))
     if distinct == 1:
-        yield _doubt("all_at_once", f"all {count:,} requests arrive at one instant: rounded or exported times?")
+        yield remark("all_at_once", count=count)
         return
     if moments[-1] - moments[0] < FASTEST * count:
-        text = f"{count:,} requests arrive within {moments[-1] - moments[0]:.3g} s: are times in another unit "
-        yield _doubt("too_fast", text + "(days, as spreadsheets count: --time-unit d), or rounded?")
+        yield remark("too_fast", count=count, span=moments[-1] - moments[0])
         return
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     if max(gaps) - min(gaps) < _EVEN:
-        text = f"requests arrive every {gaps[0]:,.3g} s, evenly: rows of sums (one a minute), or a made-up log?"
-        yield _doubt("evenly_spaced", text)
+        yield remark("evenly_spaced", gap=gaps[0])
         return
     for grid, name in _GRIDS:
         if all(abs(each / grid - round(each / grid)) < 1e-9 for each in moments):
             if grid == 1 and count < _BUSY * distinct:
-                yield Remark("whole_seconds", "all times are whole seconds")
+                yield remark("whole_seconds")
             else:
-                text = f"all times are whole {name}: {count:,} requests arrive at {distinct:,} instants, in bursts "
-                yield _doubt("times_rounded", text + "that there were not")
+                yield remark("times_rounded", name=name, count=count, distinct=distinct)
             return
     if count >= _BUSY * distinct:
-        text = f"{count:,} requests arrive at {distinct:,} instants: times of batches, or rounded ones?"
-        yield _doubt("times_rounded", text)
-
-
-def _doubt(code: str, text: str) -> Remark:
-    return Remark(code, text, warning=True)
+        yield remark("times_of_batches", count=count, distinct=distinct)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -256,11 +241,10 @@ def arrivals_of(
         return [(0.0, each) for each in logged], []
     notes = []
     if len(timed) < len(logged):
-        text = f"{len(logged) - len(timed):,} requests without a time were left out"
-        notes.append(Remark("no_time", text, warning=True))
+        notes.append(remark("no_time", count=len(logged) - len(timed)))
     if options.stamped is Stamp.COMPLETION:
         _require_durations(path, timed)
-        notes.append(Remark("completions", "arrivals are completions less durations"))
+        notes.append(remark("completions"))
     moments = [_arrival(each, options) for each in timed]
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
@@ -268,14 +252,10 @@ def arrivals_of(
         raise WorkloadError(path, 0, _too_far_apart(arrivals))
     slow = _slow_tokens(timed)
     if slow is not None and (from_ends or options.stamped is Stamp.COMPLETION or options.turns_follow):
-        text = (
-            f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
-            "in the column's name (latency_ms), or --columns duration=NAME --time-unit ms"
-        )
-        notes.append(Remark("slow_tokens", text, warning=True))
+        notes.append(remark("slow_tokens", slow=slow))
     elif slow is not None:
-        arrivals, said = _in_smaller_unit(arrivals, slow)
-        notes.append(Remark("duration_unit", said))
+        arrivals, read_as = _in_smaller_unit(arrivals, slow)
+        notes.append(remark("duration_unit", read_as=read_as, slow=slow))
     return arrivals, notes
 
 
@@ -324,13 +304,12 @@ def _in_smaller_unit(
     arrivals: Sequence[tuple[float, LoggedRequest]], slow: float
 ) -> tuple[list[tuple[float, LoggedRequest]], str]:
     """Requests whose durations, as seconds, would be ``slow`` seconds a token, in the one unit, if any, in which they
-    are what a service takes; and what was assumed.
+    are what a service takes; and how they are read.
     """
     fits = [unit for unit in _SMALLER if _PACES[0] <= slow * duration_seconds(1, unit) <= _PACES[1]]
     scale = duration_seconds(1, fits[0]) if fits else None
     others = [(moment, _with_duration(each, scale)) for moment, each in arrivals]
-    read_as = f"read as {fits[0]}" if fits else "not compared"
-    return others, f"durations are {read_as}: as seconds they would be {slow:,.0f} s per output token"
+    return others, f"read as {fits[0]}" if fits else "not compared"
 
 
 def _with_duration(logged: LoggedRequest, scale: float | None) -> LoggedRequest:
@@ -427,18 +406,7 @@ def _job(logged: LoggedRequest, request_id: str) -> str | None:
 # One log read as a whole: its requests, of one model, and what there is to say of them.
 
 _MOST_MODELS = 6
-_SHOWN: tuple[str, ...] = (
-    "arrival_time",
-    "end_time",
-    "duration",
-    "ttft",
-    "prompt_len",
-    "max_tokens",
-    "cached_tokens",
-    "model",
-    "lora_name",
-)
-_SHOWN += ("session", "user", "priority", "tier")
+_SHOWN: Sequence[str] = KNOWN["shown"]
 """Fields that are listed where they were found, in this order."""
 
 
@@ -484,12 +452,9 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         raise WorkloadError(source.path, 0, reading.why_sums)
     back = _clock_put_back(logged) if reading.clock.without_offset else None
     if back is not None:
-        reading.note("clock_put_back", back, warning=True)
+        reading.note("clock_put_back", minutes=back)
     if reading.with_choices * _FEWEST_CHOICES > len(logged):
-        text = (
-            f"{reading.with_choices:,} requests asked for several answers (n): their outputs count as one, end to end"
-        )
-        reading.note("choices", text, warning=True)
+        reading.note("choices", count=reading.with_choices)
     logged = without_outer(without_copies(with_reasoning(logged, reading), reading), reading)
     counts_hits = any(each.cached_tokens is not None for each in logged)
     if counts_hits:  # a service that counts them leaves them out where there are none
@@ -513,37 +478,30 @@ _FEWEST_CHOICES = 4
 _HOUR, _AROUND_AN_HOUR, _OUT_OF_ORDER = 3600.0, 600.0, 300.0
 
 
-def _clock_put_back(logged: Sequence[LoggedRequest]) -> str | None:
-    """A sentence if local times jump back once, by about an hour, in a log that is in order; None if not."""
+def _clock_put_back(logged: Sequence[LoggedRequest]) -> int | None:
+    """The minutes if local times jump back once, by about an hour, in a log that is in order; None if not."""
     moments = [each.moment for each in logged if each.moment is not None]
     jumps = sorted(earlier - later for earlier, later in pairwise(moments))
     if not jumps or not _HOUR - _AROUND_AN_HOUR <= jumps[-1] <= _HOUR or (len(jumps) > 1 and jumps[-2] > _OUT_OF_ORDER):
         return None
-    minutes = round(jumps[-1] / 60)
-    return (
-        f"times jump back by {minutes} minutes once: local times over the end of summer time? The requests of that "
-        "hour are mixed: write times in UTC, or with their zone"
-    )
+    return round(jumps[-1] / 60)
 
 
 def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     names = {field: " and ".join(reading.taken[field]) for field in _SHOWN if field in reading.taken}
     where = ", ".join(f"{field} from {name}" for field, name in names.items())
-    yield Remark("kind", f"read as {kind}{': ' * bool(where)}{where}")
+    yield remark("kind", kind=kind, where=f"{': ' * bool(where)}{where}")
     lines = [name for name in reading.taken.get("arrival_time", ()) if name.casefold() in _OF_LINES]
     if lines and reading.options.stamped is Stamp.ARRIVAL:
-        text = f"{' and '.join(lines)} is when a line was written, and is taken as the arrival"
-        yield Remark("line_times", f"{text} (--stamped completion: as the end)")
+        yield remark("line_times", names=" and ".join(lines))
     yield from reading.remarks
     clock = reading.clock
     if clock.has_slashes:
         order = "day/month" if clock.must_be_day_first else "month/day"
         is_sure = clock.must_be_day_first or clock.must_be_month_first
-        text = f"dates are read as {order}/year{'' if is_sure else ', as nothing in the log says otherwise'}"
-        yield Remark("date_order", text, warning=not is_sure)
+        yield remark("date_order" if is_sure else "date_order_assumed", order=order)
     if clock.with_offset and clock.without_offset:
-        text = f"{clock.without_offset:,} times say no time zone and are taken as UTC; {clock.with_offset:,} say one"
-        yield Remark("mixed_zones", text, warning=True)
+        yield remark("mixed_zones", without=clock.without_offset, with_one=clock.with_offset)
     if clock.doubt is not None:
         yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
@@ -557,17 +515,10 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
 
 def _error_remarks(reading: LogReading) -> Iterator[Remark]:
     """Requests that were answered with an error: those that count as not served, and those that were worked on."""
-    for code, counted, what in (
-        ("not_served", reading.not_served, "were answered with an error and are left out, as not served"),
-        (
-            "broken_off",
-            reading.broken_off,
-            "ended with an error after work on them: replayed, their times not compared",
-        ),
-    ):
+    for code, counted in (("not_served", reading.not_served), ("broken_off", reading.broken_off)):
         if counted:
             each = ", ".join(f"{status}: {count:,}" for status, count in sorted(counted.items()))
-            yield Remark(code, f"{counted.total():,} requests {what} ({each})", warning=True)
+            yield remark(code, count=counted.total(), each=each)
 
 
 def _left_out(reading: LogReading) -> list[str]:
@@ -598,8 +549,7 @@ def of_one_model(
         has = f"it has {listed}" if models else "no request says its model; name the column (--columns model=NAME)"
         raise ConfigError("model_name", wanted, f"{path} has no request of this model: {has}")
     left = len(logged) - len(chosen)
-    note = f"{left:,} of {len(logged):,} requests are of other models and were left out ({listed})"
-    return chosen, [Remark("models", note)] if left else []
+    return chosen, [remark("models", left=left, count=len(logged), listed=listed)] if left else []
 
 
 def merged_requests(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:

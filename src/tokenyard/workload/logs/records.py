@@ -122,8 +122,7 @@ def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]
         yield from _one(_row(names, cells, mark), number, reading)
     for name in repeated:
         if any(name in found for found in reading.taken.values()):
-            text = f"the header has the column {shown(name)} more than once: the first one is read"
-            reading.note("repeated_columns", text, warning=True)
+            reading.note("repeated_columns", name=shown(name))
 
 
 def _told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -212,9 +211,7 @@ _GUIDELLM_GROUPS = ("successful", "completed", "incomplete")
 
 def read_sharegpt(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """The first question and answer of every conversation, as ``vllm bench`` takes them; lengths are estimated."""
-    reading.note(
-        "lengths_estimated", f"a token is {CHARACTERS_PER_TOKEN} characters: lengths are estimates", warning=True
-    )
+    reading.note("lengths_estimated", characters=CHARACTERS_PER_TOKEN)
     for number, conversation in source.records(reading.bad):
         turns = conversation.get("conversations") or conversation.get("messages")
         texts = [_turn_text(turn) for turn in turns[:2]] if isinstance(turns, list) else []
@@ -250,7 +247,7 @@ def read_vllm_bench(source: Source, reading: LogReading) -> Iterator[LoggedReque
     """
     results = list(source.records(reading.bad))
     if len(results) > 1:
-        reading.note("first_benchmark", f"only the first of {len(results)} results was read")
+        reading.note("first_benchmark", count=len(results), what="results")
     for number, result in results[:1]:
         inputs, outputs = result.get("input_lens"), result.get("output_lens")
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
@@ -312,7 +309,7 @@ def read_guidellm(source: Source, reading: LogReading) -> Iterator[LoggedRequest
     if not isinstance(groups, Mapping):
         raise WorkloadError(source.path, 0, "has no benchmarks[0].requests: is it a report of guidellm?")
     if len(listed) > 1:
-        reading.note("first_benchmark", f"only the first of {len(listed)} benchmarks was read")
+        reading.note("first_benchmark", count=len(listed), what="benchmarks")
     requests = [each for name in _GUIDELLM_GROUPS for each in _listed(groups.get(name))]
     for number, request in enumerate(requests, 1):
         start = _any(request, ("request_start_time", "start_time", "scheduler_info.started_at"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.logged import LoggedRequest
-from tokenyard.workload.record import Remark
+from tokenyard.workload.record import Remark, remark
 
 # A client sends the whole conversation again with every turn. So the prompt of a turn begins with the prompt before
 # and, unless the answer was rewritten (thoughts are left out), with its answer. Lengths show it:
@@ -74,10 +74,8 @@ def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[Logg
     if not later:
         return [], []
     if longer < MOSTLY * later:
-        text = f"sessions' prompts do not grow ({longer:,} of {later:,} later turns): nothing says what they share, "
-        return [], [Remark("no_turns", text + "so that none is found in the cache")]
-    text = f"the log counts no hits: {gone_on:,} of {later:,} later turns of sessions are longer than one before, "
-    return turns, [Remark("turns", text + "and begin with it (--prefixes recorded: they share nothing)")]
+        return [], [remark("no_turns", longer=longer, later=later)]
+    return turns, [remark("turns", gone_on=gone_on, later=later)]
 
 
 def _gone_on(ends: deque[_End], moment: float, prompt_tokens: int) -> _End | None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from tokenyard.errors import ConfigError
+from tokenyard.files import packaged
 from tokenyard.plugins import foreign
+from tokenyard.workload.readers import published
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import read_plain
-from tokenyard.workload.readers.published import read_azure, read_lmcache, read_mooncake, read_servegen, read_weka
 from tokenyard.workload.record import WorkloadRequest
 
 T = TypeVar("T")
+NAMES: dict[str, Any] = msgspec.json.decode(packaged("tokenyard.workload", "names.json"))
+"""``names.json``."""
 
 
 class NamedSource(NamedTuple, Generic[T]):
@@ -25,25 +30,10 @@ class NamedSource(NamedTuple, Generic[T]):
 
 Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
 
+_PLAIN: dict[str, Reader] = {"plain": read_plain}
 FORMATS: dict[str, NamedSource[Reader]] = {
-    "azure": NamedSource(
-        read_azure, "Azure's public LLM inference traces: CSV of time, context tokens, generated tokens"
-    ),
-    "lmcache": NamedSource(
-        read_lmcache, "LMCache's agentic traces: JSON lines of sessions' turns, with hashes of their blocks"
-    ),
-    "mooncake": NamedSource(
-        read_mooncake, "Mooncake's public traces: JSON lines with times, lengths and hashes of blocks"
-    ),
-    "plain": NamedSource(
-        read_plain, "Tokenyard's own: a JSON object a request, with what a workload can say; import writes it"
-    ),
-    "servegen": NamedSource(
-        read_servegen, "ServeGen's generated traffic: CSV of time, client, input and output tokens"
-    ),
-    "weka": NamedSource(
-        read_weka, "WEKA's recorded coding agents: a JSON object a session, with sub-agents and block hashes"
-    ),
+    name: NamedSource(_PLAIN.get(name) or getattr(published, f"read_{name}"), about)
+    for name, about in NAMES["formats"].items()
 }
 """Name, as ``--format`` takes it -> reader."""
 

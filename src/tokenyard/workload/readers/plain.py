@@ -109,6 +109,15 @@ class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
+_ALIKE = (
+    "request_id", "max_tokens", "limit", "job_id", "is_last_step", "this_func_call", "priority", "lora_name",
+    "cache_salt", "predicted_output_tokens", "meta",
+)  # fmt: skip
+"""Fields that are as in a request."""
+_SAID_UNLESS_EMPTY = ("delay", "is_last_step", "priority", "lora_name", "cache_salt", "meta")
+_SAID = ("limit", "patience", "job_id", "this_func_call", "output_seed", "predicted_output_tokens")
+
+
 class About(NamedTuple):
     """What the first line says of the whole workload."""
 
@@ -173,27 +182,17 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
         own = seed_of("plain", options.seed, row.request_id)
         unit = options.seconds_per_unit
         yield WorkloadRequest(
-            request_id=row.request_id,
+            **{name: getattr(row, name) for name in _ALIKE},
             prompt=_prompt(row, own, options.seed),
-            max_tokens=row.max_tokens,
-            limit=row.limit,
             arrival_time=(row.arrival_time or 0.0) * unit,
             after=after,
             gap=(row.gap or 0.0) * unit,
             spacing=(row.spacing or 0.0) * unit,
             delay=row.delay * unit,
             patience=None if row.patience is None else row.patience * unit,
-            job_id=row.job_id,
-            is_last_step=row.is_last_step,
-            this_func_call=row.this_func_call,
-            priority=row.priority,
-            lora_name=row.lora_name,
-            cache_salt=row.cache_salt,
             images=_images(row),
             output_seed=own if row.output_seed is None else row.output_seed,
-            predicted_output_tokens=row.predicted_output_tokens,
             measured=_measured(row.measured, unit),
-            meta=row.meta,
         )
 
 
@@ -360,28 +359,14 @@ def _written(request: WorkloadRequest) -> dict[str, object]:
         row |= {"after": list(request.after), "gap": request.gap}
     else:
         row["arrival_time"] = request.arrival_time
-    said = {
-        "limit": request.limit,
-        "spacing": (request.spacing or None) if request.after else None,
-        "delay": request.delay or None,
-        "patience": request.patience,
-        "job_id": request.job_id,
-        "is_last_step": request.is_last_step or None,
-        "this_func_call": request.this_func_call,
-        "priority": request.priority or None,
-        "lora_name": request.lora_name or None,
-        "cache_salt": request.cache_salt or None,
-        "images": [_written_image(each) for each in request.images] or None,
-        "output_seed": request.output_seed,
-        "predicted_output_tokens": request.predicted_output_tokens,
-        "measured": None if request.measured is None else _Measured(**_written_measured(request.measured)),
-        "meta": request.meta or None,
-    }
+    said = {name: getattr(request, name) for name in _SAID}
+    said |= {name: getattr(request, name) or None for name in _SAID_UNLESS_EMPTY}
+    said["spacing"] = (request.spacing or None) if request.after else None
+    said["images"] = [_written_image(each) for each in request.images] or None
+    if request.measured is not None:
+        ttft, e2e, cached = request.measured
+        said["measured"] = _Measured(ttft=ttft, e2e=e2e, cached_tokens=cached)
     return row | {name: value for name, value in said.items() if value is not None}
-
-
-def _written_measured(measured: Measured) -> dict[str, Any]:
-    return {"ttft": measured.ttft_s, "e2e": measured.e2e_s, "cached_tokens": measured.cached_tokens}
 
 
 def _written_prompt(prompt: TokenSource) -> dict[str, object]:
