@@ -12,7 +12,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar, cast
 
-from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, UnknownArgumentError, near_names
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -109,11 +108,3 @@ def given_path(field: str, value: object) -> Path:
     if not isinstance(path, str) or not path:
         raise ConfigError(field, value, "give a path, as a text or a pathlib.Path")
     return Path(path)
-
-
-def require_counts(of: object, *bools: str, **lows: int) -> None:
-    """Raise ConfigError unless each named field of an object is a whole number from its low on, or true or false."""
-    for field in bools:
-        require_bool(field, getattr(of, field))
-    for field, low in lows.items():
-        require_int(field, getattr(of, field), low)

@@ -83,6 +83,14 @@ def require_bool(field: str, value: object) -> None:
         raise ConfigError(field, value, "give true or false")
 
 
+def require_counts(of: object, *bools: str, **lows: int) -> None:
+    """Raise ConfigError unless each named field of an object is a whole number from its low on, or true or false."""
+    for field in bools:
+        require_bool(field, getattr(of, field))
+    for field, low in lows.items():
+        require_int(field, getattr(of, field), low)
+
+
 def _require_bools(config: KVCacheGroup | CacheConfig | SchedulerConfig) -> None:
     """Raise ConfigError for a field declared as a bool that holds something else."""
     for field in fields(config):

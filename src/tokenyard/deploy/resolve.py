@@ -27,6 +27,7 @@ from tokenyard.deploy.settings import (
     ParallelSettings,
     SchedulerSettings,
 )
+from tokenyard.deploy.spreading import check_engines, check_stages
 from tokenyard.deploy.vllm_serve import defaults, start_checks
 from tokenyard.deploy.vllm_serve.models import (
     check_activations,
@@ -392,10 +393,8 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    start_checks.check_stages(
-        parallel, flags.hardware.tensor_parallel_size, model, has_drafts=num_speculative_tokens > 0
-    )
-    start_checks.check_engines(parallel, model)
+    check_stages(parallel, flags.hardware.tensor_parallel_size, model, has_drafts=num_speculative_tokens > 0)
+    check_engines(parallel, model)
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenyard.arguments import require_counts
-from tokenyard.core.config import require_int
+from tokenyard.core.config import require_counts, require_int
 from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.mixers import Attends, LatentAttention, Mixer, SoftmaxAttention, StateSpace
 from tokenyard.quick_dataclass import dataclass

@@ -9,8 +9,7 @@ from enum import StrEnum
 from math import prod
 from typing import ClassVar
 
-from tokenyard.arguments import require_counts
-from tokenyard.core.config import require_int
+from tokenyard.core.config import require_counts, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, BFLOAT16_BYTES, WeightFormat, dtype_bytes
 from tokenyard.quick_dataclass import dataclass

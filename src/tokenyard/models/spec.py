@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.arguments import require_counts
-from tokenyard.core.config import require_int
+from tokenyard.core.config import require_counts, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.formats import dtype_bytes as bytes_of

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.arguments import is_number, require_counts
-from tokenyard.core.config import require_int
+from tokenyard.arguments import is_number
+from tokenyard.core.config import require_counts, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload, WorkloadRequest

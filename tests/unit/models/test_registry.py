@@ -21,8 +21,8 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading import table
-from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.expressions import Expressions, Fill
+from tokenyard.models.fields import Fields
 from tokenyard.models.reading.harmless import may_matter
 from tokenyard.models.reading.ordinary import ORDINARY
 from tokenyard.models.reading.read import model_from_config

@@ -17,12 +17,12 @@ import msgspec
 from tokenyard.errors import ConfigError
 from tokenyard.files import packaged
 from tokenyard.models.class_defaults import class_defaults
+from tokenyard.models.expressions import Expressions
+from tokenyard.models.fields import Fields
 from tokenyard.models.images import crops, rules
 from tokenyard.models.images.processors import IMAGE_FILE
 from tokenyard.models.images.rules import ImageRule
-from tokenyard.models.reading.expressions import Expressions
-from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.kinds import Given, Kind, Kinds, Maker
+from tokenyard.models.kinds import Given, Kind, Kinds, Maker
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The files' fields.

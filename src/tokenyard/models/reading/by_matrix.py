@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
+from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
-from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import PatternError, Work, module_pattern
 
 Rule = Callable[[str], WeightFormat]

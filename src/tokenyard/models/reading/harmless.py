@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.models.reading.fields import Fields, field_names
+from tokenyard.models.fields import Fields, field_names
 from tokenyard.models.reading.params import KNOWN, PARAMS
 from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.recorded import recorded

@@ -15,8 +15,8 @@ import msgspec
 
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
+from tokenyard.models.fields import field_names
 from tokenyard.models.formats import dtype_bytes
-from tokenyard.models.reading.fields import field_names
 from tokenyard.models.reading.versions import versions_said
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.units import GIB

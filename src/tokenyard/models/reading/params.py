@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.reading.fields import field_names
+from tokenyard.models.fields import field_names
 
 PARAMS = "params.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.recorded import recorded
 from tokenyard.quick_dataclass import dataclass

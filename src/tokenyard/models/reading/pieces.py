@@ -2,7 +2,7 @@
 
 ``pieces.json`` has the kinds: what a row may give of each, and how the fields of a
 :class:`~tokenyard.models.mixers.SoftmaxAttention` or the like follow from that. Every number is an expression over the
-file's fields (:mod:`~tokenyard.models.reading.expressions`).
+file's fields (:mod:`~tokenyard.models.expressions`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from tokenyard.files import packaged
 from tokenyard.models import layers, mixers
+from tokenyard.models.expressions import Expressions
 from tokenyard.models.formats import WeightFormat
-from tokenyard.models.reading.expressions import Expressions
-from tokenyard.models.reading.kinds import Given, Kind, Kinds, Maker
+from tokenyard.models.kinds import Given, Kind, Kinds, Maker
 from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.quick_dataclass import dataclass

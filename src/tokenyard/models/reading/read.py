@@ -17,11 +17,11 @@ from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.described import described_model, is_described
+from tokenyard.models.fields import Fields, field_names
 from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16
 from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.reading.by_matrix import blended
-from tokenyard.models.reading.fields import Fields, field_names
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params

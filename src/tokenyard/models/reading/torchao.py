@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.reading.by_matrix import Rule
-from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import PatternError, Work, module_pattern
 
 _EIGHT_BITS = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.models.class_defaults import class_defaults, section_type
+from tokenyard.models.expressions import Expressions, Fill
+from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.mixers import Attends, SoftmaxAttention
-from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.reading.pieces import Part
 from tokenyard.models.spec import EncoderSpec

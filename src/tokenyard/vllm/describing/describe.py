@@ -17,6 +17,7 @@ from typing import Any
 from tokenyard.errors import CannotDescribeError, TokenyardError
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.described import DESCRIBED_BY
+from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import (
@@ -31,7 +32,6 @@ from tokenyard.models.mixers import (
     ShortConvolution,
     SoftmaxAttention,
 )
-from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from tokenyard.models.reading.expressions import Expressions, Fill
+from tokenyard.models.expressions import Expressions, Fill
 
 Given = Mapping[str, Any]
 """What names a kind, as ``is``, and gives some of its own."""

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from tokenyard.core.config import MAX_COUNT
-from tokenyard.models.reading.fields import Fields
+from tokenyard.models.fields import Fields
 
 Fill = int | bool | str | tuple[str, ...]
 """What fills a piece: a number, an expression, or the terms of a sum, each an expression."""
