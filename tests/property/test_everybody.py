@@ -72,10 +72,19 @@ class Clients(ty.StepObserver):
         self.gone[request.request_id] = ts, "abort" if request.status.name.endswith("ABORTED") else "served"
 
 
+def users(told: Clients) -> dict[str, str]:
+    """The first attempt of each user -> the last one: ``a`` was aborted, then ``a~2`` came ..."""
+    last: dict[str, str] = {}
+    for name in told.came:
+        last[name.partition("~")[0]] = name
+    return last
+
+
 def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
     """Return what each latency is at least and at most, of everybody who has one, in milliseconds."""
     found: dict[str, list[tuple[float, float]]] = {"queue": [], "ttft": [], "tpot": [], "e2e": [], "itl": []}
-    for name, (came, most) in told.came.items():
+    for first, name in users(told).items():
+        came, most = told.came[first]
         end, fate = told.gone.get(name, (told.last, "unfinished"))
         tokens = told.tokens.get(name, [])
         so_far = (inf, inf) if fate == "refused" else (end - came, inf)
@@ -87,6 +96,9 @@ def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
         elif fate != "served" and most > 1:
             least = (end - tokens[0]) / (most - 1) if tokens else 0.0
             found["tpot"].append((inf if fate == "refused" else least, inf))
+    for name in told.came:
+        end, fate = told.gone.get(name, (told.last, "unfinished"))
+        tokens = told.tokens.get(name, [])
         found["itl"] += [(after - before,) * 2 for before, after in pairwise(tokens)]
         if fate != "served" and tokens and end > tokens[-1]:
             found["itl"].append((end - tokens[-1], inf))
@@ -113,13 +125,24 @@ def _ranked(ascending: Any, percent: float) -> float:
 
 def same(report: ty.Report, told: Clients) -> None:
     """The report's figures are those of what clients saw."""
-    fates = [told.gone.get(name, (nan, "unfinished"))[1] for name in told.came]
+    last = users(told)
+    fates = [told.gone.get(name, (nan, "unfinished"))[1] for name in last.values()]
     people = report.outcomes
     assert people is not None
     assert (people.arrived, people.served, people.refused, people.cancelled, people.unfinished) == (
         *(len(fates), fates.count("served"), fates.count("refused"), fates.count("abort")),
         fates.count("unfinished"),
     )
+    again = len(told.came) - len(last)
+    assert (report.attempts is None) == (again == 0)
+    assert report.attempts is None or (report.attempts.sent, report.attempts.again) == (len(told.came), again)
+    assert (report.requests, report.requests_finished) == (len(fates), len(fates) - fates.count("unfinished"))
+    assert sum(report.finish_reasons.values()) == report.requests_finished
+    tokens = sum(told.counts.get(name, 0) for name in last.values())
+    assert (report.output_tokens or 0) == tokens
+    if report.duration_s:
+        assert report.throughput.requests_per_s == pytest.approx(fates.count("served") / report.duration_s)
+        assert report.throughput.output_tokens_per_s == pytest.approx(tokens / report.duration_s)
     for latency, values in latencies(told).items():
         figures = getattr(report, f"{latency}_ms")
         for name in ("mean", *_PERCENTS):
@@ -140,6 +163,8 @@ RUNS = st.fixed_dictionaries(
         "policy": st.sampled_from(["fcfs", "vllm-v0", Newest]),
         "asynchronous": st.booleans(),
         "drafts": st.booleans(),
+        "timeout": st.sampled_from([None, "300ms", "1.5s"]),
+        "retries": st.integers(0, 2),
     }
 )
 
@@ -158,6 +183,7 @@ def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]
     if drawn["drafts"]:
         changed |= {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}
     told = Clients()
+    clients = {"client_timeout": drawn["timeout"], "retries": drawn["retries"], "retry_wait": "100ms"}
     run = ty.run(
         made.build(),
         _DEPLOYMENT.with_(**changed),
@@ -166,6 +192,7 @@ def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]
         until=drawn["until"],
         trace=trace,
         skip_refused=True,
+        **(clients if drawn["timeout"] is not None else {}),
     )
     if run.result.ended_by is not EndedBy.WORKLOAD:
         told.last = run.result.seconds

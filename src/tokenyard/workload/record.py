@@ -18,6 +18,7 @@ from tokenyard.core.request import MultiModalItem, Request, SamplingParams, Toke
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.trace.facts import AGAIN
 from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.tokens import ListedTokens, TokenSource
 
@@ -89,7 +90,7 @@ class Clients:
 
 def attempt_id(request_id: str, attempt: int) -> str:
     """What a request is called when it is sent for the ``attempt``-th time, from 1."""
-    return request_id if attempt == 1 else f"{request_id}~{attempt}"
+    return request_id if attempt == 1 else f"{request_id}{AGAIN}{attempt}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

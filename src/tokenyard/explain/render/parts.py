@@ -392,7 +392,7 @@ def _over_time(replicas: ReplicaFigures, seconds: float) -> Table:
 
 
 def clients_of(clients: ClientFigures) -> Iterator[Text]:
-    """Sentences; the rest of a report is of attempts."""
+    """Sentences on how long they wait, and what came of it."""
     again = f", and retry {duration(clients.retry_wait_s)} later, {count(clients.retries)} times at most"
     yield Text(f"They hang up after {duration(clients.timeout_s)}{again if clients.retries else ''}.")
     yield Text(
@@ -402,7 +402,6 @@ def clients_of(clients: ClientFigures) -> Iterator[Text]:
     answer = clients.answer_ms
     if answer.mean is not None:
         yield Text(
-            f"of those that were answered, from the first sending to the end: {milliseconds(answer.mean)} on average, "
-            f"p90 {milliseconds(answer.p90)}, max {milliseconds(answer.max)}"
+            f"from the first sending to the end: {answer.in_words('mean')} on average, p90 {answer.in_words('p90')}, "
+            f"max {answer.in_words('max')}"
         )
-    yield Text("All other figures are of attempts, as the server sees them.")

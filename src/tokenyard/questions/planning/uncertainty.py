@@ -126,7 +126,7 @@ def unknown_of(source: KnownSource, row: Row, *, has_load: bool) -> Iterator[str
     """What neither a workload nor a trace can know, and what the recommended variant takes for granted."""
     arrivals = source.run.arrivals if isinstance(source, WorkloadVariants) else None
     if arrivals is not None and arrivals.client_timeout is not None:
-        yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
+        yield "answers keep their lengths; clients that would send more do not"
     else:
         yield "answers keep their lengths, and clients that would send more, or give up, do neither"
     if arrivals is not None and arrivals.front_end_delay is not None:

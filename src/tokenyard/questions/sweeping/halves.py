@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.explain.figures import percentile
+from tokenyard.explain.population import FirstSent
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.questions.by_class import classes_in
@@ -41,13 +42,16 @@ class Halves(StepObserver):
         self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure != "itl"]
         self._class_of = {} if by is None else classes_in(workload, by)
         self._last = max(each.arrival_time for each in workload if not each.after)
+        self._first = FirstSent()
         self._columns = {name: array("d") for name in ("arrival", "queue", "ttft", "tpot", "e2e", "tokens")}
         self._classes: list[str] = []
 
     def request_finished(self, ts: float, request: Request) -> None:
         """Note one that has its whole answer."""
-        times, came = request.times, request.arrival_time
-        if FinishReason.of(request.status) in (FinishReason.ABORT, FinishReason.ERROR):
+        times, reason = request.times, FinishReason.of(request.status)
+        is_left = reason is FinishReason.ABORT
+        user, came = self._first.user(request.request_id, request.arrival_time, is_cancelled=is_left)
+        if is_left or reason is FinishReason.ERROR:
             return
         end = ts if times.finished is None else times.finished
         first = end if times.first_token is None else times.first_token
@@ -57,7 +61,7 @@ class Halves(StepObserver):
         told = (came, started - came, first - came, pace, end - came, tokens)
         for column, value in zip(self._columns.values(), told, strict=True):
             column.append(value)
-        self._classes.append(self._class_of.get(request.request_id, ""))
+        self._classes.append(self._class_of.get(user, ""))
 
     def agree(self) -> bool:
         """Return whether requests do not take longer and longer, and bounded figures are alike in both halves."""

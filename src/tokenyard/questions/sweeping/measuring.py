@@ -110,7 +110,7 @@ class SLOWatch(StepObserver):
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
-        """None where requests are sent again: it is not known of how many attempts a percentile will be."""
+        """None where requests are sent again: what becomes of an attempt is not yet what becomes of its user."""
         self._class_of = {} if by is None else classes_in(workload, by)
         self._num_requests = len(workload)
         self._num_of = {"": len(workload), **Counter(self._class_of.values())}
@@ -291,7 +291,8 @@ def replayed(
             policy=variant.policy,
             on_progress=on_progress,
         )
-        report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        report = _report(builders[prefills:]).with_clients(result.clients)
+        report = msgspec.structs.replace(report, replicas=result.replicas)
         shares: dict[str, float | None] = {}
         if by is not None:
             rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
