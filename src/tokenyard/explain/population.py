@@ -235,6 +235,11 @@ class Population:
         """Share of them that were refused."""
         return float((self.outcome == NOT_SERVED).mean()) if len(self) else 0.0
 
+    @property
+    def tokenless_share(self) -> float:
+        """Share of them that were not served and got no token at all: of them no gap shows."""
+        return float(((self.outcome != SERVED) & np.isnan(self.values["ttft"])).mean()) if len(self) else 0.0
+
     def num_with(self, name: str) -> int:
         """How many have the latency."""
         return int(np.count_nonzero(~np.isnan(self.values[name])))

@@ -15,7 +15,7 @@ from rich.text import Text
 from tokenyard.explain.advice.rules import Advice, Effect, Relief
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
-from tokenyard.explain.slo import Goodput, Objective
+from tokenyard.explain.slo import OPEN_FOR, Goodput, Objective
 from tokenyard.explain.steady import rate_in_words
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
@@ -305,6 +305,9 @@ def goodput_rows(goodput: Goodput) -> Iterator[Table | Text]:
         measured = milliseconds(each.value_ms, at_least=each.censored)
         table.add_row(each.name, milliseconds(each.bound_ms), measured, _verdict(each), within)
     yield table
+    for each in goodput.objectives:
+        if each.open_for is not None:
+            yield Text(f"{each.name} is open: {OPEN_FOR[each.open_for]}")
     if goodput.requests is not None:
         rate = "" if goodput.requests_per_s is None else f"{goodput.requests_per_s:,.2f} requests/s, "
         yield Text(

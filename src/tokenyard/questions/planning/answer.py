@@ -369,7 +369,9 @@ def limits_of(row: Row, beyond: Row | None) -> str:
     """What is short at the recommended setting, or would be with more load."""
     last = beyond if beyond is not None and beyond.is_measured else row
     parts = []
-    if beyond is not None and beyond.tightest is not None:
+    if beyond is not None and beyond.only_grows:
+        parts.append("with more load the queue grows")
+    elif beyond is not None and beyond.tightest is not None:
         parts.append(f"with more load {beyond.tightest} is missed first")
     elif row.tightest is not None and row.tightness is not None:
         parts.append(f"{row.tightest} is nearest to its bound, at {row.tightness:.0%} of it")

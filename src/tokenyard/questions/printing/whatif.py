@@ -283,9 +283,10 @@ def _goodput(variant: VariantAnswer) -> list[Table | Text]:
 
 def _bounded(each: Objective) -> str:
     """A figure and whether it holds; of a bound of each request the share within it."""
-    if each.met is None:
+    if not each.is_of_all:
         return percent(each.share)
-    return f"{milliseconds(each.value_ms)} {'holds' if each.met else 'missed'}"
+    value = milliseconds(each.value_ms, at_least=each.censored)
+    return f"{value} {'open' if each.met is None else 'holds' if each.met else 'missed'}"
 
 
 def _reasons(variant: VariantAnswer) -> list[Table | Text]:

@@ -504,7 +504,8 @@ def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves |
     state = load.state
     if state is LoadState.STEADY and halves is not None and not halves.agree():
         state = LoadState.SHORT
-    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long)
+    met = False if state is LoadState.OVERLOADED and row.met else row.met
+    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long, met=met)
 
 
 class Measured(NamedTuple):
@@ -598,6 +599,7 @@ def _row(
         unfinished=0 if people is None else people.unfinished,
         censored=[name for name in report.censored if name in FIGURES],
         is_open=any(each.is_open for each in objectives),
+        open_for={each.name: each.open_for for each in objectives if each.open_for is not None},
         met=None if goodput is None else goodput.met,
         tightness=tightness if isfinite(tightness) else None,
         tightest=None if tightness == -inf else tightest,
