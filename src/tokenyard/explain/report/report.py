@@ -477,7 +477,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             ended=self.requests_finished,
             seconds=None if mean is None else mean / 1e3 * self._num_timed,
             drafts=None if self.speculation is None else self.speculation.assumed,
-            overload=overload_of(self.load, self.relief, self._num_gpus),
+            overload=overload_of(self.load, self.relief, self.num_gpus),
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
             people=self.outcomes,
         )
@@ -489,7 +489,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return self.requests_finished or 0 if people is None else people.arrived - people.refused
 
     @property
-    def _num_gpus(self) -> int | None:
+    def num_gpus(self) -> int | None:
         """GPUs of all replicas, at most; None where the run does not say."""
         gpus = self.header.num_gpus
         return gpus if gpus is None or self.replicas is None else gpus * self.replicas.max_held
