@@ -425,7 +425,9 @@ def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[Larges
         whole = lengths.worker(beyond.times)(beyond.settings, load=beyond.load)
         beyond = msgspec.structs.replace(whole, tightest=beyond.tightest, times=beyond.times)
         replays += 1
-    return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
+    offered = None if found.borne is None else found.borne.figures.get("load.offered_requests_per_s")
+    told = LargestLoad(load=load, is_all=is_all, offered_requests_per_s=offered, row=found.borne, beyond=beyond)
+    return told, replays
 
 
 class _Served(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whether bounds hold is one truth: what is overloaded meets none, and what was not measured is open, with its reason."""
+"""Whether bounds hold is one truth: what is overloaded meets none, and what was not measured is open."""
 
 from __future__ import annotations
 

@@ -248,6 +248,8 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Times as fast; None if not even the least that was tried is within the bounds."""
     is_all: bool
     """Whatever was tried was borne; a greater one changes hardly anything, or was not tried."""
+    offered_requests_per_s: float | None = None
+    """Requests that arrive per second at that load; None where ``load`` is."""
     row: Row | None
     """The recommended setting at that load."""
     beyond: Row | None

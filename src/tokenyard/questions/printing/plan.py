@@ -258,8 +258,8 @@ def _front(plan: Plan, goal: Goal) -> Table:
 def _load(found: LargestLoad, chosen: Row) -> str:
     if found.load is None or found.row is None:
         return "no load that was tried is within the bounds in a steady state"
-    rate = found.row.figures.get("throughput.requests_per_s")
-    said = f"{_number(found.load)} times as fast as the workload's own: {_rate(rate)} requests/s"
+    rate = "-" if found.offered_requests_per_s is None else rate_in_words(found.offered_requests_per_s)
+    said = f"{_number(found.load)} times as fast as the workload's own: {rate} requests/s arrive"
     cost = found.row.cost_per_million_tokens
     if cost is not None:
         said += f", {cost:,.2f} per million output tokens"
