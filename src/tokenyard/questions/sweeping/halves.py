@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan
+from enum import StrEnum
+from math import isfinite, nan, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,25 @@ FloatArray = npt.NDArray[np.float64]
 _DRIFT = 0.01
 """Share of the time by which requests may take longer while they arrive: as much more arrives than is served."""
 _APART = 0.1
-"""Share of a bound by which its figure may differ between halves that agree."""
+"""Share of a bound by which its figure may differ between halves that agree, if it is not by chance."""
+_BATCHES, _SIGMAS = 8, 3.0
+"""Parts of a half whose figures say how much is chance, and how many standard deviations that is taken to be."""
 
 
 def has_pace(workload: Workload) -> bool:
     """Return whether there is a rate at which a workload could go on; a closed loop has that of its answers."""
     moments = [each.arrival_time for each in workload if not each.after]
     return workload.max_concurrency is None and len(moments) >= FEWEST_ARRIVALS and max(moments) > min(moments)
+
+
+class Agreement(StrEnum):
+    """Whether both halves of a replay agree."""
+
+    WHOLE = "whole"
+    NEARLY = "nearly"
+    """Bounded figures differ, both within their bounds: by no more than chance makes of so many requests, or not so far
+    that a third half which differs as much from the second would miss one."""
+    NONE = "none"
 
 
 class Halves(StepObserver):
@@ -63,27 +76,35 @@ class Halves(StepObserver):
             column.append(value)
         self._classes.append(self._class_of.get(user, ""))
 
-    def agree(self) -> bool:
+    def agreement(self) -> Agreement:
         """Return whether requests do not take longer and longer, and bounded figures are alike in both halves."""
+        found = Agreement.WHOLE
         columns = {name: np.array(column) for name, column in self._columns.items()}
         arrival, classes = columns["arrival"], np.array(self._classes)
         if not len(arrival):
-            return False
+            return Agreement.NONE
         # Those that come last have an engine that empties to themselves: they are not of the same state.
         first, last = float(arrival.min()), self._last - float(columns["e2e"].mean())
         start, middle = first + (last - first) / 3, first + (last - first) * 2 / 3
         halves = [(arrival > start) & (arrival <= middle), (arrival > middle) & (arrival <= last)]
         if not all(half.any() for half in halves):
-            return False
+            return Agreement.NONE
         before, after = (_takes(columns, half) for half in halves)
         if after - before > _DRIFT * (middle - start):
-            return False
+            return Agreement.NONE
         for slo in self._slos:
             own = np.full(len(arrival), True) if not slo.of else classes == slo.of
-            values = [_statistic(columns[slo.figure][half & own], slo.statistic or "mean") for half in halves]
-            if all(isfinite(each) for each in values) and abs(values[1] - values[0]) > _APART * slo.bound_ms / 1e3:
-                return False
-        return True
+            parts = [columns[slo.figure][half & own] for half in halves]
+            values = [_statistic(part, slo.statistic or "mean") for part in parts]
+            apart = abs(values[1] - values[0])
+            if not isfinite(apart) or apart <= _APART * slo.bound_ms / 1e3:
+                continue
+            bound, following = slo.bound_ms / 1e3, 2 * values[1] - values[0]
+            says_other = min(values) <= bound < max(values)
+            if says_other or (following > bound and apart > _SIGMAS * _chance(parts, slo.statistic or "mean")):
+                return Agreement.NONE
+            found = Agreement.NEARLY
+        return found
 
 
 def _takes(columns: Mapping[str, FloatArray], chosen: npt.NDArray[np.bool_]) -> float:
@@ -92,6 +113,16 @@ def _takes(columns: Mapping[str, FloatArray], chosen: npt.NDArray[np.bool_]) -> 
     pace = pace[~np.isnan(pace)]
     further = float(columns["tokens"].mean()) - 1
     return float(columns["ttft"][chosen].mean()) + (float(pace.mean()) * further if len(pace) else 0.0)
+
+
+def _chance(halves: Sequence[FloatArray], statistic: str) -> float:
+    """Standard deviation of the difference of a statistic between halves: by what it is in parts of them."""
+    variance = 0.0
+    for half in halves:
+        found = np.array([_statistic(part, statistic) for part in np.array_split(half, _BATCHES)])
+        found = found[~np.isnan(found)]
+        variance += float(found.var(ddof=1)) / len(found) if len(found) > 1 else 0.0
+    return sqrt(variance)
 
 
 def _statistic(values: FloatArray, statistic: str) -> float:

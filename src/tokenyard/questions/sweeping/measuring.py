@@ -25,7 +25,7 @@ from tokenyard.explain.slo import SLO, Goodput, Objective
 from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.halves import Halves, has_pace
+from tokenyard.questions.sweeping.halves import Agreement, Halves, has_pace
 from tokenyard.questions.sweeping.rows import (
     FIGURES,
     Row,
@@ -502,10 +502,12 @@ def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves |
     if load is None or load.state is None or not has_pace(workload):
         return row
     state = load.state
-    if state is LoadState.STEADY and halves is not None and not halves.agree():
+    agreement = Agreement.WHOLE if halves is None or state is not LoadState.STEADY else halves.agreement()
+    if agreement is not Agreement.WHOLE:
         state = LoadState.SHORT
     met = False if state is LoadState.OVERLOADED and row.met else row.met
-    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long, met=met)
+    nearly = agreement is Agreement.NEARLY
+    return msgspec.structs.replace(row, state=state, nearly_steady=nearly, answers_long=load.answers_long, met=met)
 
 
 class Measured(NamedTuple):

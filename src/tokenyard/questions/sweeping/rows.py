@@ -166,6 +166,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     state: LoadState | None = None
     """What it says of the load: the queue grows, or not, or arrivals were too few or too short to tell; None where they
     have no rate, or its replay was ended early."""
+    nearly_steady: bool = False
+    """It is ``short`` only since bounded figures of both halves differ, by chance or too little to miss a bound: the
+    longest traffic then counts as steady."""
     answers_long: float | None = None
     """Arrivals went on for so many times the mean answer, or session."""
     times: int = 1
