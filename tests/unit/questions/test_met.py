@@ -64,3 +64,14 @@ def test_itl_of_those_who_got_tokens_holds_nothing_for_the_others() -> None:
     assert report.goodput is not None
     p99, p50 = report.goodput.objectives
     assert (p99.met, p99.open_for, p50.met) == (None, "tokenless", True)
+
+
+def test_a_plan_of_which_some_are_refused_has_figures() -> None:
+    """Its replay ends early, as the bound is missed for certain, and is then replayed to its end as the nearest."""
+    made = ty.WorkloadBuilder("refused", seed=1)
+    for i in range(10):
+        made.request(at=i * 0.5, prompt=9000 if i < 3 else 40, output=20)
+    told = ty.plan(made.build(), SMALL, space={"max_num_seqs": [2]}, slo="ttft_p90=1s", skip_refused=True)
+    assert told.recommended is not None
+    assert (told.holds, told.recommended.met, told.recommended.refused) == (False, False, 3)
+    assert told.recommended.is_measured

@@ -11,6 +11,7 @@ import pytest
 import tokenyard as ty
 from tokenyard.explain.steady import LoadState
 from tokenyard.questions.recorded.recorded_run import read_run
+from tokenyard.workload.record import Clients
 
 SMALL = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=8192, latency="constant:0.02", max_num_seqs=2)
 """Two seats, 20 steps of 20 ms each: some 5 requests a second."""
@@ -118,7 +119,7 @@ def test_whatif_says_nothing_of_the_served_where_all_are(tmp_path: Path) -> None
 
 
 def test_clients_are_those_of_a_workload_that_has_them(tmp_path: Path) -> None:
-    clients = ty.sim.Clients(timeout=2.0, retries=1, wait=0.5)
+    clients = Clients(timeout=2.0, retries=1, wait=0.5)
     made = ty.WorkloadBuilder("own", seed=1)
     for i in range(30):
         made.request(at=i * 0.1, prompt=40, output=20)

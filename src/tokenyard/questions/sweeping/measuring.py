@@ -134,7 +134,7 @@ class SLOWatch(StepObserver):
 
     def request_refused(self, ts: float, request: Request) -> None:
         own = self._class_of.get(request.request_id, "")
-        for slo in self._slos:
+        for slo in self._slos if self._slack < inf else ():
             self._beyond[slo] += slo.of in ("", own)
         self._bad += 1
 
