@@ -87,7 +87,7 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
     """Attempts of everybody: each arrival that the engine saw."""
     again: int
-    """Those that were given up and sent again, which are no users of their own."""
+    """Attempts that were given up and sent again, which are no users of their own."""
     lost_tokens: int
     """Tokens of output that those had got."""
 
@@ -135,7 +135,7 @@ class AttemptLinks:
 
 
 class FirstSent:
-    """Who a request is of that ends, and when that user came; told in the order in which they end."""
+    """Finds the user of a request that ends, and when that user came; told in the order in which they end."""
 
     __slots__ = ("_left",)
 

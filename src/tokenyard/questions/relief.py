@@ -136,7 +136,7 @@ class ReliefSearch:
             yield from self._rounds(more)
 
     def _rounds(self, more: Change) -> Iterator[_Step | None]:
-        """So many replicas, with what helped most; then as many more as what these serve asks for."""
+        """Replay so many replicas, with what helped most; then as many more as what these serve asks for."""
         for _ in range(_ROUNDS):
             step = self._with(self._best_alike, more)
             if step is None:

@@ -324,7 +324,7 @@ class RecordedRequests:
         return made if self._clients is None else made.with_clients(self._clients)
 
     def _users(self, served: list[_Known]) -> list[_Known]:
-        """Those of ``served`` that are no further attempts, each with the end of its last one."""
+        """Return the first attempts among ``served``, each with the end of its user's last one."""
         clients = self._clients
         if clients is None:
             return served
