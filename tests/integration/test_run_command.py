@@ -352,8 +352,10 @@ def test_several_logs_are_merged_by_time(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_at_a_moment_with_whoever_is_unfinished(tmp_path: Path) -> None:
-    words = ("run", "random", "--num-prompts", "60", "--request-rate", "8", "--input-len", "40", "--output-len", "20")
-    words += ("--gpu", "l4", "--max-model-len", "8192", "--latency", "constant:0.02", "--max-num-seqs", "2")
+    words = (
+        *("run", "random", "--num-prompts", "60", "--request-rate", "8", "--input-len", "40", "--output-len", "20"),
+        *("--gpu", "l4", "--max-model-len", "8192", "--latency", "constant:0.02", "--max-num-seqs", "2"),
+    )
     told = json.loads(call(*words, "--until", "5s", "--json", cwd=tmp_path).stdout)
     assert told["outcomes"]["unfinished"] > 0
     assert told["duration_s"] <= 5

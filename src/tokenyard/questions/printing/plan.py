@@ -269,5 +269,7 @@ def _load(found: LargestLoad, chosen: Row) -> str:
         said += f"; steady over {count(found.row.requests)} requests, {duration(found.row.figures.get('duration_s'))}"
     if found.beyond is not None:
         missed = "the queue grows" if found.beyond.only_grows else f"{found.beyond.tightest or 'a bound'} is missed"
+        if is_unsettled(found.beyond):
+            missed = "no steady state is shown"
         said += f"; at {_number(found.beyond.load)} times {missed}"
     return said
