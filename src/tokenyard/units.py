@@ -93,6 +93,8 @@ def signed(share: float) -> str:
 
 def figure_label(name: str) -> str:
     """``ITL p99`` of ``itl_ms.p99``, as a report's JSON names it; ``batch TTFT p90`` of ``batch:ttft_ms.p90``."""
+    if name == "outcomes.served":
+        return "requests served"
     of_class, _, own = name.rpartition(":")
     figure, _, statistic = own.partition("_ms.")
     return f"{of_class} {figure.upper()} {statistic}".lstrip()

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.command import call
+from tests.integration.command import call, environment
 
 from tokenyard.files import FolderLock
 from tokenyard.questions.planning import steadiness
@@ -254,6 +256,53 @@ def test_an_interrupted_plan_shows_the_best_so_far_and_goes_on_when_asked_again(
     assert replays[0] - before == of_the_rest + (of_the_rest + 2), "two of the variants were not replayed again"
 
 
+_TERMINATED = """
+import os, signal, sys
+from tokenyard.cli.main import command
+from tokenyard.questions.sweeping import measuring
+
+replayed, replays = measuring.replayed, [0]
+
+def ended(*arguments, **named):
+    replays[0] += 1
+    if replays[0] == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return replayed(*arguments, **named)
+
+measuring.replayed = ended
+sys.argv = ["tokenyard", *sys.argv[1:]]
+command()
+"""
+"""A plan that is told to end as its third replay begins."""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of this system are others")
+def test_a_terminated_plan_says_what_is_known_and_ends_by_the_signal(tmp_path: Path) -> None:
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--set", "max_num_seqs=1,2,16", "--slo", "tpot_p90=25ms", "--json")
+    whole = call(*words, cwd=tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-c", _TERMINATED, *words],
+        cwd=tmp_path,
+        env=environment({"XDG_CACHE_HOME": str(tmp_path / "cache")}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
+    assert "a partial answer: 2 of at most 3 variants were tried" in ended.stderr
+    assert re.search(r"the best so far: max_num_seqs=2, with 0\.\d+ requests/s; another may be better", ended.stderr)
+    assert "the same command goes on with the others" in ended.stderr
+    again = call(*words, cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert "2 variants were finished by an earlier call of this plan: it goes on from there" in again.stderr
+    assert again.stdout == whole.stdout
+
+
+def test_a_choice_of_splits_alone_is_tried_whole(tmp_path: Path) -> None:
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--split", "none,1+1", "--no-largest-load", "--json")
+    told = json.loads(call(*words, cwd=tmp_path).stdout)
+    assert (told["space"], told["is_whole"]) == ({"split": [None, "1+1"]}, True)
+
+
 def test_a_plan_whose_progress_cannot_be_kept_goes_on_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     words = ("plan", "chat", *FLAGS, *BLOCKS, "--set", "max_num_seqs=16", "--no-largest-load")
@@ -290,6 +339,8 @@ def test_where_the_load_is_too_much_the_load_that_is_borne_is_said(
     assert 0.2 < load["load"] < 0.5
     assert (load["row"]["met"], load["row"]["state"]) == (True, "steady")
     assert load["row"]["requests"] >= 300
+    assert load["offered_requests_per_s"] == load["row"]["figures"]["load.offered_requests_per_s"]
+    assert load["offered_requests_per_s"] == pytest.approx(50 * load["load"], rel=0.15)
     assert load["beyond"]["met"] is False or load["beyond"]["state"] != "steady"
 
 

@@ -349,3 +349,16 @@ def test_several_logs_are_merged_by_time(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["requests"] == 4
     done = call("run", "chat", *logs, cwd=tmp_path)
     done.refused("chat: is neither a file nor a pattern of files: only logs are merged, by time")
+
+
+def test_a_run_ends_at_a_moment_with_whoever_is_unfinished(tmp_path: Path) -> None:
+    words = (
+        *("run", "random", "--num-prompts", "60", "--request-rate", "8", "--input-len", "40", "--output-len", "20"),
+        *("--gpu", "l4", "--max-model-len", "8192", "--latency", "constant:0.02", "--max-num-seqs", "2"),
+    )
+    told = json.loads(call(*words, "--until", "5s", "--json", cwd=tmp_path).stdout)
+    assert told["outcomes"]["unfinished"] > 0
+    assert told["duration_s"] <= 5
+    assert "p50" in told["e2e_ms"]["censored"]
+    call(*words, "--until", "5s", "--advice", "all", cwd=tmp_path).refused("--until = '5s': proposals are compared by")
+    call(*words, "--until", "5", cwd=tmp_path).refused("--until = '5': give a time with its unit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,13 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.integration.command import call
 from tests.support.examples import examples
 
 import tokenyard as ty
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.explain.steady import FEWEST_ARRIVALS
+from tokenyard.questions.sweeping.rows import figures_of
 from tokenyard.sim.extent import EndedBy
+from tokenyard.workload.record import Workload
 
 _DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-0.6B", gpu="l4", max_model_len=400, max_num_batched_tokens=256)
 _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
@@ -72,10 +77,19 @@ class Clients(ty.StepObserver):
         self.gone[request.request_id] = ts, "abort" if request.status.name.endswith("ABORTED") else "served"
 
 
+def users(told: Clients) -> dict[str, str]:
+    """The first attempt of each user -> the last one: ``a`` was aborted, then ``a~2`` came ..."""
+    last: dict[str, str] = {}
+    for name in told.came:
+        last[name.partition("~")[0]] = name
+    return last
+
+
 def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
     """Return what each latency is at least and at most, of everybody who has one, in milliseconds."""
     found: dict[str, list[tuple[float, float]]] = {"queue": [], "ttft": [], "tpot": [], "e2e": [], "itl": []}
-    for name, (came, most) in told.came.items():
+    for first, name in users(told).items():
+        came, most = told.came[first]
         end, fate = told.gone.get(name, (told.last, "unfinished"))
         tokens = told.tokens.get(name, [])
         so_far = (inf, inf) if fate == "refused" else (end - came, inf)
@@ -87,6 +101,9 @@ def latencies(told: Clients) -> dict[str, list[tuple[float, float]]]:
         elif fate != "served" and most > 1:
             least = (end - tokens[0]) / (most - 1) if tokens else 0.0
             found["tpot"].append((inf if fate == "refused" else least, inf))
+    for name in told.came:
+        end, fate = told.gone.get(name, (told.last, "unfinished"))
+        tokens = told.tokens.get(name, [])
         found["itl"] += [(after - before,) * 2 for before, after in pairwise(tokens)]
         if fate != "served" and tokens and end > tokens[-1]:
             found["itl"].append((end - tokens[-1], inf))
@@ -113,13 +130,24 @@ def _ranked(ascending: Any, percent: float) -> float:
 
 def same(report: ty.Report, told: Clients) -> None:
     """The report's figures are those of what clients saw."""
-    fates = [told.gone.get(name, (nan, "unfinished"))[1] for name in told.came]
+    last = users(told)
+    fates = [told.gone.get(name, (nan, "unfinished"))[1] for name in last.values()]
     people = report.outcomes
     assert people is not None
     assert (people.arrived, people.served, people.refused, people.cancelled, people.unfinished) == (
         *(len(fates), fates.count("served"), fates.count("refused"), fates.count("abort")),
         fates.count("unfinished"),
     )
+    again = len(told.came) - len(last)
+    assert (report.attempts is None) == (again == 0)
+    assert report.attempts is None or (report.attempts.sent, report.attempts.again) == (len(told.came), again)
+    assert (report.requests, report.requests_finished) == (len(fates), len(fates) - fates.count("unfinished"))
+    assert sum(report.finish_reasons.values()) == report.requests_finished
+    tokens = sum(told.counts.get(name, 0) for name in last.values())
+    assert (report.output_tokens or 0) == tokens
+    if report.duration_s:
+        assert report.throughput.requests_per_s == pytest.approx(fates.count("served") / report.duration_s)
+        assert report.throughput.output_tokens_per_s == pytest.approx(tokens / report.duration_s)
     for latency, values in latencies(told).items():
         figures = getattr(report, f"{latency}_ms")
         for name in ("mean", *_PERCENTS):
@@ -140,11 +168,14 @@ RUNS = st.fixed_dictionaries(
         "policy": st.sampled_from(["fcfs", "vllm-v0", Newest]),
         "asynchronous": st.booleans(),
         "drafts": st.booleans(),
+        "timeout": st.sampled_from([None, "300ms", "1.5s"]),
+        "retries": st.integers(0, 2),
     }
 )
 
 
-def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]:
+def asked(drawn: dict[str, Any]) -> tuple[Workload, ty.Deployment, dict[str, Any]]:
+    """What is drawn: the workload, the deployment, and what clients do."""
     rng = np.random.default_rng(drawn["seed"])
     made = ty.WorkloadBuilder("drawn", seed=drawn["seed"])
     moment = 0.0
@@ -157,15 +188,22 @@ def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]
     changed |= {"async_scheduling": drawn["asynchronous"] and not drawn["drafts"]}
     if drawn["drafts"]:
         changed |= {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}
+    clients = {"client_timeout": drawn["timeout"], "retries": drawn["retries"], "retry_wait": "100ms"}
+    return made.build(), _DEPLOYMENT.with_(**changed), clients if drawn["timeout"] is not None else {}
+
+
+def replayed(drawn: dict[str, Any], trace: Path) -> tuple[ty.RunResult, Clients]:
+    workload, deployment, clients = asked(drawn)
     told = Clients()
     run = ty.run(
-        made.build(),
-        _DEPLOYMENT.with_(**changed),
+        workload,
+        deployment,
         policy=drawn["policy"],
         observer=told,
         until=drawn["until"],
         trace=trace,
         skip_refused=True,
+        **clients,
     )
     if run.result.ended_by is not EndedBy.WORKLOAD:
         told.last = run.result.seconds
@@ -184,3 +222,47 @@ def test_every_figure_is_of_everybody(drawn: dict[str, Any]) -> None:
             same(ty.report(Path(folder) / "trace"), told)
         gaps = [1e3 * float(gap) for tokens in told.tokens.values() for gap in np.diff(tokens)]
         assert sorted(run.token_gaps().tolist()) == pytest.approx(sorted(gaps))
+
+
+FOR_ALL = {"policy": "fcfs", "until": None, "drafts": False}
+"""What every question can be asked of; a plan takes fewer requests than have a rate as they are."""
+FEWEST_STEPS = 50
+"""Steps from which on step times are fitted to a trace."""
+ASKED = ("outcomes", "attempts", "goodput", "load", "throughput", "output_tokens", "finish_reasons")
+
+
+@pytest.mark.slow
+@given(drawn=RUNS.map(lambda drawn: drawn | FOR_ALL))
+@settings(deadline=None, max_examples=examples(12))
+def test_every_answer_has_the_same_figures(drawn: dict[str, Any]) -> None:
+    """A run, the report of its trace, its JSON, a study, a plan and the replay of a what-if, of one drawn run."""
+    slo = "ttft_p90=300ms ttft:300"
+    workload, deployment, clients = asked(drawn | {"requests": drawn["requests"] % FEWEST_ARRIVALS or 1})
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace"
+        run = ty.run(workload, deployment, trace=trace, slo=slo, skip_refused=True, **clients)
+        if not run.report.steps:
+            return
+        told = ty.report(trace, slo=slo)
+        of_json = json.loads(call("report", str(trace), "--slo", *slo.split(), "--json", cwd=Path(folder)).stdout)
+        study = ty.study(workload, deployment, slo=slo, skip_refused=True, **clients).rows[0]
+        space = {"max_num_seqs": [drawn["seats"]]}
+        plan = ty.plan(workload, deployment, space=space, slo=slo, skip_refused=True, largest_load=False, **clients)
+        is_fitted = run.report.steps > FEWEST_STEPS
+        all_served = run.report.outcomes is not None and run.report.outcomes.all_served
+        whatif = ty.whatif(trace) if is_fitted and all_served else None
+    for name in (*ASKED, *(f"{each}_ms" for each in ("queue", "ttft", "tpot", "itl", "e2e"))):
+        assert getattr(told, name) == getattr(run.report, name), name
+        assert of_json[name] == json.loads(json.dumps(run.report.to_dict()))[name], name
+    figures = figures_of(run.report)
+    assert set(study.censored) == set(run.report.censored)
+    row = plan.recommended
+    assert row is not None
+    for other in (study, *([row] if row.times == 1 else [])):
+        assert {name: other.figures[name] for name in figures} == figures
+        assert set(other.censored) >= {name for name in run.report.censored if name in figures}
+    if whatif is not None and whatif.self_check.parting is None:
+        for each in whatif.self_check.checks:
+            if each.recorded is not None and "_ms." in each.name:
+                assert each.recorded == figures[each.name], each.name
+                assert each.replayed == pytest.approx(figures[each.name], rel=1e-3, abs=1e-3), each.name

@@ -10,7 +10,8 @@ from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results, warn
 from tokenyard.cli.support.flag_table import in_words_of
 from tokenyard.cli.support.flags.replays import RunCommand
-from tokenyard.errors import WorkloadError
+from tokenyard.deploy.spec import seconds_of
+from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.by_class import require_column
@@ -73,6 +74,9 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 
 def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
+    until = None if flags.until is None else seconds_of("until", flags.until)
+    if until is not None and flags.advice == "all":
+        raise ConfigError("until", flags.until, "proposals are compared by whole runs: leave out this, or §advice all")
     with reading(flags.workload) as say_read:
 
         def read(workload: Workload) -> None:
@@ -83,11 +87,11 @@ def run(flags: RunCommand) -> Replayed:
         found = ask(
             scenario_of(flags),
             bars=replay_bar,
-            watching=Watching(rows=flags.by is not None),
+            watching=Watching(rows=flags.by is not None, until=until),
             say=warn,
             on_read=read,
             on_overwritten=say_overwritten,
-            advice=flags.advice != "none",
+            advice=flags.advice != "none" and until is None,
             most_steps=STEPS_TRIED if flags.advice == "auto" else None,
             calibrate=flags.calibrate,
         )

@@ -347,7 +347,7 @@ def build_replay(
         bytes_per_block=settled.plan.bytes_per_block,
         sections={
             SECTION: msgspec.to_builtins(header),
-            "workload": {"workload": traffic.name, **arrivals},
+            "workload": {"workload": traffic.name, **arrivals, **_clients_of(traffic)},
             **_sections(resolved.settings, settled, resolved.kv_transfer, resolved.speculation),
         },
     )
@@ -367,6 +367,11 @@ def build_replay(
         slos=tuple(slos),
         autoscaling=resolved.autoscaling,
     )
+
+
+def _clients_of(traffic: Workload) -> dict[str, Any]:
+    """What clients do that do not wait for ever, as a workload's own format has it."""
+    return {} if traffic.clients is None else {"clients": asdict(traffic.clients)}
 
 
 def _latency_of(resolved: ResolvedDeployment, traffic: Workload) -> LatencyModel:

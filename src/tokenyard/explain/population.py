@@ -1,4 +1,8 @@
-"""The population of every figure: all requests that arrived, whether served, refused, cancelled or unfinished.
+"""The population of every figure: all users who arrived, whether served, refused, cancelled or unfinished.
+
+A user is one arrival with all its attempts: a request that its client gave up and sent again is not two. It came when
+its first attempt did, and whatever became of its last one became of it. So tokens of attempts that were sent again went
+to no one: they are in no throughput. How many attempts there were stands beside.
 
 A latency that a request has is a number. One that it does not have, since it has not come so far, is known to be *at
 least* something: the time it has waited by now, or had when its client went away. One that was refused will never have
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, nan
 
 import msgspec
@@ -21,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.explain.figures import LatencyFigures, TokenGaps, latency_figures
-from tokenyard.trace.facts import Streams
+from tokenyard.trace.facts import AGAIN, Streams, attempt_before
 from tokenyard.trace.schema import REFUSED, PrefixCacheLookup, RequestArrived, RequestFinished
 
 Floats = npt.NDArray[np.float64]
@@ -77,6 +81,88 @@ def outcomes_of(reasons: Sequence[str | None]) -> Ints:
     return np.array([_OUTCOME.get(reason, SERVED) for reason in reasons], np.int64)
 
 
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients sent again."""
+
+    sent: int
+    """Attempts of everybody: each arrival that the engine saw."""
+    again: int
+    """Attempts that were given up and sent again, which are no users of their own."""
+    lost_tokens: int
+    """Tokens of output that those had got."""
+
+
+class AttemptLinks:
+    """Which requests are further attempts of one user, by their ids; they may be told in any order."""
+
+    __slots__ = ("_again", "_left")
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+        """Request that its client gave up -> its row."""
+        self._again: dict[str, int] = {}
+        """Request that is called as one that is sent again -> its row."""
+
+    @classmethod
+    def of(cls, ids: Sequence[str], outcomes: Ints) -> AttemptLinks:
+        """Return those of a table of requests."""
+        links = cls()
+        for row, (request_id, outcome) in enumerate(zip(ids, outcomes.tolist(), strict=True)):
+            links.ended(request_id, row, outcome)
+        return links
+
+    def ended(self, request_id: str, row: int, outcome: int) -> None:
+        """Note a request that stands in a row."""
+        if outcome == CANCELLED:
+            self._left[request_id] = row
+        if attempt_before(request_id) is not None:
+            self._again[request_id] = row
+
+    def join(self, other: AttemptLinks, rows: int) -> None:
+        """Note those of another engine, whose rows stand behind ``rows`` others."""
+        self._left |= {name: rows + row for name, row in other._left.items()}
+        self._again |= {name: rows + row for name, row in other._again.items()}
+
+    def goes_on(self, request_id: str) -> bool:
+        """Whether it is a further attempt of a request that was given up."""
+        return attempt_before(request_id) in self._left
+
+    def pairs(self, unfinished: Iterable[tuple[str, int]] = ()) -> list[tuple[int, int]]:
+        """Return rows of an attempt and of the next one, those of a user in order; ``unfinished``: of further ones."""
+        again = self._again | {name: row for name, row in unfinished if attempt_before(name) is not None}
+        names = sorted(filter(self.goes_on, again), key=_number_of)
+        return [(self._left[attempt_before(name) or ""], again[name]) for name in names]
+
+
+class FirstSent:
+    """Finds the user of a request that ends, and when that user came; told in the order in which they end."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[str, float]] = {}
+        """Request that its client gave up -> its user's first one, and its arrival."""
+
+    def user(self, request_id: str, arrival: float, *, is_cancelled: bool) -> tuple[str, float]:
+        """Return the id of the user's first request, and when that arrived."""
+        found = self._left.pop(attempt_before(request_id) or "", (request_id, arrival))
+        if is_cancelled:
+            self._left[request_id] = found
+        return found
+
+
+def _number_of(attempt: str) -> int:
+    return int(attempt.rpartition(AGAIN)[2])
+
+
+def joined_to_users(pairs: Sequence[tuple[int, int]], arrival: Floats) -> npt.NDArray[np.bool_]:
+    """Return which rows are the last attempts of users, and give these the arrivals of their first ones, in place."""
+    is_last = np.ones(len(arrival), bool)
+    for before, after in pairs:
+        arrival[after], is_last[before] = arrival[before], False
+    return is_last
+
+
 class Moments(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of everybody who arrived, in seconds, NaN where it did not come so far; shape ``[n]`` each."""
 
@@ -92,11 +178,23 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of output that it may get at most; 0 where that is not known."""
     outcome: Ints
 
+    def of_users(self, pairs: Sequence[tuple[int, int]]) -> Moments:
+        """Return the moments of users, of those of attempts; ``pairs`` as of :meth:`AttemptLinks.pairs`."""
+        if not pairs:
+            return self
+        is_last = joined_to_users(pairs, arrival := self.arrival.copy())
+        known = msgspec.structs.asdict(self) | {"arrival": arrival}
+        return Moments(**{name: column[is_last] for name, column in known.items()})
+
 
 class Population:
     """Latencies of everybody who arrived, in seconds."""
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, moments: Moments, pairs: Sequence[tuple[int, int]] = ()) -> None:
+        """``moments`` are of attempts; ``pairs`` of these are of one user (:class:`AttemptLinks`)."""
+        lost = int(moments.output[[before for before, _ in pairs]].sum()) if pairs else 0
+        self.attempts = Attempts(sent=len(moments.outcome), again=len(pairs), lost_tokens=lost)
+        moments = moments.of_users(pairs)
         self.outcome = moments.outcome
         self.values: dict[str, Floats] = {}
         """Latency -> the request's, NaN where it has none; shape ``[n]``."""
@@ -136,6 +234,11 @@ class Population:
     def refused_share(self) -> float:
         """Share of them that were refused."""
         return float((self.outcome == NOT_SERVED).mean()) if len(self) else 0.0
+
+    @property
+    def tokenless_share(self) -> float:
+        """Share of them that were not served and got no token at all: of them no gap shows."""
+        return float(((self.outcome != SERVED) & np.isnan(self.values["ttft"])).mean()) if len(self) else 0.0
 
     def num_with(self, name: str) -> int:
         """How many have the latency."""
@@ -186,6 +289,7 @@ class LatencyCounter:
         """Ends of steps were told; tokens were sampled; a first one was told as it came, not as its request ended."""
         self._columns: dict[str, array[float]] = {name: array(code) for name, code in _COLUMNS.items()}
         self._outcomes = array("q")
+        self._links = AttemptLinks()
         self._early: dict[str, float] = {}
         """Request of which a trace tells when it was scheduled before it tells that it came -> that moment."""
         self._open: dict[tuple[int, str], _Open] = {}
@@ -250,6 +354,8 @@ class LatencyCounter:
         if asked is None and record.req_id is not None:
             self._ended_before[record.req_id] = len(self._outcomes)
         outcome = _OUTCOME.get(record.finish_reason or "unknown", SERVED)
+        if record.req_id is not None:
+            self._links.ended(record.req_id, len(self._outcomes), outcome)
         self._note(
             outcome,
             arrival=_or_nan(record.arrival_time),
@@ -275,6 +381,7 @@ class LatencyCounter:
         self._has_completed |= other._has_completed
         self._has_sampled |= other._has_sampled
         self._has_told = tells
+        self._links.join(other._links, len(self._outcomes))
         self._outcomes.extend(other._outcomes)
         for name, column in self._columns.items():
             column.extend(other._columns[name])
@@ -297,7 +404,8 @@ class LatencyCounter:
         }
         outcomes = [*self._outcomes, *[UNFINISHED] * len(open_ones)]
         whole = {name: np.concatenate([column, np.array(more[name], column.dtype)]) for name, column in columns.items()}
-        return Population(Moments(**whole, outcome=np.array(outcomes, np.int64)))
+        pairs = self._links.pairs((name, row) for row, (_, name) in enumerate(self._open, len(self._outcomes)))
+        return Population(Moments(**whole, outcome=np.array(outcomes, np.int64)), pairs)
 
     def _until(self, request: _Open, now: float) -> float:
         """How far it is known that an open request has no first token."""
@@ -320,19 +428,23 @@ def _or_nan(value: float | None) -> float:
 
 
 def population_of(
-    moments: Mapping[str, Floats], *, output: Ints, max_tokens: Ints, reasons: Sequence[str | None]
+    moments: Mapping[str, Floats],
+    *,
+    output: Ints,
+    max_tokens: Ints,
+    reasons: Sequence[str | None],
+    ids: Sequence[str] | None = None,
 ) -> Population:
     """The population of a table of requests: columns ``arrival_s``, ``first_scheduled_s``, ``first_token_s`` and
-    ``until_s``, with tokens and finish reasons; all of shape ``[n]``.
+    ``until_s``, with tokens and finish reasons; all of shape ``[n]``. Without ``ids`` each row is a user of its own.
     """
-    return Population(
-        Moments(
-            arrival=moments["arrival_s"],
-            scheduled=moments["first_scheduled_s"],
-            token=moments["first_token_s"],
-            until=moments["until_s"],
-            output=output,
-            max_tokens=max_tokens,
-            outcome=outcomes_of(reasons),
-        )
+    told = Moments(
+        arrival=moments["arrival_s"],
+        scheduled=moments["first_scheduled_s"],
+        token=moments["first_token_s"],
+        until=moments["until_s"],
+        output=output,
+        max_tokens=max_tokens,
+        outcome=outcomes_of(reasons),
     )
+    return Population(told, () if ids is None else AttemptLinks.of(ids, told.outcome).pairs())

@@ -28,7 +28,16 @@ _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 """Unit that times are given in -> its milliseconds."""
 _UNSEEN = {"mean": 0.0, "p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01, "max": 0.0}
-"""Statistic of ITL -> share of requests that may be refused where a bound on it still can hold."""
+"""Statistic of ITL -> share of requests that may have no token where a bound on it still can hold."""
+OPEN_FOR = {
+    "not_served": "no request was served",
+    "one_token": "no answer has two tokens",
+    "untold": "it was not measured",
+    "tokenless": "requests that were not served got no token, and have no gaps",
+    "part": "it is of a part of the requests",
+    "unfinished": "it rests on requests that were not served",
+}
+"""Why a bound is open -> the same in words."""
 _FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*([=:])\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
 _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
@@ -90,9 +99,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     value_ms: float | None
     """The figure that it bounds; None where nothing was measured, and of a bound on every request."""
     met: bool | None
-    """Whether it holds; None where that is open, where nothing was measured, and of a bound on every request."""
+    """Whether it holds; None where that is open, and of a bound on every request."""
     is_open: bool = False
-    """It may still be met or missed: the figure rests on requests that have not ended, or is of a part of them."""
+    """It is neither met nor missed: the figure rests on requests that were not served, is of a part, or is none."""
+    open_for: str | None = None
+    """Why, a code of :data:`OPEN_FOR`; None: it is met or missed, or a bound on every request."""
     censored: bool = False
     """The figure is a lower bound."""
     share: float | None
@@ -212,23 +223,38 @@ def _objective(slo: SLO, people: Population, figures: LatencyFigures) -> Objecti
     if slo.statistic is None:
         return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=None, met=None, share=share)
     value: float | None = getattr(figures, slo.statistic)
-    if slo.figure == "itl" and people.refused_share > _UNSEEN[slo.statistic]:
+    unseen = _UNSEEN[slo.statistic] if slo.figure == "itl" else 1.0
+    if people.refused_share > unseen:
         # Those who were refused got no token at all: of them no gap shows.
         return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=value, met=False, censored=True, share=share)
     is_missed = slo.statistic in figures.never or (value is not None and value > slo.bound_ms)
     is_sure = value is not None and figures.is_exact(slo.statistic)
     # A statistic of a part is no lower bound, but for the largest of all.
     is_missed &= not figures.left_out or slo.statistic == "max"
-    met = False if is_missed else True if is_sure else None
+    met = False if is_missed else True if is_sure and people.tokenless_share <= unseen else None
+    if slo.figure == "itl" and met and not people.outcomes.served:
+        met = None
     return Objective(
         name=slo.name,
         bound_ms=slo.bound_ms,
         value_ms=value,
         met=met,
-        is_open=met is None and value is not None,
+        is_open=met is None,
+        open_for=_open_for(slo, people, figures) if met is None else None,
         censored=slo.statistic in figures.censored,
         share=share,
     )
+
+
+def _open_for(slo: SLO, people: Population, figures: LatencyFigures) -> str:
+    """Why a bound on a statistic is open."""
+    if not people.outcomes.served:
+        return "not_served"
+    if figures.mean is None:
+        return "one_token" if slo.figure in ("itl", "tpot") and people.num_with("ttft") else "untold"
+    if figures.left_out:
+        return "part"
+    return "tokenless" if figures.is_exact(slo.statistic or "") else "unfinished"
 
 
 def _widest(slos: Sequence[SLO]) -> dict[str, float]:

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.explain.population import CANCELLED, SERVED, outcomes_of
+from tokenyard.explain.population import CANCELLED, SERVED, AttemptLinks, joined_to_users, outcomes_of
+from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 from tokenyard.units import duration
 
@@ -44,7 +45,7 @@ _FALLEN_BEHIND = 0.25
 
 
 _GIVEN_UP = 0.25
-"""Part of the arrivals that is cancelled, from which on a queue that does not grow is no sign of a steady state."""
+"""Part of the arrivals that is cancelled, from which on a run is overloaded whether its queue grows or not."""
 
 
 class LoadState(StrEnum):
@@ -228,6 +229,9 @@ class LoadCounter:
     def __init__(self) -> None:
         self._firsts = array("d")
         """Arrivals of requests that follow no other one's end."""
+        self._again: dict[str, float] = {}
+        """The same of requests that are called as one that is sent again."""
+        self._links = AttemptLinks()
         self._open: dict[str, float] = {}
         """Arrived and not ended -> when."""
         self._early: set[str] = set()
@@ -247,7 +251,7 @@ class LoadCounter:
             return
         self._open[record.req_id] = moment
         if not record.after:
-            self._firsts.append(moment)
+            self._note_first(record.req_id, moment)
         if record.job_id is None:
             return
         if record.after:
@@ -261,12 +265,13 @@ class LoadCounter:
         end = record.finished_time if record.finished_time is not None else record.ts
         if arrival is None and record.arrival_time is not None:
             arrival = record.arrival_time
-            self._firsts.append(arrival)
+            self._note_first(record.req_id or "", arrival)
             self._early.add(record.req_id or "")
         if arrival is None or end is None:
             return
         scheduled = end if record.first_scheduled_time is None else record.first_scheduled_time
-        outcome = outcomes_of([record.finish_reason or "unknown"])[0]
+        outcome = int(outcomes_of([record.finish_reason or "unknown"])[0])
+        self._links.ended(record.req_id or "", len(self._ended["arrival"]), outcome)
         told = (arrival, scheduled, end, record.num_output_tokens or 0, outcome)
         for column, value in zip(self._ended.values(), told, strict=True):
             column.append(value)
@@ -274,9 +279,17 @@ class LoadCounter:
         if job is not None:
             job.add(end, scheduled - arrival)
 
+    def _note_first(self, request_id: str, moment: float) -> None:
+        if attempt_before(request_id) is None:
+            self._firsts.append(moment)
+        else:
+            self._again[request_id] = moment
+
     def join(self, other: LoadCounter) -> None:
         """Count the requests of another engine, too."""
         self._firsts.extend(other._firsts)
+        self._again |= other._again
+        self._links.join(other._links, len(self._ended["arrival"]))
         self._open |= other._open
         for name, column in self._ended.items():
             column.extend(other._ended[name])
@@ -288,9 +301,14 @@ class LoadCounter:
 
     def result(self) -> Load:
         """Return what has arrived beside what was served."""
-        arrival, scheduled, end, tokens, outcome = (np.array(column) for column in self._ended.values())
+        ended = len(self._ended["arrival"])
+        came = np.concatenate([np.array(self._ended["arrival"]), np.array(list(self._open.values()))])
+        is_last = joined_to_users(self._links.pairs((name, row) for row, name in enumerate(self._open, ended)), came)
+        arrival, unfinished = came[:ended][is_last[:ended]], came[ended:]
+        scheduled, end, tokens, outcome = (
+            np.array(self._ended[name])[is_last[:ended]] for name in ("scheduled", "end", "tokens", "outcome")
+        )
         served = (outcome == SERVED).astype(np.float64)
-        unfinished = np.array(list(self._open.values()))
         moments = Moments(
             arrivals=np.sort(np.concatenate([arrival, unfinished])),
             scheduled=None if len(unfinished) else np.sort(scheduled),
@@ -299,18 +317,19 @@ class LoadCounter:
         answer = _mean((end - scheduled)[served > 0])
         session = _mean(np.array([job.lasted for name, job in self._jobs.items() if name in self._with_turns]))
         known = Load(arrivals=len(moments.arrivals), answer_s=answer, session_s=session)
-        if not self._firsts:
+        firsts = [*self._firsts, *(each for name, each in self._again.items() if not self._links.goes_on(name))]
+        if not firsts:
             return known
-        first, last = float(moments.arrivals[0]), max(self._firsts)
+        first, last = float(moments.arrivals[0]), max(firsts)
         third, seconds = first + (last - first) / 3, (last - first) * 2 / 3
 
         def rate(when: FloatArray, what: FloatArray | float = 1.0) -> float | None:
             return float((what * ((when > third) & (when <= last))).sum()) / seconds if seconds > 0 else None
 
-        came = int(((moments.arrivals > third) & (moments.arrivals <= last)).sum())
+        number = int(((moments.arrivals > third) & (moments.arrivals <= last)).sum())
         cancelled = int(((outcome == CANCELLED) & (end > third) & (end <= last)).sum())
         state = load_state(moments, last, answer, session)
-        gives_up = state in (LoadState.STEADY, LoadState.SHORT) and cancelled >= max(_GIVEN_UP * came, FEWEST_ARRIVALS)
+        gives_up = state is not None and cancelled >= max(_GIVEN_UP * number, FEWEST_ARRIVALS)
         return msgspec.structs.replace(
             known,
             offered_requests_per_s=rate(moments.arrivals),

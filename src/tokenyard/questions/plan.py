@@ -316,8 +316,9 @@ def _plan(
         with question.status("looking for the variant nearest to the bounds"):
             chosen = nearest_row(searched.rows, trying.run_on)
     rows = trying.rows
-    floors = [] if chosen.met is not False else _floors(question, lengths.job, chosen)
-    is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
+    is_missed = chosen.met is False and not chosen.only_grows
+    floors = _floors(question, lengths.job, chosen) if is_missed else []
+    is_bearable = chosen.met or chosen.only_grows or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(question, lengths, chosen) if is_bearable and has_pace(source.workload) else None
     other = next_best(rows, chosen, goal)
     served, doubt = _served(source, chosen), doubt_of(source, chosen, job.slos)
@@ -328,7 +329,7 @@ def _plan(
         slo=[str(slo) for slo in job.slos],
         space={name: list(values) for name, values in grid.dimensions},
         size=len(grid),
-        replays=trying.replays + (chosen.met is False) + (0 if load is None else load[1]),
+        replays=trying.replays + is_missed + (0 if load is None else load[1]),
         is_whole=searched.is_whole,
         method=searched.method,
         recommended=chosen,
@@ -424,7 +425,9 @@ def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[Larges
         whole = lengths.worker(beyond.times)(beyond.settings, load=beyond.load)
         beyond = msgspec.structs.replace(whole, tightest=beyond.tightest, times=beyond.times)
         replays += 1
-    return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
+    offered = None if found.borne is None else found.borne.figures.get("load.offered_requests_per_s")
+    told = LargestLoad(load=load, is_all=is_all, offered_requests_per_s=offered, row=found.borne, beyond=beyond)
+    return told, replays
 
 
 class _Served(NamedTuple):

@@ -238,7 +238,7 @@ class Engines:
             measured = measured_beside(self._setup, watching.times, warmup=watching.warmup)
             report = msgspec.structs.replace(report, measured=measured)
         if result.clients is not None:
-            report = msgspec.structs.replace(report, clients=result.clients)
+            report = report.with_clients(result.clients)
         if result.replicas is not None:
             replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
             report = msgspec.structs.replace(report, replicas=replicas)

@@ -66,13 +66,14 @@ def space_of(
     splits: Iterable[str] = (),
     field: str = "space",
 ) -> Grid:
-    """The settings that a plan may choose from, and their values; without a ``space`` what people change first.
+    """The settings that a plan may choose from, and their values; without a ``space`` the ``splits`` alone, and
+    without these what people change first.
 
     Raises ConfigError.
     """
-    grid = grid_of(space or DEFAULT, source, field)
-    dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     shapes = read_shapes(splits)
+    grid = grid_of(space or (None if shapes else DEFAULT), source, field)
+    dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     if shapes:
         if any(name == "split" for name, _ in dimensions):
             raise ConfigError(field, "split", "§split names some as well: give one of them")

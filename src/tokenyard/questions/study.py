@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from itertools import product
 from math import isnan
@@ -354,10 +354,20 @@ class _Replayer:
             refused=result.num_left_out + (len(result.refused) if people is None else people.refused),
             cancelled=0 if people is None else people.cancelled,
             unfinished=0 if people is None else people.unfinished,
-            censored=found.report.censored,
+            censored=[
+                *(name for name in self.measures if self._is_bound(name, found, own[name])),
+                *found.report.censored,
+            ],
             figures={**own, **figures_of(found.report)},
             drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
+
+    def _is_bound(self, name: str, found: RunResult, value: float | None) -> bool:
+        """Whether a metric of the caller's is a lower bound: it is higher if those of the report are."""
+        if value is None or not found.report.censored:
+            return False
+        higher = self._value(name, replace(found, report=found.report.with_higher_bounds()))
+        return higher is not None and higher > value
 
     def _value(self, name: str, found: RunResult) -> float | None:
         value = self.measures[name](found)

@@ -66,7 +66,8 @@ def settings_of(scenario: Scenario, setup: ReplaySpec) -> dict[str, Any]:
     """What proposals look at."""
     settled, deployment = setup.settled, setup.deployment
     given = asdict(settled.hardware) | asdict(settled.scheduling) | asdict(scenario.transfer)
-    return given | {name: getattr(deployment, name) for name in ("kv_dtype", "kv_gib", "memory_num_gpu_blocks")}
+    of_header = ("weight_dtype", "kv_dtype", "kv_gib", "memory_num_gpu_blocks")
+    return given | {name: getattr(deployment, name) for name in of_header}
 
 
 def _with_trial(advice: Advice, trial: Trial) -> Advice:

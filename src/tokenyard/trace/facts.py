@@ -29,6 +29,18 @@ from tokenyard.vocabulary import Place, WaitState
 # the explanation (``explain/why/waits.py``) speaks to what shows or exports a timeline.
 
 
+AGAIN = "~"
+"""Between a request's id and the number of the attempt, from 2, where its client sends it again."""
+
+
+def attempt_before(request_id: str) -> str | None:
+    """What the attempt before was called, by the id of a request that was sent again; None: it looks like none."""
+    first, again, number = request_id.rpartition(AGAIN)
+    if not again or not number.isdecimal() or int(number) < 2:
+        return None
+    return first if int(number) == 2 else f"{first}{AGAIN}{int(number) - 1}"
+
+
 def micros(seconds: float) -> int:
     """Seconds on any clock as whole microseconds, halves upward (as ``Math.round`` does)."""
     return floor(seconds * 1e6 + 0.5)

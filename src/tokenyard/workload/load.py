@@ -290,7 +290,11 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     codes = {each.code for each in remarks}
     doubts = reading.doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
+    is_whole = options.limit is None or options.limit >= len(arrivals)
     arrivals = arrivals[: options.limit]
+    taken = [each for _, each in arrivals]
+    errors = sum((each.errors(taken, is_whole=is_whole) for each in read), Counter[str]())
+    remarks += reading.error_remarks(errors, taken)
     turns: list[LoggedTurn] = []
     if log.prefixes is Prefixes.SESSIONS and not any(each.counts_hits for each in read):
         turns, of_turns = turns_of(arrivals)
@@ -299,7 +303,6 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
         _require_turns(name, arrivals, turns)
         remarks.append(remark("turns_follow"))
     requests = reading.requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
-    errors = sum((Counter(each.not_served) for each in read), Counter[str]())
     rate = read[0].load.served_per_s if len(read) == 1 and options.limit is None else None
     service = ServiceCounts(requests_per_s=rate, not_served=dict(sorted(errors.items())))
     workload = Workload(name, requests, notes=remarks, kind=kind, service=service)

@@ -19,6 +19,7 @@ from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError,
 from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.trace.facts import AGAIN
 from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.tokens import ListedTokens, TokenSource
 
@@ -108,7 +109,7 @@ class Clients:
 
 def attempt_id(request_id: str, attempt: int) -> str:
     """What a request is called when it is sent for the ``attempt``-th time, from 1."""
-    return request_id if attempt == 1 else f"{request_id}~{attempt}"
+    return request_id if attempt == 1 else f"{request_id}{AGAIN}{attempt}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

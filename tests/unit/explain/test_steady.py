@@ -11,6 +11,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.explain.advice.rules import Relief
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.steady import Load, LoadCounter, LoadState, Moments, load_state, rate_in_words
@@ -218,14 +219,18 @@ def test_where_nothing_was_tried_it_says_how_many_alike_would_serve_it(overloade
 class _Capacity:
     """Replays that serve as many requests as the GPUs of each engine, and the engines, let them."""
 
-    def __init__(self, report: Report, per_gpu: float, *, most_gpus: int = 8) -> None:
+    def __init__(self, report: Report, per_gpu: float, *, most_gpus: int = 8, helps: tuple[str, ...] = ()) -> None:
+        """``helps``: flags with all of which twice as much is served."""
         self.report, self.per_gpu, self.most_gpus, self.asked = report, per_gpu, most_gpus, list[str]()
+        self.helps = helps
 
     def __call__(self, setup: ReplaySpec, scenario: Scenario, what: str) -> Report:
         self.asked.append(what)
         size = setup.settled.hardware.tensor_parallel_size
         engines = int(scenario.parallel.replicas or 1)
         served = self.per_gpu * min(size, self.most_gpus) * engines
+        if self.helps and all(each in what for each in self.helps):
+            served *= 2
         load, header = self.report.load, self.report.header
         assert load is not None
         state = STEADY if served >= (load.offered_requests_per_s or 0) else OVERLOADED
@@ -242,9 +247,10 @@ class _Capacity:
     ("per_gpu", "most_gpus", "settings"),
     [
         (6.0, 8, {"tensor_parallel_size": 2}),
-        (3.0, 8, {"tensor_parallel_size": 4}),
-        (6.0, 1, {"replicas": "2"}),
-        (0.5, 1, {"replicas": "21"}),
+        (3.0, 8, {"replicas": 3}),
+        (2.5, 8, {"tensor_parallel_size": 4}),
+        (6.0, 1, {"replicas": 2}),
+        (0.5, 1, {"replicas": 18}),
     ],
 )
 def test_more_gpus_are_the_answer_where_settings_are_none(
@@ -259,12 +265,55 @@ def test_more_gpus_are_the_answer_where_settings_are_none(
     assert found.relief is not None
     offered = report.load.offered_requests_per_s if report.load is not None else None
     assert found.relief.is_enough, offered
-    assert {name: value if name != "replicas" else "" for name, value in found.relief.settings.items()} == {
-        name: value if name != "replicas" else "" for name, value in settings.items()
-    }
+    assert found.relief.settings == settings
     assert len(replay.asked) <= 1 + MOST_TOGETHER
     assert found.verdict.sentence.startswith("Overloaded: ")
     assert f"with {found.relief.flags} all are, on {found.relief.gpus} GPUs (replayed)" in found.verdict.sentence
+
+
+def relieved(overloaded: Report, start: dict[str, Any], share: float, **capacity: Any) -> Relief:
+    """What is found where ``start`` serves a share of what arrives."""
+    scenario = Scenario.of(
+        SMALL.with_(**start).settings, "random", arrivals=traffic_by_name({"num_prompts": 40, "request_rate": 10})
+    )
+    assert overloaded.load is not None
+    offered = overloaded.load.offered_requests_per_s
+    assert offered is not None
+    engines = start.get("replicas", 1) * start.get("tensor_parallel_size", 1)
+    replay = _Capacity(
+        msgspec.structs.replace(overloaded, relief=None, advice=[]), share * offered / engines, **capacity
+    )
+    setup = replay_spec(scenario)
+    relief = with_relief(scenario, setup, replay(setup, scenario, "as it is"), replay).relief
+    assert relief is not None
+    return relief
+
+
+STARTS: list[dict[str, Any]] = [{}, {"replicas": 4}, {"replicas": 2, "tensor_parallel_size": 2}]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    ("helps", "settings"),
+    [
+        (("--quantization fp8",), {"quantization": "fp8"}),
+        (("--kv-cache-dtype fp8",), {"kv_cache_dtype": "fp8"}),
+        (("--kv-cache-dtype fp8", "--quantization fp8"), {"kv_cache_dtype": "fp8", "quantization": "fp8"}),
+    ],
+)
+def test_settings_come_before_gpus_wherever_one_starts(
+    overloaded: Report, start: dict[str, Any], helps: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    """Also those that no report proposes, and those of which only both together are enough."""
+    relief = relieved(overloaded, start, 0.6, helps=helps)
+    assert (relief.is_enough, relief.settings) == (True, settings)
+    assert relief.gpus == relief.gpus_now == start.get("replicas", 1) * start.get("tensor_parallel_size", 1)
+
+
+def test_a_replica_more_is_cheaper_than_twice_the_gpus(overloaded: Report) -> None:
+    relief = relieved(overloaded, {"replicas": 4}, 0.85)
+    assert (relief.is_enough, relief.settings) == (True, {"replicas": 5})
+    assert (relief.gpus, relief.gpus_now) == (5, 4)
 
 
 def test_where_nothing_is_enough_it_says_so_and_names_the_nearest(overloaded: Report) -> None:

@@ -163,14 +163,38 @@ def test_each_rule_is_judged_by_what_it_is_about() -> None:
 
 
 def test_a_trial_holds_both_figures(report: Report) -> None:
-    better = msgspec.structs.replace(report, ttft_ms=LatencyFigures(1.0, 1.0, (report.ttft_ms.p90 or 0) / 2, 1.0))
+    known, better = (msgspec.structs.replace(report, ttft_ms=LatencyFigures(1.0, 1.0, p90, 1.0)) for p90 in (8.0, 4.0))
     (change, *_) = changes_for(advice("seats"), SETTINGS, report)
-    trial = trial_of(change, report, better)
+    trial = trial_of(change, known, better)
     effect = trial.effect("ttft_ms.p90")
     assert effect is not None
     assert effect.change == pytest.approx(-0.5)
     assert trial.title == "max_num_seqs 256 -> 512"
     assert trial_of(change, report, None, "vLLM would not start").effects == []
+
+
+def test_a_lower_bound_decides_nothing_and_who_is_served_does(report: Report) -> None:
+    """With patience a tail is only how long clients stayed: it says nothing of a change with which more are served."""
+    assert report.outcomes is not None
+    (change, *_) = changes_for(advice("seats"), SETTINGS, report)
+    stayed = LatencyFigures(5.0, 5.0, 8.0, 8.0, censored=("mean", "p90", "p99"))
+    before, after, worse = (
+        msgspec.structs.replace(
+            report,
+            ttft_ms=msgspec.structs.replace(stayed, p90=p90),
+            e2e_ms=stayed,
+            outcomes=msgspec.structs.replace(report.outcomes, served=served),
+        )
+        for p90, served in ((8.0, 10), (8.5, 30), (4.0, 5))
+    )
+    trial = trial_of(change, before, after)
+    assert [trial.effect(each) for each in ("ttft_ms.p90", "e2e_ms.mean")] == [None, None]
+    served = trial.effect("outcomes.served")
+    assert served is not None
+    assert (served.before, served.after) == (10, 30)
+    assert best_trial("seats", [trial]) == trial
+    assert best_trial("seats", [trial_of(change, before, worse)]) is None
+    assert best_trial("seats", [trial_of(change, before, before)]) is None
 
 
 def test_what_is_printed(report: Report) -> None:

@@ -10,10 +10,10 @@ from tests.support.planner_answers import recorded
 
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.mixers import CompressedAttention
 from tokenyard.models.named import config_of
-from tokenyard.models.fields import Fields
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.read import model_from_config
 

@@ -18,11 +18,11 @@ from tests.support.planner_answers import is_proof, recorded
 
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.expressions import Expressions, Fill
+from tokenyard.models.fields import Fields
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading import table
-from tokenyard.models.expressions import Expressions, Fill
-from tokenyard.models.fields import Fields
 from tokenyard.models.reading.harmless import may_matter
 from tokenyard.models.reading.ordinary import ORDINARY
 from tokenyard.models.reading.read import model_from_config

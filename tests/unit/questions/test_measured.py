@@ -230,6 +230,23 @@ def test_errors_are_counted_apart_and_named(tmp_path: Path, capsys: pytest.Captu
     assert report.measured.requests == 76
 
 
+def test_errors_are_counted_over_the_requests_that_a_limit_takes(tmp_path: Path) -> None:
+    """The 429 stands before the tenth request that is taken, the others after it."""
+    statuses = {3: 429, 6: 499, 30: 429, 31: 503, 40: 499}
+    path = access_log(tmp_path / "access.jsonl", replayed(), status=lambda i, _: statuses.get(i, 200))
+    workload = load_workload(path, limit=10)
+    assert len(workload) == 10
+    assert workload.service.not_served == {"429": 1}
+    texts = {each.code: each.text for each in workload.remarks}
+    assert texts["not_served"].startswith("1 requests were answered with an error")
+    assert "(499: 1)" in texts["broken_off"]
+    assert load_workload(path, limit=1000).service.not_served == {"429": 2, "503": 1}
+    assert load_workload(path, limit=3).service.not_served == {}
+    other = access_log(tmp_path / "other.jsonl", replayed(), status=lambda i, _: 503 if i == 5 else 200)
+    both = load_workload([path, other], limit=12)
+    assert both.service.not_served == {"429": 1, "503": 1}
+
+
 def test_refusals_that_count_no_tokens_are_told_by_their_path(tmp_path: Path) -> None:
     path = access_log(tmp_path / "access.jsonl", replayed())
     with path.open("a") as file:

@@ -161,3 +161,19 @@ def test_lower_bounds_have_their_sign_and_are_not_compared() -> None:
     assert "a lower bound, since requests were not served" in said
     (changes,) = (line.split() for line in said.splitlines() if line.strip().startswith("- "))
     assert changes[:4] == ["-"] * 4
+
+
+def test_own_metrics_that_rest_on_lower_bounds_have_their_sign() -> None:
+    slow = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096, max_num_seqs=4)
+    traffic: dict[str, Any] = {"num_prompts": 30, "request_rate": 4, "input_len": 300, "output_len": 30}
+    own: dict[str, Any] = {
+        "tail_s": lambda run: run.report.ttft_ms.p99 / 1e3,
+        "rate": lambda run: run.report.throughput.output_tokens_per_s,
+        "served": lambda run: run.report.outcomes.served,
+    }
+    found = ty.study("random", slow, until=9.0, metrics=own, **traffic)
+    (cell,) = found.cells
+    assert [found.is_at_least(name, cell) for name in own] == [True, False, False]
+    assert f"≥{found.interval('tail_s', cell)}" in str(found)
+    whole = ty.study("random", slow, metrics=own, **traffic)
+    assert not any(whole.is_at_least(name, cell) for name in own)

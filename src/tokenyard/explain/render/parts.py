@@ -15,7 +15,7 @@ from rich.text import Text
 from tokenyard.explain.advice.rules import Advice, Effect, Relief
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
-from tokenyard.explain.slo import Goodput, Objective
+from tokenyard.explain.slo import OPEN_FOR, Goodput, Objective
 from tokenyard.explain.steady import rate_in_words
 from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
@@ -305,6 +305,9 @@ def goodput_rows(goodput: Goodput) -> Iterator[Table | Text]:
         measured = milliseconds(each.value_ms, at_least=each.censored)
         table.add_row(each.name, milliseconds(each.bound_ms), measured, _verdict(each), within)
     yield table
+    for each in goodput.objectives:
+        if each.open_for is not None:
+            yield Text(f"{each.name} is open: {OPEN_FOR[each.open_for]}")
     if goodput.requests is not None:
         rate = "" if goodput.requests_per_s is None else f"{goodput.requests_per_s:,.2f} requests/s, "
         yield Text(
@@ -392,7 +395,7 @@ def _over_time(replicas: ReplicaFigures, seconds: float) -> Table:
 
 
 def clients_of(clients: ClientFigures) -> Iterator[Text]:
-    """Sentences; the rest of a report is of attempts."""
+    """Sentences on how long they wait, and what came of it."""
     again = f", and retry {duration(clients.retry_wait_s)} later, {count(clients.retries)} times at most"
     yield Text(f"They hang up after {duration(clients.timeout_s)}{again if clients.retries else ''}.")
     yield Text(
@@ -402,7 +405,6 @@ def clients_of(clients: ClientFigures) -> Iterator[Text]:
     answer = clients.answer_ms
     if answer.mean is not None:
         yield Text(
-            f"of those that were answered, from the first sending to the end: {milliseconds(answer.mean)} on average, "
-            f"p90 {milliseconds(answer.p90)}, max {milliseconds(answer.max)}"
+            f"from the first sending to the end: {answer.in_words('mean')} on average, p90 {answer.in_words('p90')}, "
+            f"max {answer.in_words('max')}"
         )
-    yield Text("All other figures are of attempts, as the server sees them.")

@@ -261,6 +261,10 @@ def _figures(report: Report) -> Table:
     reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
     people = "not recorded" if report.outcomes is None else str(report.outcomes)
     row("requests", people + (f" ({reasons})" if reasons else ""))
+    if report.attempts is not None:
+        tried = report.attempts
+        lost = f"their {tried.lost_tokens:,} tokens are in no rate"
+        row("attempts", f"{tried.sent:,} in all, {tried.again:,} of them given up and sent again; {lost}")
     if report.load is not None:
         row("load", str(report.load))
     rates = report.throughput

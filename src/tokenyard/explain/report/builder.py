@@ -408,17 +408,21 @@ class ReportBuilder:
         duration = self._duration()
         itl, itl_requests = latencies.itl_ms(self._end) if self._every_n == 1 else (LatencyFigures(), 0)
         people = latencies.population(self._end)
+        attempts = people.attempts
         of_requests = {name: people.figures(name) for name in LATENCIES}
         output_tokens = self._output_tokens(reconstructed)
+        output_tokens = None if output_tokens is None else output_tokens - attempts.lost_tokens
         known = not reconstructed or self._arrivals.arrived > 0
-        finished, served = (latencies.finished, people.outcomes.served) if known else (None, None)
+        arrived, finished = self._arrivals.arrived - attempts.again, latencies.finished - attempts.again
+        served = people.outcomes.served if known else None
+        reasons = latencies.finish_reasons - Counter(abort=attempts.again)
         timed = any(of_requests[name].mean is not None for name in ("queue", "ttft"))
         report = Report(
-            header=self._header(source, notes, requests=self._arrivals.arrived if known else 0),
+            header=self._header(source, notes, requests=arrived if known else 0, finished=finished),
             steps=self._totals.steps,
-            requests=self._arrivals.arrived if known else None,
-            requests_finished=finished,
-            finish_reasons=dict(sorted(latencies.finish_reasons.items())),
+            requests=arrived if known else None,
+            requests_finished=finished if known else None,
+            finish_reasons=dict(sorted(reasons.items())),
             buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
@@ -428,6 +432,7 @@ class ReportBuilder:
             arrivals=self._arrivals.result() if known and not self._is_joined else None,
             times=None if not timed else "reconstructed" if reconstructed else "recorded",
             outcomes=people.outcomes if known else None,
+            attempts=attempts if attempts.again else None,
             queue_ms=of_requests["queue"],
             ttft_ms=of_requests["ttft"],
             tpot_ms=of_requests["tpot"],
@@ -461,7 +466,7 @@ class ReportBuilder:
         """What to change, for a report that was made here; ``of_classes``: bounds of classes that count, too."""
         return advise(self._symptoms_of(report, of_classes))
 
-    def _header(self, source: str | None, notes: ReadNotes | None, *, requests: int) -> Header:
+    def _header(self, source: str | None, notes: ReadNotes | None, *, requests: int, finished: int) -> Header:
         return header_of(
             self.start,
             self._first,
@@ -475,7 +480,7 @@ class ReportBuilder:
                 cut_off=notes is not None and notes.cut_off,
                 at_step_limit=notes is not None and self._is_at_step_limit,
                 requests=0 if self._is_ended else requests,
-                finished=self._latencies.finished,
+                finished=finished,
             ),
         )
 

@@ -236,18 +236,24 @@ def _figures(
 ) -> ClassFigures:
     moments = {each: requests[each][mine] for each in ("arrival_s", "first_scheduled_s", "first_token_s", "until_s")}
     output, most = (requests[each][mine] for each in ("output_tokens", "max_tokens"))
-    people = population_of(moments, output=output, max_tokens=most, reasons=requests["finish_reason"][mine].tolist())
+    people = population_of(
+        moments,
+        output=output,
+        max_tokens=most,
+        reasons=requests["finish_reason"][mine].tolist(),
+        ids=requests["request_id"][mine].tolist(),
+    )
     figures = {each: people.figures(each) for each in LATENCIES}
     lost = {reason: seconds for reason, seconds in lost.items() if not is_in_flight(reason)}
     prompt, cached = (int(requests[each][mine].sum()) for each in ("prompt_tokens", "cached_tokens"))
     return ClassFigures(
         name=name,
-        requests=int(mine.sum()),
+        requests=people.outcomes.arrived,
         finished=people.outcomes.arrived - people.outcomes.unfinished,
         outcomes=people.outcomes,
         prompt_tokens=prompt,
         cached_share=cached / prompt if prompt else 0.0,
-        output_tokens=int(requests["output_tokens"][mine].sum()),
+        output_tokens=int(requests["output_tokens"][mine].sum()) - people.attempts.lost_tokens,
         preemptions=int(requests["preemptions"][mine].sum()),
         **{f"{each}_ms": value for each, value in figures.items()},
         waited_s=sum(lost.values()),

@@ -13,7 +13,7 @@ from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.measured import MeasuredBeside
-from tokenyard.explain.population import Outcomes
+from tokenyard.explain.population import Attempts, Outcomes
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
@@ -33,7 +33,7 @@ from tokenyard.units import count, duration, percent
 
 
 class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a replay with ``--client-timeout``; the rest of the report counts attempts, as the server saw them."""
+    """Figures of a replay with ``--client-timeout``."""
 
     timeout_s: float
     retries: int
@@ -49,7 +49,7 @@ class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: int
     """Requests whose client went away for good."""
     answer_ms: LatencyFigures
-    """Time of each answered request from its first sending to the end of its answer."""
+    """Time of each user from the first sending to the end of the answer: the E2E of the report."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -367,6 +367,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Requests that ended; None if the trace does not record it."""
     outcomes: Outcomes | None = None
     """What became of everybody who arrived; None if the trace does not record it."""
+    attempts: Attempts | None = None
+    """What clients sent again: all other figures are of users, each with all its attempts; None: nothing."""
     finish_reasons: dict[str, int]
     """Finish reason -> requests that ended by it."""
     buckets: dict[str, int]
@@ -419,7 +421,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     peak_dram_use: float | None = None
     """Largest share of the CPU tier's blocks in use, from 0 to 1; None without such a tier."""
     output_tokens: int | None
-    """Tokens sampled in the run."""
+    """Tokens sampled in the run, without those of attempts that were given up and sent again."""
     duration_s: float | None
     """Seconds from the first step to the last moment of the trace; None without times."""
     longest_idle_s: float | None = None
@@ -432,7 +434,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
-    """What clients saw in a replay where they hang up and retry: requests of the report are their attempts."""
+    """What clients saw in a replay where they hang up and retry."""
     replicas: ReplicaFigures | None = None
     """How many replicas a replay had when."""
     speculation: SpeculationFigures | None = None
@@ -455,7 +457,25 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def censored(self) -> list[str]:
         """Figures that are lower bounds, as ``ttft_ms.p99``."""
-        return [f"{name}_ms.{each}" for name in _LATENCIES for each in getattr(self, f"{name}_ms").censored]
+        of_all = [f"{name}_ms.{each}" for name in _LATENCIES for each in getattr(self, f"{name}_ms").censored]
+        answers = () if self.clients is None else self.clients.answer_ms.censored
+        return [*of_all, *(f"clients.answer_ms.{each}" for each in answers)]
+
+    def with_higher_bounds(self) -> Report:
+        """The report whose lower bounds are all higher: whatever is another number then rests on them."""
+        higher: dict[str, LatencyFigures] = {}
+        for name in _LATENCIES:
+            figures: LatencyFigures = getattr(self, f"{name}_ms")
+            known = {each: getattr(figures, each) for each in figures.censored}
+            raised = {each: 2 * value + 1 for each, value in known.items() if value is not None}
+            higher[f"{name}_ms"] = msgspec.structs.replace(figures, **raised)
+        report = msgspec.structs.replace(self, **higher)
+        return report.with_clients(self.clients)
+
+    def with_clients(self, clients: ClientFigures | None) -> Report:
+        """The report with what clients saw in a replay, of everybody who arrived."""
+        seen = None if clients is None else msgspec.structs.replace(clients, answer_ms=self.e2e_ms)
+        return msgspec.structs.replace(self, clients=seen)
 
     @property
     def verdict(self) -> Verdict:
@@ -468,7 +488,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
             ended=self.requests_finished,
             seconds=None if mean is None else mean / 1e3 * self._num_timed,
             drafts=None if self.speculation is None else self.speculation.assumed,
-            overload=overload_of(self.load, self.relief, self._num_gpus),
+            overload=overload_of(self.load, self.relief, self.num_gpus),
             waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
             people=self.outcomes,
         )
@@ -480,7 +500,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return self.requests_finished or 0 if people is None else people.arrived - people.refused
 
     @property
-    def _num_gpus(self) -> int | None:
+    def num_gpus(self) -> int | None:
         """GPUs of all replicas, at most; None where the run does not say."""
         gpus = self.header.num_gpus
         return gpus if gpus is None or self.replicas is None else gpus * self.replicas.max_held

@@ -24,8 +24,8 @@ _MOST_MEMORY = 0.95
 _SHARE_OF_PREFILL = 4
 """Part of the token budget that one prompt may take where prefills are to be shortened."""
 _VLLM_POLICIES = ("fcfs", "priority")
-_WIDE_KV = ("bfloat16", "float16")
-"""KV that takes half the memory as fp8."""
+_WIDE = ("bfloat16", "float16")
+"""KV, and weights, that take half the memory as fp8."""
 _COSTS = {
     "kv_offloading_size": Cost.CPU_MEMORY,
     "num_gpu_blocks_override": Cost.GPU_MEMORY,
@@ -36,6 +36,7 @@ _COSTS = {
 """What a setting costs; those that are not here cost nothing but what their price says."""
 _PRICES = {
     "kv_cache_dtype": "KV in 8 bits: answers may differ a little, so try it on prompts of yours",
+    "quantization": "weights in 8 bits: answers may differ a little, so try it on prompts of yours",
     "kv_offloading_size": "so much CPU memory, in GiB; KV that comes back goes over PCIe",
     "tensor_parallel_size": "twice the GPUs",
     "gpu_memory_utilization": "less head-room for activations",
@@ -64,8 +65,8 @@ class Change(NamedTuple):
 
 
 Settings = Mapping[str, Any]
-"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype``, ``kv_gib`` (each GPU's)
-and ``memory_num_gpu_blocks`` as in the report's header."""
+"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``weight_dtype``, ``kv_dtype``,
+``kv_gib`` (each GPU's) and ``memory_num_gpu_blocks`` as in the report's header."""
 
 
 def changes_for(advice: Advice, settings: Settings, report: Report) -> list[Change]:
@@ -146,12 +147,19 @@ def _less_to_compute(settings: Settings, report: Report) -> Iterator[Change]:
 
 def _smaller_kv(settings: Settings) -> Iterator[Change]:
     """KV as fp8: the same memory holds twice as much of it; blocks that were given by number are then twice as many."""
-    if settings.get("kv_dtype") not in _WIDE_KV:
+    if settings.get("kv_dtype") not in _WIDE:
         return
     blocks = settings.get("num_gpu_blocks_override")
     twice = () if blocks is None else (("num_gpu_blocks_override", 2 * blocks),)
     flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in twice)
     yield Change("kv_cache_dtype", settings["kv_cache_dtype"], "fp8", f"--kv-cache-dtype fp8{flags}", also=twice)
+
+
+def settings_of_last_resort(settings: Settings) -> Iterator[Change]:
+    """What may serve more on the same GPUs whatever holds requests back: KV, and weights, in fewer bits."""
+    yield from _smaller_kv(settings)
+    if settings["quantization"] is None and settings.get("weight_dtype") in _WIDE:
+        yield Change("quantization", None, "fp8", "--quantization fp8")
 
 
 def _spare_memory(settings: Settings) -> Iterator[Change]:
@@ -276,8 +284,10 @@ _OBJECTIVES = {
 # Which of the changes that were tried help: those that are shown.
 
 FIGURES = ("ttft_ms.p90", "tpot_ms.p90", "tpot_ms.p99", "e2e_ms.mean", "throughput.output_tokens_per_s")
+SERVED = "outcomes.served"
+"""The figure of which more is better than any latency: those are of everybody only where everybody is served."""
 LEAST_GAIN = 0.03
-"""Share by which the objective has to fall for a change to help."""
+"""Share by which the objective has to fall for a change to help, or by which more have to be served."""
 MOST_LOSS = 0.03
 """Share by which the mean time of a request may grow at the same time."""
 _ALIKE = 0.02
@@ -298,11 +308,14 @@ def trial_of(change: Change, before: Report, after: Report | None, problem: str 
 
 
 def effects_of(before: Report, after: Report) -> list[Effect]:
-    """Return the figures that are shown, and those of missed bounds, of a run and of a replay with changes."""
+    """Return the figures that are shown, and those of missed bounds, of a run and of a replay with changes; how many
+    are served, where that is another number. Of a figure that is a lower bound it is not known how it changes.
+    """
+    bounds = {*before.censored, *after.censored}
     effects = []
-    for figure in dict.fromkeys((*_missed(before), *FIGURES)):
+    for figure in dict.fromkeys((*_missed(before), SERVED, *FIGURES)):
         old, new = _figure(before, figure), _figure(after, figure)
-        if old is not None and new is not None:
+        if old is not None and new is not None and figure not in bounds and (figure != SERVED or old != new):
             effects.append(Effect(figure=figure, before=old, after=new))
     return effects
 
@@ -327,8 +340,14 @@ def worth_their_cost(rule: str, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def gain_of(rule: str, trial: Trial) -> float:
-    """Share by which it lowers the rule's objective."""
-    return -_change(trial, _objective(rule, trial))
+    """Share by which more are served with it, where that is notable; else by which it lowers the rule's objective."""
+    served = served_gain(trial.effect(SERVED))
+    return served if abs(served) >= LEAST_GAIN else -_change(trial, _objective(rule, trial))
+
+
+def served_gain(effect: Effect | None) -> float:
+    """Share by which more are served."""
+    return 0.0 if effect is None else (effect.after - effect.before) / max(effect.before, 1.0)
 
 
 def _missed(report: Report) -> list[str]:
@@ -343,12 +362,15 @@ def _objective(rule: str, trial: Trial) -> str:
     """
     usual = objective_of(rule)
     of_rule = ("tpot_ms.", "itl_ms.") if usual.startswith("tpot_ms.") else ("ttft_ms.",)
-    others = [each.figure for each in trial.effects if each.figure not in FIGURES]
+    others = [each.figure for each in trial.effects if each.figure not in (SERVED, *FIGURES)]
     missed = [each for each in others if each.rpartition(":")[2].startswith(of_rule)]
     return missed[0] if missed and rule in _AS_ADVISED else usual
 
 
 def _helps(trial: Trial, objective: str) -> bool:
+    served = served_gain(trial.effect(SERVED))
+    if abs(served) >= LEAST_GAIN:
+        return served > 0
     return _change(trial, objective) <= -LEAST_GAIN and _change(trial, "e2e_ms.mean") <= MOST_LOSS
 
 
@@ -362,5 +384,5 @@ def _figure(report: Report, path: str) -> float | None:
         of_classes = [] if report.goodput is None else report.goodput.objectives
         return next((each.value_ms for each in of_classes if each.figure == path), None)
     section, name = path.split(".")
-    value = getattr(getattr(report, section), name)
+    value = getattr(getattr(report, section), name, None)
     return None if value is None else float(value)

@@ -25,7 +25,7 @@ HARDLY = 0.02
 """Share of requests' time below which waiting is not worth a word."""
 _NOTABLE = 0.005
 """Share by which a figure changes that is worth a word."""
-_SHOWN = ("ttft_ms.p90", "tpot_ms.p90")
+_SHOWN = ("outcomes.served", "ttft_ms.p90", "tpot_ms.p90")
 _FELT_MS = 1e3
 """Milliseconds in the queue that one request in a hundred waits, from which on waiting is worth a word."""
 

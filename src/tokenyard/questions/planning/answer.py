@@ -248,6 +248,8 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Times as fast; None if not even the least that was tried is within the bounds."""
     is_all: bool
     """Whatever was tried was borne; a greater one changes hardly anything, or was not tried."""
+    offered_requests_per_s: float | None = None
+    """Requests that arrive per second at that load; None where ``load`` is."""
     row: Row | None
     """The recommended setting at that load."""
     beyond: Row | None
@@ -369,7 +371,9 @@ def limits_of(row: Row, beyond: Row | None) -> str:
     """What is short at the recommended setting, or would be with more load."""
     last = beyond if beyond is not None and beyond.is_measured else row
     parts = []
-    if beyond is not None and beyond.tightest is not None:
+    if beyond is not None and beyond.only_grows:
+        parts.append("with more load the queue grows")
+    elif beyond is not None and beyond.tightest is not None:
         parts.append(f"with more load {beyond.tightest} is missed first")
     elif row.tightest is not None and row.tightness is not None:
         parts.append(f"{row.tightest} is nearest to its bound, at {row.tightness:.0%} of it")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import inf
 
-from tokenyard.explain.steady import LoadState
 from tokenyard.questions.sweeping.measuring import Incumbent
 from tokenyard.questions.sweeping.rows import Row
 
@@ -51,9 +50,8 @@ def goal_value(row: Row, goal: Goal) -> float | None:
 
 
 def is_feasible(row: Row) -> bool:
-    """Whether it ran to its end, and no bound is missed or open, nor will be missed since a queue grows."""
-    grows = row.met is True and row.state is LoadState.OVERLOADED
-    return row.is_measured and row.met is not False and not row.is_open and not grows
+    """Whether it ran to its end, and no bound is missed or open."""
+    return row.is_measured and row.met is not False and not row.is_open
 
 
 def best_row(rows: Sequence[Row], goal: Goal) -> Row | None:

@@ -195,6 +195,7 @@ def loads_of(
 
     def at(load: float) -> Row:
         times = max((ceil(lengths.wanted(each) * load / each.load) for each in known[-1:]), default=1)
+        times = max(times, lengths.enough)
         row, replays = lengths.settled(
             lambda job: job(settings, load=load, stops=load > whole), min(times, lengths.most)
         )

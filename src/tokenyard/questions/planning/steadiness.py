@@ -93,6 +93,11 @@ class Lengths:
         is_long = _LONGER * self.most * FEWEST_TO_LOOK > MOST_REQUESTS
         return replace(self, fewest=FEWEST_TO_LOOK, looks=True) if is_long else None
 
+    @property
+    def enough(self) -> int:
+        """Times that the traffic is made as long for the fewest requests; fewer of them may miss a bound by chance."""
+        return ceil(self.fewest * self.most / MOST_REQUESTS)
+
     @classmethod
     def of(cls, job: VariantWorker, workload: Workload) -> Lengths:
         """Return what makes ``workload`` longer where it has a pace to go on at."""
@@ -116,7 +121,9 @@ class Lengths:
             replays += 1
             is_little = row.state is LoadState.STEADY and row.met is not False and row.requests < self.fewest
             if not self.may_settle(row) and (times >= self.most or not is_little):
-                return row, replays
+                # There is no longer traffic that would tell chance from a trend.
+                is_steady = row.nearly_steady and times >= self.most
+                return (msgspec.structs.replace(row, state=LoadState.STEADY) if is_steady else row), replays
             is_little |= self.is_chance(row)
             enough = ceil(self.fewest * times / max(row.requests, 1)) if is_little else 1
             times = min(max(self.after(row) if self.may_settle(row) else times, enough), self.most)

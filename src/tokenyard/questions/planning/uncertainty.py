@@ -8,6 +8,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import load_of
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.slo import SLO
+from tokenyard.explain.steady import LoadState
 from tokenyard.questions.planning.sureness import BoundRange, Sureness, least_sure, sureness_of
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.recorded.front_end import REPLAY
@@ -31,11 +32,13 @@ class Doubt(NamedTuple):
     sentences: list[str]
     bounds: list[BoundRange]
     """Every bound on a statistic that was measured."""
+    is_overloaded: bool = False
 
     @property
     def sureness(self) -> Sureness | None:
         """Whether all bounds hold: as sure as the least sure of them; None without bounds."""
-        return least_sure(each.sureness for each in self.bounds)
+        least = least_sure(each.sureness for each in self.bounds)
+        return Sureness.MISSED if self.is_overloaded and least is not None else least
 
 
 SpreadOf = Callable[[str], "tuple[float, float] | None"]
@@ -47,7 +50,8 @@ def doubt_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Doubt:
     if isinstance(source, RecordedVariants):
         sentences, spread_of = _of_a_trace(source)
         bounds = list(_ranges(row, slos, spread_of))
-        return Doubt([*sentences, *(each.sentence for each in bounds if each.sentence is not None)], bounds)
+        said = [*sentences, *(each.sentence for each in bounds if each.sentence is not None)]
+        return Doubt(said, bounds, row.state is LoadState.OVERLOADED)
     setup = source.setup(row.settings)
     deployment, latency = setup.deployment, setup.latency
     bounds = list(_ranges(row, slos, _spread_of(latency, load_of(setup.workload), deployment.step_time)))
@@ -58,6 +62,7 @@ def doubt_of(source: KnownSource, row: Row, slos: Sequence[SLO]) -> Doubt:
             *(str(each) for each in deployment.assumed if each.name in _ESTIMATES),
         ],
         bounds,
+        row.state is LoadState.OVERLOADED,
     )
 
 
@@ -78,7 +83,8 @@ def _ranges(row: Row, slos: Sequence[SLO], spread_of: SpreadOf) -> Iterator[Boun
         if spread is not None and row.drafts is not None:
             least, most = row.drafts.spread_of(slo.name)
             spread = spread[0] * least, spread[1] * most
-        if slo.key in row.censored:  # what step times may be off by says nothing of those who were not served
+        # What step times may be off by says nothing of those who were not served, nor of a queue that grows.
+        if slo.key in row.censored or row.state is LoadState.OVERLOADED:
             spread = None
         low, high = (None, None) if spread is None else (value * spread[0], value * spread[1])
         sureness = sureness_of(value, low, high, slo.bound_ms)
@@ -126,7 +132,7 @@ def unknown_of(source: KnownSource, row: Row, *, has_load: bool) -> Iterator[str
     """What neither a workload nor a trace can know, and what the recommended variant takes for granted."""
     arrivals = source.run.arrivals if isinstance(source, WorkloadVariants) else None
     if arrivals is not None and arrivals.client_timeout is not None:
-        yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
+        yield "answers keep their lengths; clients that would send more do not"
     else:
         yield "answers keep their lengths, and clients that would send more, or give up, do neither"
     if arrivals is not None and arrivals.front_end_delay is not None:

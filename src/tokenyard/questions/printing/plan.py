@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
+from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState, rate_in_words
 from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
@@ -98,6 +99,7 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
         far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
         if chosen.state is LoadState.OVERLOADED:
             far += ", and its queue grows as long as requests come"
+        far += "".join(f"; {bound} is open: {OPEN_FOR[why]}" for bound, why in chosen.open_for.items())
         none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
         return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
     reaches = "" if plan.value is None else _reached(plan.value, goal)
@@ -256,8 +258,8 @@ def _front(plan: Plan, goal: Goal) -> Table:
 def _load(found: LargestLoad, chosen: Row) -> str:
     if found.load is None or found.row is None:
         return "no load that was tried is within the bounds in a steady state"
-    rate = found.row.figures.get("throughput.requests_per_s")
-    said = f"{_number(found.load)} times as fast as the workload's own: {_rate(rate)} requests/s"
+    rate = "-" if found.offered_requests_per_s is None else rate_in_words(found.offered_requests_per_s)
+    said = f"{_number(found.load)} times as fast as the workload's own: {rate} requests/s arrive"
     cost = found.row.cost_per_million_tokens
     if cost is not None:
         said += f", {cost:,.2f} per million output tokens"
@@ -266,5 +268,8 @@ def _load(found: LargestLoad, chosen: Row) -> str:
     if found.row.state is LoadState.STEADY:
         said += f"; steady over {count(found.row.requests)} requests, {duration(found.row.figures.get('duration_s'))}"
     if found.beyond is not None:
-        said += f"; at {_number(found.beyond.load)} times {found.beyond.tightest or 'a bound'} is missed"
+        missed = "the queue grows" if found.beyond.only_grows else f"{found.beyond.tightest or 'a bound'} is missed"
+        if is_unsettled(found.beyond):
+            missed = "no steady state is shown"
+        said += f"; at {_number(found.beyond.load)} times {missed}"
     return said

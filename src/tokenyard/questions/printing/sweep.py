@@ -121,11 +121,10 @@ def _cells(row: Row) -> tuple[str, ...]:
     if row.problem is not None:
         return ("-", "-", "-", "-", "not replayed")
     share = row.figures.get("goodput.share")
-    met = "" if row.met is None else "hold" if row.met else "missed"
     return (
         row.in_words("ttft_ms.p90"),
         row.in_words("tpot_ms.p90"),
         count(row.figures.get("throughput.output_tokens_per_s")),
         "-" if share is None else percent(share),
-        met,
+        row.met_in_words,
     )

@@ -44,6 +44,7 @@ _SHOWN = (
     ("queue_ms.mean", "queueing, mean"),
     ("prefix_hit_rate.local", "prefix hits"),
     ("preemptions", "preemptions"),
+    ("outcomes.served", "requests served"),
     ("throughput.output_tokens_per_s", "output tokens/s"),
 )
 """Figures of the table; JSON has all of them."""
@@ -76,7 +77,7 @@ def print_whatif(told: WhatIf, console: Console) -> None:
     if told.prediction is not None and told.variants:
         console.print(_of_a_prediction(told.prediction))
     for variant in told.variants:
-        _print_variant(variant, console, is_measured=told.prediction is None)
+        _print_variant(variant, told.requests, console, is_measured=told.prediction is None)
     if told.variants:
         console.print()
     print_check(told, console)
@@ -99,14 +100,18 @@ def _of_a_prediction(trace: TracePrediction) -> str:
 
 def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     """What changes most for clients, in one sentence."""
-    by_name = {each.name: each.change for each in variant.figures}
+    by_name = {each.name: each.change for each in variant.figures if not any(each.censored)}
+    served = next((each for each in variant.figures if each.name == "outcomes.served"), None)
     known = [share for share in by_name.values() if share is not None]
     unsure = [each.name for each in variant.figures if not each.is_sure]
     said = changes_for_clients(by_name, unsure)
     changes = "nothing changes" if known and not any(known) else said or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
     rests = "" if variant.drafts is None else f" {variant.drafts}"
-    return f"With {plain(variant.name)}: {changes}{doubt}.{rests}"
+    people = ""
+    if served is not None and served.baseline != served.variant:
+        people = f"{count(served.variant)} of {count(told.requests)} served instead of {count(served.baseline)}; "
+    return f"With {plain(variant.name)}: {people}{changes}{doubt}.{rests}"
 
 
 def print_check(told: WhatIf, console: Console) -> None:
@@ -121,8 +126,12 @@ def print_check(told: WhatIf, console: Console) -> None:
     table = table_of(Column(""), *(Column(name, justify="right") for name in ("trace", "replay", "error")))
     for each in told.self_check.checks:
         label = dict(_SHOWN).get(each.name)
-        if label is not None:
-            table.add_row(label, _value(each.name, each.recorded), _value(each.name, each.replayed), _share(each.error))
+        if label is not None and not _all_served(each.name, told.requests, each.recorded, each.replayed):
+            was, now = (
+                _value(each.name, value, at_least=at_least)
+                for value, at_least in zip((each.recorded, each.replayed), each.censored, strict=True)
+            )
+            table.add_row(label, was, now, _share(each.error))
     print_section(console, "The run as it was, replayed", table, Text(""), Text("\n".join(lines)))
 
 
@@ -204,7 +213,12 @@ def _scales(scales: Mapping[str, float]) -> str:
     return "times " + ", ".join(f"{scale:.2f} ({name})" for name, scale in off.items())
 
 
-def _print_variant(variant: VariantAnswer, console: Console, *, is_measured: bool) -> None:
+def _all_served(name: str, requests: int, *values: float | None) -> bool:
+    """Whether a row would say no more than that everybody was served."""
+    return name == "outcomes.served" and set(values) == {requests}
+
+
+def _print_variant(variant: VariantAnswer, requests: int, console: Console, *, is_measured: bool) -> None:
     is_modelled = any(each.low is not None for each in variant.figures)
     columns = _MODELLED_TIMES if is_modelled else _OWN_TIMES if is_measured else _OWN_TIMES[:-1]
     if any(each.change_low is not None for each in variant.figures):
@@ -212,11 +226,11 @@ def _print_variant(variant: VariantAnswer, console: Console, *, is_measured: boo
     table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
     for each in variant.figures:
         label = dict(_SHOWN).get(each.name)
-        if label is not None:
+        if label is not None and not _all_served(each.name, requests, each.baseline, each.variant):
             table.add_row(label, *_answered(each, is_modelled=is_modelled)[: len(columns)])
     lost = None
     if variant.refused:
-        words = f"{count_of(variant.refused, 'request')} cannot be served with this, and in no figure of `then`."
+        words = f"{count_of(variant.refused, 'request')} cannot be served with this: `then` counts them as not served."
         lost = Text(words, "red")
     ends = "ends" if variant.faster == 1 else "end"
     sooner = count_of(variant.faster, "request")
@@ -269,9 +283,10 @@ def _goodput(variant: VariantAnswer) -> list[Table | Text]:
 
 def _bounded(each: Objective) -> str:
     """A figure and whether it holds; of a bound of each request the share within it."""
-    if each.met is None:
+    if not each.is_of_all:
         return percent(each.share)
-    return f"{milliseconds(each.value_ms)} {'holds' if each.met else 'missed'}"
+    value = milliseconds(each.value_ms, at_least=each.censored)
+    return f"{value} {'open' if each.met is None else 'holds' if each.met else 'missed'}"
 
 
 def _reasons(variant: VariantAnswer) -> list[Table | Text]:
@@ -295,8 +310,8 @@ def _mover(what: str, movers: list[Mover]) -> str:
 def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, ...]:
     low, high = each.change_low, each.change_high
     return (
-        _value(each.name, each.baseline),
-        _value(each.name, each.variant),
+        _value(each.name, each.baseline, at_least=each.censored[0]),
+        _value(each.name, each.variant, at_least=each.censored[1]),
         _share(each.change),
         _range(each) if is_modelled else _plus_minus(each.uncertainty),
         "-" if low is None or high is None else f"{100 * low:+,.0f}..{100 * high:+,.0f} %",
@@ -313,9 +328,9 @@ def _range(each: FigureAnswer) -> str:
     return f"{_value(each.name, each.low)} .. {_value(each.name, each.high)}"
 
 
-def _value(name: str, value: float | None) -> str:
+def _value(name: str, value: float | None, *, at_least: bool = False) -> str:
     if "_ms." in name:
-        return milliseconds(value)
+        return milliseconds(value, at_least=at_least)
     return percent(value) if name.startswith("prefix_hit_rate") else count(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
+from tokenyard.explain.compare.comparison import Figure
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.table import RowTable, table_from
@@ -21,7 +22,7 @@ FIGURES = (
     *("e2e_ms.mean", "e2e_ms.p90", "e2e_ms.p99"),
     *("queue_ms.mean", "queue_ms.p90"),
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens"),
-    *("throughput.output_tokens_per_s", "duration_s"),
+    *("outcomes.served", "throughput.output_tokens_per_s", "duration_s"),
 )
 """Figures of a report that are answered, by the names that they have in its JSON."""
 
@@ -112,11 +113,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     error: float | None
     """Share of the recorded value: above 0 means that the replay has more; None if there is nothing to compare with."""
+    censored: tuple[bool, bool] = (False, False)
+    """Whether ``recorded``, and ``replayed``, is a lower bound: it rests on requests that were not served."""
 
     @classmethod
-    def of(cls, name: str, recorded: float | None, replayed: float | None) -> Check:
-        """The figure with its error worked out."""
-        return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
+    def of(cls, figure: Figure) -> Check:
+        """The figure of both reports with its error worked out."""
+        was, now = figure.a, figure.b
+        return cls(name=figure.name, recorded=was, replayed=now, error=change_of(was, now), censored=figure.censored)
 
 
 class DecisionCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,13 +194,17 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     change_high: float | None = None
     """Most of the same."""
 
+    censored: tuple[bool, bool] = (False, False)
+    """Whether ``baseline``, and ``variant``, is a lower bound: it rests on requests that were not served."""
+
     is_sure: bool = False
     """Whether the change is beyond what is known of its error: whether it has one direction all over its range, or is
-    little; whether the baseline lies outside of the figure's range; else whether it is more than ``uncertainty``."""
+    little; whether the baseline lies outside of the figure's range; else whether it is more than ``uncertainty``. A
+    change of a lower bound never is."""
 
     def judged(self) -> FigureAnswer:
         """The same with ``is_sure`` worked out."""
-        if self.baseline is None or self.change is None:
+        if self.baseline is None or self.change is None or any(self.censored):
             return self
         if self.change_low is not None and self.change_high is not None:
             turns = self.change_low < 0 < self.change_high
@@ -262,7 +270,7 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[ReasonAnswer]
     """Most time lost first, in either replay."""
     refused: int
-    """Requests that these settings cannot serve, and turns after them; they are in no figure."""
+    """Requests that these settings cannot serve, and turns after them: figures count them as not served."""
     serve_flags: list[str]
     """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
     notes: list[str] = []

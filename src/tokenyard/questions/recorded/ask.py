@@ -7,14 +7,16 @@ from dataclasses import replace
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import astuple
 
-from tokenyard.core.request import Request
+from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import SERVES_NONE, ConfigError
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
-from tokenyard.explain.compare.comparison import figures
+from tokenyard.explain.compare.comparison import Figure, figures
+from tokenyard.explain.population import FirstSent
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
@@ -54,15 +56,20 @@ from tokenyard.workload.load import doubt_of_policy
 
 
 class EndTimes(StepObserver):
-    """Seconds from each request's arrival to its end."""
+    """Seconds from each user's arrival to the end of the answer, of those that got it."""
 
     reads_tokens = False
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._first = FirstSent()
 
     def request_finished(self, ts: float, request: Request) -> None:
-        self.seconds[request.request_id] = ts - request.arrival_time
+        reason = FinishReason.of(request.status)
+        is_left = reason is FinishReason.ABORT
+        user, came = self._first.user(request.request_id, request.arrival_time, is_cancelled=is_left)
+        if not is_left and reason is not FinishReason.ERROR:
+            self.seconds[user] = ts - came
 
 
 class StepComparison(StepObserver):
@@ -202,7 +209,7 @@ def replay_as_it_was(
     alike = StepComparison(TraceReader(run.source, requests=False))
     report, ends, _, _, classes = _replayed(run, as_it_was(run), on_progress, alike, asked=asked)
     recorded_steps = alike.finish()
-    checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
+    checks = [Check.of(each) for each in _both(run.report, report)]
     failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
     check = SelfCheck(
         checks=checks,
@@ -281,10 +288,10 @@ def _replayed(
     return _Replayed(report, ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on), classes)
 
 
-def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
+def _both(first: Report, second: Report) -> list[Figure]:
     """The figures that are answered, of two reports."""
     known = {figure.name: figure for figure in figures(first, second)}
-    return [(name, known[name].a, known[name].b) for name in FIGURES if name in known]
+    return [known[name] for name in FIGURES if name in known]
 
 
 def _is_close(check: Check) -> bool:
@@ -328,8 +335,9 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 high=ranges[name][1] if name in ranges else None,
                 change_low=changes[name][0] if name in changes and not refused else None,
                 change_high=changes[name][1] if name in changes and not refused else None,
+                censored=censored,
             ).judged()
-            for name, before, after in _both(baseline.report, report)
+            for name, before, after, _, censored in map(astuple, _both(baseline.report, report))
         ],
         faster=len(faster),
         slower=len(slower),
@@ -402,7 +410,7 @@ def _ranges(report: Report, others: Sequence[Report]) -> _Ranges:
     """The range of each figure, with step times as modelled and as far off as they may be; empty without ``others``."""
     if not others:
         return {}
-    return _least_and_most([(name, value) for each in (report, *others) for name, value, _ in _both(each, each)])
+    return _least_and_most([(each.name, each.a) for one in (report, *others) for each in _both(one, one)])
 
 
 def _changes(before: Report, after: Report, befores: Sequence[Report], afters: Sequence[Report]) -> _Ranges:
@@ -411,7 +419,7 @@ def _changes(before: Report, after: Report, befores: Sequence[Report], afters: S
         return {}
     pairs = ((before, after), *zip(befores, afters, strict=True))
     return _least_and_most(
-        [(name, change_of(was, now)) for one, other in pairs for name, was, now in _both(one, other)]
+        [(each.name, change_of(each.a, each.b)) for one, other in pairs for each in _both(one, other)]
     )
 
 

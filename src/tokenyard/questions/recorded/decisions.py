@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 
 from tokenyard.core.engine import DoneStep, EngineCore
@@ -22,6 +23,7 @@ from tokenyard.questions.recorded.answer import DecisionCheck
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
+from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import RequestArrived
 from tokenyard.trace.steps import Step
@@ -135,6 +137,7 @@ class _Drive:
         )
         self._core = EngineCore(scheduler, _Executor(run.speculation))
         self.requests = {request.request_id: request for request in run.workload}
+        """What each is; that a client sent again, once it has been looked for."""
         self._in_flight: deque[Step] = deque()
         self._leaving: deque[tuple[float, str]] = deque()
         """Requests whose clients went away, and when the scheduler heard of it."""
@@ -142,6 +145,13 @@ class _Drive:
         """Requests that have arrived and wait for their grammar."""
         self.unknown: set[str | None] = set()
         """Requests that wait and of which the trace has no whole record: those behind them may wait for them."""
+
+    def knows(self, request_id: str) -> bool:
+        """Whether the trace has a whole record of a request, or of an earlier attempt that it repeats."""
+        before = attempt_before(request_id)
+        if request_id not in self.requests and before is not None and self._run.workload.clients and self.knows(before):
+            self.requests[request_id] = replace(self.requests[before], request_id=request_id)
+        return request_id in self.requests
 
     def decide(self, step: Step) -> Mapping[str, int]:
         """What the scheduler schedules where the trace has ``step``."""
@@ -164,7 +174,7 @@ class _Drive:
         outcome = step.outcome
         skipped = outcome.skipped or () if outcome is not None else ()
         compiling = {each.req_id for each in skipped if each.reason == Reason.WAITING_GRAMMAR}
-        self.unknown |= {each.req_id for each in step.arrived} - self.requests.keys()
+        self.unknown |= {each.req_id for each in step.arrived if not self.knows(each.req_id or "")}
         self.unknown -= {each.req_id for each in step.finished}
         coming, self._compiling = [*self._compiling, *step.arrived], []
         for arrived in coming:
@@ -215,7 +225,7 @@ def drive(run: RecordedRun, most_steps: int = MOST_STEPS) -> DecisionCheck:
         if recorded is not None and steps == most_steps:
             stopped_by = "most_steps"
             break
-        if recorded is not None and not driven.requests.keys() >= recorded.tokens.keys():
+        if recorded is not None and not all(map(driven.knows, recorded.tokens)):
             stopped_by = "request"
             break
         try:

@@ -10,9 +10,10 @@ from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import TraceError
 from tokenyard.questions.recorded.front_end import FrontEnd
 from tokenyard.quick_named_tuple import NamedTuple
+from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
-from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.record import Clients, Workload, WorkloadRequest
 from tokenyard.workload.tokens import Segment, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -138,10 +139,12 @@ _SOONER = 1e-6
 class _Known:
     """What the records read so far hold of one request."""
 
-    __slots__ = ("answers", "arrived", "finished", "is_guessed", "prompt")
+    __slots__ = ("answers", "arrived", "finished", "is_guessed", "last", "prompt")
 
     def __init__(self, arrived: RequestArrived) -> None:
         self.arrived = arrived
+        self.last = self
+        """Its last attempt."""
         self.finished: RequestFinished | None = None
         self.prompt: TokenSource | None = None
         self.answers: str | None = None
@@ -153,9 +156,21 @@ class _Known:
 class RecordedRequests:
     """Takes the steps of a trace in order, and makes the workload."""
 
-    def __init__(self, name: str, block_size: int | None, max_model_len: int, *, knows_turns: bool) -> None:
-        """``knows_turns``: the records name for every turn the one before it, as those of a replay do."""
+    def __init__(
+        self,
+        name: str,
+        block_size: int | None,
+        max_model_len: int,
+        *,
+        knows_turns: bool,
+        clients: Clients | None = None,
+    ) -> None:
+        """``knows_turns``: the records name for every turn the one before it, as those of a replay do.
+
+        ``clients``: what those do that sent requests again; None: whatever came is a request of its own.
+        """
         self._name = name
+        self._clients = clients
         self._block_size = block_size
         self._blocks = RecordedBlocks(block_size) if block_size else None
         self._max_model_len = max_model_len
@@ -297,7 +312,7 @@ class RecordedRequests:
 
     def workload(self) -> Workload:
         """What arrived, from time 0 on. Raises TraceError if the trace holds no request that can be replayed."""
-        served = [known for known in self._known.values() if self._can_be_served(known)]
+        served = self._users([known for known in self._known.values() if self._can_be_served(known)])
         if not served:
             raise TraceError(f"{self._name}: holds no request from its arrival to its end ({self._why_none()})")
         served.sort(key=lambda known: known.arrived.arrival_time or 0.0)
@@ -305,7 +320,22 @@ class RecordedRequests:
         parents = self._parents(served)
         ways = self._front_end.ways() if self._front_end is not None else {}
         requests = [self._request(known, began, parents, ways) for known in served]
-        return Workload(self._name, requests, notes=tuple(self._notes()))
+        made = Workload(self._name, requests, notes=tuple(self._notes()))
+        return made if self._clients is None else made.with_clients(self._clients)
+
+    def _users(self, served: list[_Known]) -> list[_Known]:
+        """Return the first attempts among ``served``, each with the end of its user's last one."""
+        clients = self._clients
+        if clients is None:
+            return served
+        first: dict[str, _Known] = {}
+        for known in sorted(served, key=lambda each: each.arrived.arrival_time or 0.0):
+            request_id = known.arrived.req_id or ""
+            user = first.get(attempt_before(request_id) or "", known)
+            first[request_id] = user
+            user.last = known
+            user.prompt = known.prompt if user.prompt is None else user.prompt
+        return [known for request_id, known in first.items() if known.arrived.req_id == request_id]
 
     def _can_be_served(self, known: _Known) -> bool:
         finished = known.finished
@@ -345,10 +375,11 @@ class RecordedRequests:
     def _request(
         self, known: _Known, began: float, parents: Mapping[str, str], ways: Mapping[str, float]
     ) -> WorkloadRequest:
-        arrived, finished = known.arrived, known.finished
+        arrived, finished = known.arrived, known.last.finished
         assert finished is not None, "served requests have ended"
         request_id, length = arrived.req_id or "", arrived.num_prompt_tokens or 0
         moment, end = arrived.arrival_time or 0.0, finished.finished_time or finished.ts or 0.0
+        waited = end - (known.last.arrived.arrival_time or 0.0)
         after, gap = self._follows(known, parents)
         is_aborted = finished.finish_reason == _ABORTED
         if known.prompt is None and self._hashed and length >= (self._block_size or 1):  # a shorter one shares nothing
@@ -373,9 +404,15 @@ class RecordedRequests:
                 for item in arrived.mm_items or ()
             ),
             delay=ways.get(request_id, 0.0),
-            patience=max(end - moment - _SOONER, 0.0) if is_aborted else None,
+            patience=self._patience(waited) if is_aborted else None,
             output_seed=self._origins_of(request_id)[0].seed,
         )
+
+    def _patience(self, waited: float) -> float | None:
+        """How long a client waited for an attempt that it gave up; None: as long as all do."""
+        if self._clients is not None and waited >= self._clients.timeout - _SOONER:
+            return None
+        return max(waited - _SOONER, 0.0)
 
     def _follows(self, known: _Known, parents: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
         """The requests after whose end it is sent, and the time between."""

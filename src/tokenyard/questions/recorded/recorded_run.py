@@ -48,7 +48,7 @@ from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import deployment_of
 from tokenyard.vocabulary import known_policies
-from tokenyard.workload.record import Workload
+from tokenyard.workload.record import Clients, Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The configuration that a trace names, as the scheduler takes it; vLLM's as well, written by our classes inside it.
@@ -442,7 +442,19 @@ def read_run(path: Path | str) -> RecordedRun:
 def _requests(name: str, start: TraceStart | None, config: RecordedConfig) -> RecordedRequests:
     block_size = start.block_size if start is not None else None
     host = start.host if start is not None else None
-    return RecordedRequests(name, block_size, config.scheduler.max_model_len, knows_turns=host == REPLAY)
+    clients = _clients(start, name)
+    return RecordedRequests(
+        name, block_size, config.scheduler.max_model_len, knows_turns=host == REPLAY, clients=clients
+    )
+
+
+def _clients(start: TraceStart | None, source: str) -> Clients | None:
+    """What clients did that did not wait for ever; None: they waited, or the trace does not say."""
+    told = _section((start.config if start is not None else None) or {}, "workload", source).get("clients")
+    try:
+        return None if told is None else msgspec.convert(told, Clients)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise TraceError(f"{source}: its clients cannot be repeated: {error}") from None
 
 
 def _check_whole(start: TraceStart, source: str) -> None:

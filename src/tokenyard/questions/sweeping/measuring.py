@@ -25,7 +25,7 @@ from tokenyard.explain.slo import SLO, Goodput, Objective
 from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.halves import Halves, has_pace
+from tokenyard.questions.sweeping.halves import Agreement, Halves, has_pace
 from tokenyard.questions.sweeping.rows import (
     FIGURES,
     Row,
@@ -110,7 +110,7 @@ class SLOWatch(StepObserver):
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
-        """None where requests are sent again: it is not known of how many attempts a percentile will be."""
+        """None where requests are sent again: what becomes of an attempt is not yet what becomes of its user."""
         self._class_of = {} if by is None else classes_in(workload, by)
         self._num_requests = len(workload)
         self._num_of = {"": len(workload), **Counter(self._class_of.values())}
@@ -134,7 +134,7 @@ class SLOWatch(StepObserver):
 
     def request_refused(self, ts: float, request: Request) -> None:
         own = self._class_of.get(request.request_id, "")
-        for slo in self._slos:
+        for slo in self._slos if self._slack < inf else ():
             self._beyond[slo] += slo.of in ("", own)
         self._bad += 1
 
@@ -291,7 +291,8 @@ def replayed(
             policy=variant.policy,
             on_progress=on_progress,
         )
-        report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        report = _report(builders[prefills:]).with_clients(result.clients)
+        report = msgspec.structs.replace(report, replicas=result.replicas)
         shares: dict[str, float | None] = {}
         if by is not None:
             rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
@@ -501,9 +502,12 @@ def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves |
     if load is None or load.state is None or not has_pace(workload):
         return row
     state = load.state
-    if state is LoadState.STEADY and halves is not None and not halves.agree():
+    agreement = Agreement.WHOLE if halves is None or state is not LoadState.STEADY else halves.agreement()
+    if agreement is not Agreement.WHOLE:
         state = LoadState.SHORT
-    return msgspec.structs.replace(row, state=state, answers_long=load.answers_long)
+    met = False if state is LoadState.OVERLOADED and row.met else row.met
+    nearly = agreement is Agreement.NEARLY
+    return msgspec.structs.replace(row, state=state, nearly_steady=nearly, answers_long=load.answers_long, met=met)
 
 
 class Measured(NamedTuple):
@@ -597,6 +601,7 @@ def _row(
         unfinished=0 if people is None else people.unfinished,
         censored=[name for name in report.censored if name in FIGURES],
         is_open=any(each.is_open for each in objectives),
+        open_for={each.name: each.open_for for each in objectives if each.open_for is not None},
         met=None if goodput is None else goodput.met,
         tightness=tightness if isfinite(tightness) else None,
         tightest=None if tightness == -inf else tightest,

@@ -235,8 +235,7 @@ def _body(
         cells += [_cell("yes" if i in front else "")]
         cells += [_cell(_word(row.settings[name]) if name in row.settings else "") for name in names]
         cells += [_figure(each.of(row)) for each in measures]
-        met = "" if row.met is None else "hold" if row.met else "missed"
-        cells += [_cell(row.problem or row.stopped or met), _cell(row.held_by or "")]
+        cells += [_cell(row.problem or row.stopped or row.met_in_words), _cell(row.held_by or "")]
         kind = ' class="front"' if i in front else ""
         places = " ".join(f"{axis.places[i]:.4f}" if i in axis.places else "-" for axis in axes)
         yield f'<tr tabindex="0" data-row="{i}" data-places="{places}"{kind}>{"".join(cells)}</tr>'

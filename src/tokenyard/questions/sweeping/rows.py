@@ -134,9 +134,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     censored: list[str] = []
     """Figures that are lower bounds: they rest on requests that were not served."""
     is_open: bool = False
-    """A bound may be met or missed: its figure rests on such requests."""
+    """A bound is neither met nor missed: its figure rests on such requests, or there is none."""
+    open_for: dict[str, str] = {}
+    """Bound that is open -> why, a code of :data:`tokenyard.explain.slo.OPEN_FOR`."""
     met: bool | None = None
-    """Whether every bound on a statistic holds; None where there is none or it was not measured."""
+    """Whether every bound on a statistic holds, and goes on to: what is overloaded meets none. None where there is no
+    bound, or one is open and none is missed."""
     tightness: float | None = None
     """The figure nearest to its bound, as a share of it: above 1 it is missed. None without bounds, and where the
     replay was ended early: it is not known what it would have come to."""
@@ -163,6 +166,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     state: LoadState | None = None
     """What it says of the load: the queue grows, or not, or arrivals were too few or too short to tell; None where they
     have no rate, or its replay was ended early."""
+    nearly_steady: bool = False
+    """It is ``short`` only since bounded figures of both halves differ, by chance or too little to miss a bound: the
+    longest traffic then counts as steady."""
     answers_long: float | None = None
     """Arrivals went on for so many times the mean answer, or session."""
     times: int = 1
@@ -183,6 +189,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def is_measured(self) -> bool:
         """Whether there are figures."""
         return self.problem is None and self.stopped is None
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether all figures are within their bounds, and are not met since a queue grows: it is the load."""
+        is_within = self.tightness is not None and self.tightness <= 1
+        return self.state is LoadState.OVERLOADED and is_within and not self.is_open
+
+    @property
+    def met_in_words(self) -> str:
+        """Whether bounds hold: ``hold``, ``missed``, ``open``, ``overloaded``; empty where that is not known."""
+        if self.is_open and self.met is None:
+            return "open"
+        return "" if self.met is None else "hold" if self.met else "overloaded" if self.only_grows else "missed"
 
 
 class NotAnswered(msgspec.Struct, frozen=True, kw_only=True):

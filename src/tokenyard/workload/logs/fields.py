@@ -13,6 +13,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_identity
 from tokenyard.workload.logs.logged import (
     FoundValue,
+    LoggedError,
     LoggedRequest,
     LogReading,
     RecordView,
@@ -137,7 +138,7 @@ def request_from(
     status = _error_of(view)
     is_broken_off = status is not None and not _is_refusal(status) and not _is_zero(output.value)
     if status is not None and not is_broken_off and _is_asked(view, prompt.value, output.value):
-        reading.not_served[status] += 1
+        reading.not_served.append(LoggedError(status, reading.requests))
         return None
     columns = reading.options.columns
     if prompt.value is None and output.value is None and not {"prompt_len", "max_tokens"} & set(columns):
@@ -174,10 +175,11 @@ def request_from(
         tier=fields.identity("tier"),
         reasoning_tokens=_reasoning(view, reading, output),
         ttft=_ttft(view, fields, reading, times, default),
-        is_broken_off=is_broken_off,
+        error=status,
+        file=reading.path,
+        place=reading.requests + 1,
     )
-    if status is not None:
-        reading.broken_off[status] += 1
+    reading.requests += 1
     fields.took()
     return logged
 

@@ -136,13 +136,18 @@ class LoggedRequest(NamedTuple):
     """Tokens of reasoning, most often counted as output too."""
     ttft: float | None = None
     """Seconds from arrival to the first token; None: not in the log."""
-    is_broken_off: bool = False
-    """It ended with an error, though the service had worked on it: how long it took is not the service's time."""
+    error: str | None = None
+    """Status of the error with which it ended, though the service had worked on it: how long it took is not the
+    service's time. None: it was served."""
+    file: Path | None = None
+    """The log that it stands in; None: a kind of log that records no errors."""
+    place: int = 0
+    """Its number among the requests of that file, from 1."""
 
     @property
     def measured(self) -> Measured | None:
         """What the log has measured of it; None: nothing."""
-        of_times = (None, None) if self.is_broken_off else (self.ttft, self.duration)
+        of_times = (None, None) if self.error is not None else (self.ttft, self.duration)
         found = Measured(*of_times, self.cached_tokens)
         return None if found == Measured() else found
 
@@ -194,6 +199,14 @@ class SentAs(NamedTuple):
     served_per_s: float | None = None
 
 
+class LoggedError(NamedTuple):
+    """A request that was answered with an error, and is not replayed."""
+
+    status: str
+    place: int
+    """Requests of the file that stand before it."""
+
+
 class LogReading:
     """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
@@ -205,10 +218,10 @@ class LogReading:
         """Our field -> what the log calls it, and in how many requests."""
         self.left_out: Counter[str] = Counter()
         """Why requests were left out, and how many."""
-        self.not_served: Counter[str] = Counter()
-        """Status of an error -> requests that count tokens and were answered with it; they are left out."""
-        self.broken_off: Counter[str] = Counter()
-        """Status of an error -> requests that were answered with it after work on them; they are replayed."""
+        self.requests = 0
+        """Requests that were read so far."""
+        self.not_served: list[LoggedError] = []
+        """Requests that count tokens and were answered with an error; they are left out."""
         self.load = SentAs()
         self.with_choices = 0
         """Requests that asked for several answers."""

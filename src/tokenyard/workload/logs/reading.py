@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
-from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, SentAs, Stamp
+from tokenyard.workload.logs.logged import (
+    KNOWN,
+    LoggedError,
+    LoggedRequest,
+    LogOptions,
+    LogReading,
+    SentAs,
+    Stamp,
+)
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
@@ -421,10 +428,17 @@ class LogRead(NamedTuple):
     """Why its times cannot be used; None if they can."""
     counts_hits: bool = False
     """Whether it says how many tokens of prompts were cached."""
-    not_served: Mapping[str, int] = MappingProxyType({})
-    """Status of an error -> requests that were answered with it."""
+    not_served: Sequence[LoggedError] = ()
+    """Requests that were answered with an error."""
     load: SentAs = SentAs()
     """How a benchmark says that it sent them."""
+
+    def errors(self, taken: Sequence[LoggedRequest], *, is_whole: bool) -> Counter[str]:
+        """Status of an error -> requests that were answered with it: all of a file that ``is_whole``, else those that
+        stand before the last of its requests that was ``taken``.
+        """
+        last = max((each.place for each in taken if each.file == self.path), default=0)
+        return Counter(each.status for each in self.not_served if is_whole or each.place < last)
 
 
 def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[Source, str]:  # noqa: A002
@@ -445,7 +459,7 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         reading = LogReading(source.path, options, day_first=True)
         logged = list(LOGS[kind].read(source, reading))
     if not logged:
-        errors = (each.text for each in _error_remarks(reading))
+        errors = (each.text for each in error_remarks(Counter(each.status for each in reading.not_served), ()))
         why = [reading.bad_note, *_left_out(reading), *errors, _ignored(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.why_sums is not None:
@@ -466,7 +480,7 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         list(_remarks(reading, kind)),
         reading.rounded or reading.clock.no_seconds,
         counts_hits=counts_hits,
-        not_served=dict(sorted(reading.not_served.items())),
+        not_served=reading.not_served,
         load=reading.load,
     )
 
@@ -505,7 +519,6 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     if clock.doubt is not None:
         yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
-    yield from _error_remarks(reading)
     ignored = _ignored(reading)
     if ignored:
         yield Remark("ignored", ignored)
@@ -513,9 +526,10 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
         yield Remark("bad_lines", reading.bad_note, warning=True)
 
 
-def _error_remarks(reading: LogReading) -> Iterator[Remark]:
+def error_remarks(not_served: Counter[str], taken: Iterable[LoggedRequest]) -> Iterator[Remark]:
     """Requests that were answered with an error: those that count as not served, and those that were worked on."""
-    for code, counted in (("not_served", reading.not_served), ("broken_off", reading.broken_off)):
+    broken_off = Counter(each.error for each in taken if each.error is not None)
+    for code, counted in (("not_served", not_served), ("broken_off", broken_off)):
         if counted:
             each = ", ".join(f"{status}: {count:,}" for status, count in sorted(counted.items()))
             yield remark(code, count=counted.total(), each=each)

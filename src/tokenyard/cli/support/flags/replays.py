@@ -56,6 +56,8 @@ class RunCommand(ReplayFlags):
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
     """Also give figures per class: priority, user, tier, lora_name, prompt_tokens (in ranges), job_id, engine, or a
     field of the requests' own `meta`."""
+    until: Annotated[str | None, optional("TIME", "all requests have ended")] = None
+    """End the replay at this moment, with whatever is unfinished; nothing is tried then."""
     calibrate: Switch = False
     """Scale step times to what the workload's file has measured (TTFT, TPOT, durations), and say by how much."""
     buckets: Switch = False
