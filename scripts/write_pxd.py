@@ -10,8 +10,9 @@
 
 `[tool.tokenyard]` in pyproject.toml lists the modules (`compiled`), the classes that code of others may derive from
 (`open`; those that no code in src derives from either are final), and types beyond Python's (`c-types`). A class
-becomes one of C unless it has a decorator, a keyword or a base of another kind; C calls a function unless it has something that
-C cannot say. `--tell` names what stays Python, and why. docs/compiling.md has the rules that the text keeps.
+becomes one of C unless it has a decorator, a keyword or a base of another kind; C calls a function unless it has
+something that C cannot say. `--tell` names what stays Python, and why. docs/compiling.md has the rules that the text
+keeps.
 """
 
 from __future__ import annotations
