@@ -79,7 +79,9 @@ def _run(copy: Path, line: str) -> str:
     """A line of the how-to, by this interpreter, on the copy's package."""
     words = shlex.split(line)
     assert words[0] == ".venv/bin/python"
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""}  # compiled once
+    # The text that was changed, and not what was compiled of another.
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "TOKENYARD_INTERPRETED": "1"}
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
     quick = ["-q", "-p", "no:cacheprovider", "-m", "not slow"] if "pytest" in words else []
     done = subprocess.run(
         [sys.executable, *words[1:], *quick], cwd=copy, env=environment, capture_output=True, text=True, check=False

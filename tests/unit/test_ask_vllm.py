@@ -28,6 +28,7 @@ def _fails(why: str) -> None:
 
 
 def _dies() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a command may have run in the process of the tests
     os.kill(os.getpid(), signal.SIGTERM)
 
 

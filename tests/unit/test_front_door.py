@@ -145,7 +145,9 @@ def _annotations(offered: object) -> Iterator[object]:
         made = getattr(found, "__func__", found)
         is_public = name == "__init__" or not name.startswith("_")
         if is_public and inspect.isfunction(made) and made.__module__.startswith("tokenyard."):
-            yield from get_type_hints(made, None, _UNDER_TYPE_CHECKING).values()
+            # A function of C does not say in which module it stands.
+            known = vars(sys.modules[made.__module__]) | vars(sys.modules[offered.__module__]) | _UNDER_TYPE_CHECKING
+            yield from get_type_hints(made, known).values()
 
 
 def _ours(annotation: Any) -> Iterator[type]:

@@ -81,6 +81,8 @@ cdef class Request:
     cpdef token_slice(self, long long start, long long stop)
     cpdef bytes token_bytes(self, long long start, long long stop)
 
+cpdef RequestTimes _times(first_scheduled, first_token, finished)
+
 cpdef tuple _params_of(request_id, sampling, pooling)
 
 cpdef _never_written(tokens)

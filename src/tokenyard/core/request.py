@@ -137,6 +137,15 @@ class RequestTimes:
         self.first_token: float | None = None
         self.finished: float | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _times, (self.first_scheduled, self.first_token, self.finished)
+
+
+def _times(first_scheduled: float | None, first_token: float | None, finished: float | None) -> RequestTimes:
+    times = RequestTimes()
+    times.first_scheduled, times.first_token, times.finished = first_scheduled, first_token, finished
+    return times
+
 
 def _params_of(
     request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None
