@@ -19,6 +19,8 @@ import tokenyard
 from public_names import PUBLIC, SECTIONS, public_names
 from tokenyard.core import RepetitionDetectionParams, StructuredOutput
 from tokenyard.core.kv.hashing import PrefixHash
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs, ModelOutput
 from tokenyard.questions import Plan, SweepResult
 from tokenyard.sim import EndedBy
 
@@ -82,7 +84,7 @@ SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Mov
     | {"RecordedDrafts", "Stall", "LoadState"}
     | {"StepNews", "Stepper", "Generation"}
     | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate"}
-    | {"ComputedBlocks", "PrefixHash", "Row", "Rows", "StepBlocks", "TokenRow"}
+    | {"ComputedBlocks", "PrefixHash", "Row", "Rows", "StepBlocks", "StepWork", "TokenRow"}
     | {
         "ToolCallEstimator",
         "QueueingDelay",
@@ -119,6 +121,7 @@ OF_TRACES = {"Traces", "Answers from traces"}
 
 
 _UNDER_TYPE_CHECKING = {
+    **{each.__name__: each for each in (Request, ModelOutput, EngineOutputs)},
     "PrefixHash": PrefixHash,
     "StructuredOutput": StructuredOutput,
     "EndedBy": EndedBy,
@@ -145,7 +148,6 @@ def _annotations(offered: object) -> Iterator[object]:
         made = getattr(found, "__func__", found)
         is_public = name == "__init__" or not name.startswith("_")
         if is_public and inspect.isfunction(made) and made.__module__.startswith("tokenyard."):
-            # A function of C does not say in which module it stands.
             known = vars(sys.modules[made.__module__]) | vars(sys.modules[offered.__module__]) | _UNDER_TYPE_CHECKING
             yield from get_type_hints(made, known).values()
 

@@ -6,6 +6,7 @@ from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
 from tokenyard.core.sched.candidate cimport Candidate
 from tokenyard.core.sched.candidate cimport StepBudget
+from tokenyard.core.sched.features.ahead cimport LateOutputs
 from tokenyard.core.sched.queues cimport RunningList
 from tokenyard.core.sched.queues cimport WaitingQueues
 
@@ -34,7 +35,7 @@ cdef class ReadyLimit(Limit):
     cpdef bint _has_become_ready(self, Request request)
 
 cdef class LateOutputLimit(Limit):
-    cdef public object _outputs
+    cdef public LateOutputs _outputs
     cpdef ask(self, Candidate candidate, StepBudget budget, WaitingQueues queues)
 
 cdef class LoraLimit(Limit):

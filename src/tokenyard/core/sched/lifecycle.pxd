@@ -4,6 +4,7 @@ cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
 from tokenyard.core.sched.candidate cimport StepHooks
+from tokenyard.core.sched.features.ahead cimport discard_in_flight
 from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.in_flight cimport StepsInFlight
 from tokenyard.core.sched.outputs cimport ModelOutput

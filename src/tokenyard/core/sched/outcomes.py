@@ -117,28 +117,29 @@ class StepOutcomes(msgspec.Struct, eq=False):
 class SpecDecodingStats:
     """Acceptance of drafts since the last report."""
 
-    __slots__ = (
-        "num_accepted_tokens",
-        "num_accepted_tokens_per_pos",
-        "num_draft_tokens",
-        "num_draft_tokens_per_pos",
-        "num_drafts",
-    )
+    __slots__ = ("_accepted", "_drafted", "num_accepted_tokens", "num_draft_tokens", "num_drafts")
 
-    def __init__(self, num_speculative_tokens: int) -> None:
-        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
-        self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
-        """How often the draft at this position was accepted."""
-        self.num_draft_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
-        """How often there was a draft at this position."""
+    def __init__(self, drafted: list[int], accepted: list[int]) -> None:
+        """``drafted[n]`` rows had ``n`` drafts, of ``accepted[n]`` rows ``n`` drafts were accepted."""
+        self.num_drafts = sum(drafted)
+        self.num_draft_tokens = sum(n * rows for n, rows in enumerate(drafted))
+        self.num_accepted_tokens = sum(n * rows for n, rows in enumerate(accepted))
+        self._drafted, self._accepted = drafted, accepted
 
-    def record(self, num_drafted: int, num_accepted: int) -> None:
-        """Count a verified row."""
-        self.num_drafts += 1
-        self.num_draft_tokens += num_drafted
-        self.num_accepted_tokens += num_accepted
-        self.num_draft_tokens_per_pos[:num_drafted] += 1
-        self.num_accepted_tokens_per_pos[:num_accepted] += 1
+    @property
+    def num_accepted_tokens_per_pos(self) -> IntArray:
+        """How often the draft at each position was accepted."""
+        return _reaching(self._accepted)
+
+    @property
+    def num_draft_tokens_per_pos(self) -> IntArray:
+        """How often there was a draft at each position."""
+        return _reaching(self._drafted)
+
+
+def _reaching(rows: list[int]) -> IntArray:
+    """Return how many rows have more than 0, 1, 2 ... where ``rows[n]`` have ``n``."""
+    return np.cumsum(np.array(rows[:0:-1], np.int64))[::-1].copy()
 
 
 class SchedulerStats(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
 from tokenyard.core.sched.candidate cimport StepBudget
+from tokenyard.core.sched.features.ahead cimport DecodeRound
 from tokenyard.core.sched.queues cimport RunningList
 
 cdef class RunningPass
@@ -19,7 +20,7 @@ cdef class RunningPass:
     cdef public object encoder_deadlock
     cdef public object alignment
     cdef public bint states_before_images
-    cdef public object decode_round
+    cdef public DecodeRound decode_round
     cdef public bint is_async
     cdef public long long num_lookahead_tokens
     cdef public long long last_position

@@ -9,6 +9,7 @@ from tokenyard.core.sched.answer_checks cimport checked_repeats
 from tokenyard.core.sched.candidate cimport FeatureHook
 from tokenyard.core.sched.candidate cimport StepHooks
 from tokenyard.core.sched.fast_forward cimport FastForward
+from tokenyard.core.sched.features.ahead cimport Speculation
 from tokenyard.core.sched.in_flight cimport StepsInFlight
 from tokenyard.core.sched.lifecycle cimport Lifecycle
 from tokenyard.core.sched.lifecycle cimport Recovery
@@ -56,7 +57,7 @@ cdef class Scheduler:
     cpdef standstill(self, long long after=*)
     cpdef _begins(self)
     cpdef long long _count_repeats(self)
-    cpdef _speculation(self)
+    cpdef Speculation _speculation(self)
     cpdef get_grammar_bitmask(self, output)
     cpdef _stats(self)
     cpdef _tell_finished(self, double now, Request request)

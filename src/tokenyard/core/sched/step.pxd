@@ -8,6 +8,7 @@ from tokenyard.core.sched.admission cimport AdmissionPass
 from tokenyard.core.sched.candidate cimport Candidate
 from tokenyard.core.sched.candidate cimport StepBudget
 from tokenyard.core.sched.candidate cimport StepHooks
+from tokenyard.core.sched.features.ahead cimport Speculation
 from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.lifecycle cimport Lifecycle
 from tokenyard.core.sched.queues cimport RunningList
@@ -54,7 +55,7 @@ cdef class StepPlanner:
 @cython.final
 cdef class OutputBuilder:
     cdef public KVCacheManager kv
-    cdef public object speculation
+    cdef public Speculation speculation
     cdef public bint is_async
     cdef public long long last_step
     cdef public Names names

@@ -3,6 +3,8 @@
 cimport cython
 from tokenyard.core.kv.manager cimport KVCacheManager
 from tokenyard.core.request cimport Request
+from tokenyard.core.sched.features.ahead cimport Placeholders
+from tokenyard.core.sched.features.ahead cimport Speculation
 from tokenyard.core.sched.in_flight cimport StepInFlight
 from tokenyard.core.sched.outputs cimport EngineOutputs
 from tokenyard.core.sched.outputs cimport ModelOutput
@@ -25,8 +27,8 @@ cdef class OutputUpdate:
     cdef public long long hash_size
     cdef public bint min_tokens_bar_stops
     cdef public bint is_async
-    cdef public object placeholders
-    cdef public object speculation
+    cdef public Placeholders placeholders
+    cdef public Speculation speculation
     cdef public object encoder
     cdef public bint publishes_at_once
     cdef public bint stale_changes_nothing
@@ -45,6 +47,7 @@ cdef class OutputUpdate:
     cpdef long long accept(self, list requests, long long[::1] tokens, long long[::1] counts, long long width, lost, endings)
     cpdef append(self, Request request, long long token)
     cpdef settle(self, Request request, long long arrived, long long taken)
+    @cython.locals(drafted='list', num_invalid='list', request='Request')
     cpdef _take_back_rejected(self, StepInFlight step, long long[::1] counts, lost)
     cpdef stamp_first_tokens(self, double now)
 

@@ -314,12 +314,15 @@ class OutputUpdate:
         drafts, speculation = step.plan.drafts, self.speculation
         if drafts is None or speculation is None:
             return
-        drafted = drafts.counts.tolist()
+        drafted: list[int] = drafts.counts.tolist()
         invalid = step.plan.num_invalid_spec_tokens
-        num_invalid = [0] * len(drafted) if invalid is None else invalid.tolist()
-        for row, request in enumerate(step.requests):
-            is_void = request.status.is_finished or request in lost or request.async_steps_to_discard > 0
-            if is_void or not counts[row]:
+        num_invalid: list[int] = [0] * len(drafted) if invalid is None else invalid.tolist()
+        running = _RUNNING
+        for row in range(len(step.requests)):
+            request: Request = step.requests[row]
+            if not counts[row] or request.async_steps_to_discard > 0:
+                continue
+            if (request.status is not running and request.status.is_finished) or request in lost:
                 continue
             rejected = speculation.rejected(drafted[row], counts[row], num_invalid[row])
             if not rejected:

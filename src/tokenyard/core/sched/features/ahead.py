@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import Request
-from tokenyard.core.rows import NO_TOKEN
+from tokenyard.core.rows import NO_TOKEN, Int64s
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.in_flight import StepInFlight, StepsInFlight
@@ -27,29 +28,43 @@ class Speculation:
     """The life of drafts: proposed, scheduled, verified."""
 
     max_drafts: int
+    unknown: list[int]
+    """The largest number of drafts there may be, of which nothing is known but their number; not to be changed."""
+    drafted: Int64s
+    """Verified rows by how many drafts they had, since the last report."""
+    accepted: Int64s
+    """The same by how many of them were accepted."""
 
     def __init__(self, max_drafts: int, grammars: GrammarGate) -> None:
-        self._grammars = grammars
+        self._grammars: GrammarGate = grammars
         self.max_drafts = max_drafts
         self.unknown = [UNKNOWN_DRAFT] * max_drafts
-        """The largest number of drafts there may be, of which nothing is known but their number; not to be changed."""
-        self._stats = SpecDecodingStats(max_drafts)
+        self.drafted = array("q", [0]) * (max_drafts + 1)
+        self.accepted = array("q", [0]) * (max_drafts + 1)
+        self._has_news: bool = False
 
     def schedule(self, requests: list[Request]) -> ScheduledDrafts | None:
         """Take the drafts that the tokens of this step cover; others are dropped, new ones will be proposed."""
-        if not any(request.spec_token_ids for request in requests):
-            return None
-        tokens = np.full((len(requests), self.max_drafts), NO_TOKEN, np.int64)
-        counts = np.zeros(len(requests), np.int64)
-        for row, request in enumerate(requests):
-            waiting = request.spec_token_ids
+        rows, width = len(requests), self.max_drafts
+        tokens, counts = array("q", [NO_TOKEN]) * (rows * width), array("q", [0]) * rows
+        drafts: Int64s = tokens
+        covered: Int64s = counts
+        has_drafts: bool = False
+        for row in range(rows):
+            request: Request = requests[row]
+            waiting: list[int] = request.spec_token_ids
             if waiting:
+                has_drafts = True
+                for i in range(len(waiting)):
+                    drafts[row * width + i] = waiting[i]
                 end = request.num_computed_tokens + request.num_scheduled
-                covered = end - request.num_tokens - request.num_output_placeholders
-                tokens[row, : len(waiting)] = waiting
-                counts[row] = min(max(covered, 0), len(waiting))
+                reached = end - request.num_tokens - request.num_output_placeholders
+                covered[row] = min(max(reached, 0), len(waiting))
                 request.spec_token_ids = []
-        return ScheduledDrafts(_frozen(tokens), _frozen(counts))
+        if not has_drafts:
+            return None
+        known = np.frombuffer(tokens, np.int64).reshape(rows, width)
+        return ScheduledDrafts(_frozen(known), _frozen(np.frombuffer(counts, np.int64)))
 
     def propose(self, request: Request, drafts: list[int]) -> None:
         """Note new drafts of a running request; one in the middle of its prompt takes none."""
@@ -61,10 +76,12 @@ class Speculation:
 
     def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
         """Take new drafts from the model runner, aligned with the step's requests; ended requests are ignored."""
-        counts = self._allowed(step.requests, drafts).tolist()
-        for request, tokens, count in zip(step.requests, drafts.tokens.tolist(), counts, strict=True):
+        counts: list[int] = self._allowed(step.requests, drafts).tolist()
+        tokens: list[list[int]] = drafts.tokens.tolist()
+        for row in range(len(step.requests)):
+            request: Request = step.requests[row]
             if request.slot >= 0:
-                self.propose(request, tokens[:count])
+                self.propose(request, tokens[row][: counts[row]])
 
     def drafts_known(self, step: StepInFlight, drafts: DraftTokens) -> SchedulerOutput:
         """Return the step with the drafts behind its placeholders, aligned with its requests; -1 stays where a grammar
@@ -79,16 +96,17 @@ class Speculation:
         width = min(tokens.shape[1], drafts.tokens.shape[1])
         tokens[:, :width] = drafts.tokens[:, :width]
         tokens[np.arange(tokens.shape[1]) >= valid[:, None]] = NO_TOKEN
-        ended = np.fromiter((request.status.is_finished for request in step.requests), np.bool_, len(valid))
+        ended = np.array([request.status.is_finished for request in step.requests], np.bool_)
         tokens[ended], valid[ended] = scheduled.tokens[ended], scheduled.counts[ended]
         return step.plan.replace(
             drafts=ScheduledDrafts(_frozen(tokens), scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
         )
 
-    def _allowed(self, requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
+    def _allowed(self, requests: list[Request], drafts: DraftTokens) -> IntArray:
         """Drafts per request that its grammar allows."""
         counts = drafts.counts.copy()
-        for row, request in enumerate(requests):
+        for row in range(len(requests)):
+            request: Request = requests[row]
             if request.structured_output is not None and counts[row]:
                 tokens = drafts.tokens[row, : counts[row]].tolist()
                 counts[row] = self._grammars.num_valid(request, tokens)
@@ -101,12 +119,19 @@ class Speculation:
         never proposed to the model, so statistics leave them out.
         """
         if drafted:
-            self._stats.record(drafted - num_invalid, sampled - 1)
+            self.drafted[drafted - num_invalid] += 1
+            self.accepted[sampled - 1] += 1
+            self._has_news = True
         return drafted - (sampled - 1)
 
     def take_stats(self) -> SpecDecodingStats:
         """Acceptance since the last call."""
-        stats, self._stats = self._stats, SpecDecodingStats(self.max_drafts)
+        if not self._has_news:
+            return SpecDecodingStats([0] * (self.max_drafts + 1), [0] * (self.max_drafts + 1))
+        stats = SpecDecodingStats(list(self.drafted), list(self.accepted))
+        for i in range(self.max_drafts + 1):
+            self.drafted[i] = self.accepted[i] = 0
+        self._has_news = False
         return stats
 
 
@@ -128,16 +153,20 @@ class Placeholders(FeatureHook):
     def __init__(self, speculation: Speculation | None, *, end_with_preemption: bool = False) -> None:
         """``end_with_preemption``: a preempted request has none, though its outputs in flight are delivered."""
         self.end_with_preemption = end_with_preemption
-        self._speculation = speculation
+        self._speculation: Speculation | None = speculation
 
     def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
-        drafts = None if step.plan.drafts is None else step.plan.drafts.counts.tolist()
-        for row, request in enumerate(step.requests):
+        drafts: list[int] | None = None if step.plan.drafts is None else step.plan.drafts.counts.tolist()
+        speculation = self._speculation
+        for row in range(len(step.requests)):
+            request: Request = step.requests[row]
             if not request.is_prefill_chunk:
-                request.num_output_placeholders += 1 if drafts is None else 1 + drafts[row]
-                if self._speculation is not None:
-                    request.spec_token_ids = self._speculation.unknown
+                request.num_output_placeholders += 1
+                if drafts is not None:
+                    request.num_output_placeholders += drafts[row]
+                if speculation is not None:
+                    request.spec_token_ids = speculation.unknown
 
     def replace_detached(self, request: Request, num_arrived: int) -> None:
         """Outputs of a request without a slot have arrived, or drafts of it were rejected."""
@@ -168,11 +197,14 @@ class DecodeRound(FeatureHook):
         """Requests that decoded in the steps before, the last step at the end."""
 
     def step_planned(self, step: StepInFlight) -> None:
-        self._held.append(frozenset(each for each in step.requests if not each.is_prefill_chunk))
+        self._held.append(frozenset([each for each in step.requests if not each.is_prefill_chunk]))
 
     def holds(self, request: Request) -> bool:
         """Whether the request decoded too few steps ago."""
-        return any(request in step for step in self._held)
+        for step in self._held:  # noqa: SIM110 - no generator, so that C calls it
+            if request in step:
+                return True
+        return False
 
 
 class ResetOutputs(FeatureHook):
@@ -186,7 +218,7 @@ class LateOutputs(FeatureHook):
     """Outputs in flight of preempted requests: they are delivered, and their positions not computed again before."""
 
     def __init__(self, in_flight: StepsInFlight) -> None:
-        self._in_flight = in_flight
+        self._in_flight: StepsInFlight = in_flight
         self._expecting: dict[str, Request] = {}
 
     def expects(self, request: Request) -> bool:
@@ -202,14 +234,16 @@ class LateOutputs(FeatureHook):
 
     def step_planned(self, step: StepInFlight) -> None:
         if self._expecting:
-            tokens_of = self._in_flight.tokens_of
-            self._expecting = {rid: request for rid, request in self._expecting.items() if tokens_of(request)}
+            steps = self._in_flight
+            self._expecting = {rid: request for rid, request in self._expecting.items() if steps.tokens_of(request)}
 
 
 def discard_in_flight(request: Request, in_flight: Iterable[StepInFlight]) -> None:
     """What steps in flight sample for the request is dropped when it comes."""
-    request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
+    request.async_steps_to_discard = 0
     for step in in_flight:
+        if _samples(step, request):
+            request.async_steps_to_discard += 1
         if step.row_of(request) >= 0:
             step.discarded = {request, *(step.discarded or ())}
 
