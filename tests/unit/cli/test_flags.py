@@ -63,7 +63,7 @@ def test_a_command_that_there_is_not_names_those_that_there_are() -> None:
         parse(["nothing"])
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["report"], [], ["run", "w", "--max-seqs", "2"]])
+@pytest.mark.parametrize("arguments", [["run"], ["report"], ["run", "w", "--max-seqs", "2"]])
 def test_mistakes_leave_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     captured = capsys.readouterr()
@@ -72,7 +72,7 @@ def test_mistakes_leave_with_code_2(arguments: list[str], capsys: pytest.Capture
 
 
 def test_the_help_of_all_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--help"], ["-h"], ["help"]):
+    for words in (["--help"], ["help"]):
         with pytest.raises(SystemExit) as left:
             parse(words)
         assert left.value.code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from dataclasses import MISSING
 from enum import Enum
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from tokenyard.cli.support.completion import completion
 from tokenyard.cli.support.flag_table import Flag, flags_of
 from tokenyard.cli.support.flags import COMMANDS, command_of
-from tokenyard.cli.support.help_pages import help_of
+from tokenyard.cli.support.help_pages import help_of, short_help_of
 from tokenyard.cli.support.parser import read
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.setting_values import kinds_in
@@ -122,7 +124,7 @@ def test_words_are_read_as_the_values_that_they_stand_for(drawn: tuple[str, list
         ("report a --zzzzzz", "option = '--zzzzzz': there is no such flag"),
         ("emulate line --speed 0", "speed = 0.0: give a number from 0.001 to 10000"),
         ("--json", "command = '--json': use one of: run, report"),
-        ("--print-completion fish", "--print-completion = 'fish': give one of: bash, zsh"),
+        ("--print-completion ksh", "--print-completion = 'ksh': give one of: bash, fish, zsh"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_can(line: str, error: str) -> None:
@@ -171,6 +173,32 @@ def test_help_has_every_flag_with_its_text_and_default(name: str, width: int, mo
             )
 
 
+def test_the_short_help_fits_a_screen_and_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in COMMANDS:
+        page = short_help_of(command_of(name))
+        if page != help_of(command_of(name)):
+            assert len(page.splitlines()) <= 50
+            assert f"`tokenyard {name} --help` explains these and the " in page
+    run = short_help_of(command_of("run"))
+    listed = re.findall(r"^  (--[a-z-]+)", run, re.MULTILINE)
+    assert {"--serve", "--gpu", "--slo", "--trace", "--json"} <= set(listed)
+    assert (
+        f"the {len([each for each in flags_of(command_of('run')) if not each.is_positional]) - len(listed)} others"
+        in run
+    )
+
+
+def test_help_of_the_program_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["-h"], ["--help"]):
+        with pytest.raises(SystemExit) as ended:
+            parse(words)
+        assert ended.value.code == 0
+        page = capsys.readouterr().out
+        assert all(re.search(rf"\b{name}\b", page) for name in COMMANDS)
+        assert len(page.splitlines()) <= (20 if words != ["--help"] else 100)
+
+
 BASH = "/bin/bash"
 
 
@@ -200,3 +228,23 @@ def test_zsh_reads_the_same_cases() -> None:
     assert cases
     assert set(cases) <= set(completion("zsh").splitlines())
     assert completion("zsh").startswith("#compdef tokenyard\n")
+
+
+def test_fish_reads_the_same_cases() -> None:
+    cases = [line for line in completion("bash").splitlines() if line.startswith('    "')]
+    assert completion("fish").count("\n    case '") == len(cases)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tokenyard wh", ["whatif", "why"]),
+        ("tokenyard why t --st", ["--stuck"]),
+        ("tokenyard run --advice a", ["all", "auto"]),
+    ],
+)
+def test_fish_completes(line: str, offered: list[str]) -> None:
+    ask = f"{completion('fish')}\ncomplete -C '{line}'"
+    done = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, check=True, cwd="/")
+    assert sorted(done.stdout.split()) == offered

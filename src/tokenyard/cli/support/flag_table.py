@@ -21,7 +21,9 @@ from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
 from tokenyard.errors import worded
 
 HELP = ("-h", "--help")
-"""What every command takes besides its flags."""
+"""What every command takes besides its flags: the first for a screen, the second for all."""
+VERSION = ("-V", "--version")
+"""What may stand in the place of a command."""
 
 
 def flag(name: str) -> str:

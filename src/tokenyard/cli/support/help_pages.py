@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from tokenyard.cli.support.flag_table import HELP, Flag, flags_of
-from tokenyard.cli.support.flags import COMMANDS, command_of, name_of
+from tokenyard.cli.support.flag_table import HELP, VERSION, Flag, flags_of
+from tokenyard.cli.support.flags import TASKS, command_of, name_of
+
+_MOST_USED = (
+    "serve",
+    "gpu",
+    "model",
+    "tensor_parallel_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "vllm_version",
+    "format",
+    "limit",
+    "rate_scale",
+    "policy",
+    "scheduling_policy",
+    "set",
+    "goal",
+    "slo",
+    "by",
+    "trace",
+    "port",
+    "output",
+    "json",
+)
+"""Settings whose flags ``-h`` lists of a command that has more than a screen of them."""
+_SCREEN = 20
+"""Flags that a command may have and still be listed whole."""
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -22,6 +49,10 @@ class _Formatter(argparse.HelpFormatter):
         return textwrap.indent("\n".join(self._split_lines(text, width - len(indent))), indent)
 
 
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.;]) ", " ".join(text.split()), maxsplit=1)[0].rstrip(".;")
+
+
 def _page(usage: str, about: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         usage=usage,
@@ -31,14 +62,26 @@ def _page(usage: str, about: str) -> argparse.ArgumentParser:
     )
 
 
+def short_help_of(command: type) -> str:
+    """Return the help that fits a screen: the flags that are used most, and where the others are listed."""
+    flags = flags_of(command)
+    if len(flags) <= _SCREEN:
+        return help_of(command)
+    positional = [each for each in flags if each.is_positional]
+    listed = sorted((each for each in flags if each.name in _MOST_USED), key=lambda each: _MOST_USED.index(each.name))
+    page = _page_of(command, positional)
+    _list(page.add_argument_group("positional arguments"), positional, brief=True)
+    _list(page.add_argument_group("options"), listed, brief=True)
+    others = len(flags) - len(positional) - len(listed)
+    page.epilog = f"`tokenyard {name_of(command)} --help` explains these and the {others} others."
+    return page.format_help()
+
+
 def help_of(command: type) -> str:
     """Return the help of a command: what stands without a flag, its own flags, and each group with what it is about."""
     flags = flags_of(command)
     positional = [each for each in flags if each.is_positional]
-    page = _page(
-        " ".join(["tokenyard", name_of(command), *(each.metavar for each in positional), "[OPTIONS]"]),
-        command.__doc__ or "",
-    )
+    page = _page_of(command, positional)
     _list(page.add_argument_group("positional arguments"), positional)
     own = page.add_argument_group("options")
     own.add_argument(*HELP, action="store_true", help="Print this help.")
@@ -51,9 +94,16 @@ def help_of(command: type) -> str:
     return page.format_help()
 
 
-def _list(group: Any, flags: Iterable[Flag]) -> None:
+def _page_of(command: type, positional: Iterable[Flag]) -> argparse.ArgumentParser:
+    usage = " ".join(["tokenyard", name_of(command), *(each.metavar for each in positional), "[OPTIONS]"])
+    return _page(usage, command.__doc__ or "")
+
+
+def _list(group: Any, flags: Iterable[Flag], *, brief: bool = False) -> None:
+    """Add flags to a group of a page, each with its whole text, or its first sentence and no default."""
     for each in flags:
-        text = f"{each.text} ({each.default_in_words})".replace("%", "%%")
+        text = _first_sentence(each.text) if brief else f"{each.text} ({each.default_in_words})"
+        text = text.replace("%", "%%")
         if each.is_positional:
             group.add_argument(each.name, metavar=each.metavar, help=text)
         elif each.is_switch:
@@ -63,14 +113,22 @@ def _list(group: Any, flags: Iterable[Flag]) -> None:
             group.add_argument(*each.spellings, dest=each.name, metavar=each.metavar, help=text)
 
 
-def help_of_all(about: str) -> str:
-    """Return the help of the program: its sub-commands, with a sentence each."""
+def help_of_all(about: str, *, brief: bool) -> str:
+    """Return the help of the program: its sub-commands by task, each with a sentence unless it is brief."""
     page = _page("tokenyard COMMAND [OPTIONS]", about)
-    commands = page.add_argument_group("commands")
-    for name in COMMANDS:
-        commands.add_argument(name, help=(command_of(name).__doc__ or "").replace("%", "%%"))
+    if brief:
+        commands = page.add_argument_group("commands")
+        for task, names in TASKS.items():
+            commands.add_argument(task, help=", ".join(names))
+        page.epilog = "`tokenyard --help` says what each does."
+        return page.format_help()
+    for task, names in TASKS.items():
+        group = page.add_argument_group(task)
+        for name in names:
+            group.add_argument(name, help=(command_of(name).__doc__ or "").replace("%", "%%"))
     others = page.add_argument_group("instead of a command")
-    others.add_argument(*HELP, action="store_true", help="Print this help.")
-    others.add_argument("--version", action="store_true", help="Print which version this is, and which core it runs.")
-    others.add_argument("--print-completion", metavar="bash|zsh", help="Print a script for completion in a shell.")
+    others.add_argument("-h", action="store_true", help="Print the commands alone; after a command, its main flags.")
+    others.add_argument("--help", action="store_true", help="Print this help; after a command, all its flags.")
+    others.add_argument(*VERSION, action="store_true", help="Print which version this is, and which core it runs.")
+    others.add_argument("--print-completion", metavar="bash|fish|zsh", help="Print a script for completion in a shell.")
     return page.format_help()

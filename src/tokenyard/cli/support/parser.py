@@ -27,10 +27,10 @@ def read(command: type[_T], words: Sequence[str], others: Collection[str] = ()) 
         given, left = _parser(flags, words).parse_known_args(list(_apart(flags, words)))
     except argparse.ArgumentError:
         raise _value_of_a_switch(flags, words) from None
-    if given.help:
-        from tokenyard.cli.support.help_pages import help_of  # noqa: PLC0415 - most commands print none
+    if given.help or given.h:
+        from tokenyard.cli.support.help_pages import help_of, short_help_of  # noqa: PLC0415 - most commands print none
 
-        print(help_of(command), end="")
+        print(help_of(command) if given.help else short_help_of(command), end="")
         raise SystemExit(0)
     found = vars(given)
     end = left.index("--") if "--" in left else len(left)
@@ -62,7 +62,8 @@ def _parser(flags: Sequence[Flag], words: Sequence[str]) -> argparse.ArgumentPar
         exit_on_error=False,
         formatter_class=partial(argparse.HelpFormatter, width=80),  # it prints nothing: a terminal is not asked for
     )
-    parser.add_argument(*HELP, action="store_true", default=False)
+    for name in HELP:
+        parser.add_argument(name, action="store_true", default=False)
     for each in flags:
         if each.is_positional or named.isdisjoint((*each.spellings, *each.off_spellings)):
             continue

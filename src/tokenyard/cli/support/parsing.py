@@ -17,8 +17,8 @@ from tokenyard.redaction import hidden_words
 if TYPE_CHECKING:
     from tokenyard.cli.support.flags.marks import Command
 
-_ABOUT = """vLLM's scheduler as a library: replay traffic, see what held requests back. To begin with: `tokenyard demo`.
-More of a command: `tokenyard COMMAND --help`."""
+_ABOUT = """vLLM's scheduler as a library: replay traffic, see what held requests back, and try another setting.
+To begin with: `tokenyard demo`. The flags of a command: `tokenyard COMMAND -h`."""
 _OF_ONE_DEPLOYMENT = ("headroom", "emulate")
 """Sub-commands about nothing but the deployment that ``--serve`` says."""
 
@@ -40,10 +40,10 @@ def parse(arguments: Sequence[str]) -> Command:
 
 def _instead_of_a_command(name: str, given: Sequence[str]) -> str:
     """Return the help of all commands, or a script for completion. Raises ConfigError for any other word."""
-    if name in (*HELP, "help"):
+    if name in ("", *HELP, "help"):
         from tokenyard.cli.support.help_pages import help_of_all  # noqa: PLC0415 - it loads all commands
 
-        return help_of_all(_ABOUT)
+        return help_of_all(_ABOUT, brief=name not in ("--help", "help"))
     if name == "--print-completion":
         from tokenyard.cli.support.completion import completion  # noqa: PLC0415 - the same
 

@@ -14,32 +14,43 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from tokenyard.cli.support.flags.marks import Command
 
-COMMANDS = {
-    "run": "replays.RunCommand",
-    "report": "traces.ReportCommand",
-    "view": "traces.ViewCommand",
-    "watch": "traces.WatchCommand",
-    "why": "traces.WhyCommand",
-    "export": "traces.ExportCommand",
-    "compare": "replays.CompareCommand",
-    "whatif": "planning.WhatIfCommand",
-    "upgrade": "replays.UpgradeCommand",
-    "plan": "planning.PlanCommand",
-    "headroom": "serving.HeadroomCommand",
-    "sweep": "planning.SweepCommand",
-    "split": "replays.SplitCommand",
-    "query": "traces.QueryCommand",
-    "convert": "traces.ConvertCommand",
-    "describe": "known.DescribeCommand",
-    "parity": "known.ParityCommand",
-    "accuracy": "known.AccuracyCommand",
-    "demo": "replays.DemoCommand",
-    "workloads": "known.WorkloadsCommand",
-    "import": "known.ImportCommand",
-    "serve": "serving.ServeCommand",
-    "emulate": "serving.EmulateCommand",
+TASKS = {
+    "look": {
+        "run": "replays.RunCommand",
+        "report": "traces.ReportCommand",
+        "why": "traces.WhyCommand",
+        "view": "traces.ViewCommand",
+        "watch": "traces.WatchCommand",
+        "compare": "replays.CompareCommand",
+        "query": "traces.QueryCommand",
+    },
+    "ask": {
+        "whatif": "planning.WhatIfCommand",
+        "plan": "planning.PlanCommand",
+        "upgrade": "replays.UpgradeCommand",
+        "headroom": "serving.HeadroomCommand",
+        "sweep": "planning.SweepCommand",
+        "split": "replays.SplitCommand",
+    },
+    "serve": {
+        "emulate": "serving.EmulateCommand",
+        "serve": "serving.ServeCommand",
+    },
+    "files": {
+        "import": "known.ImportCommand",
+        "export": "traces.ExportCommand",
+        "convert": "traces.ConvertCommand",
+        "describe": "known.DescribeCommand",
+    },
+    "learn": {
+        "demo": "replays.DemoCommand",
+        "workloads": "known.WorkloadsCommand",
+        "accuracy": "known.AccuracyCommand",
+        "parity": "known.ParityCommand",
+    },
 }
-"""Every sub-command with the class of its flags, in the order of the help."""
+"""Every sub-command with the class of its flags, by what it is for, in the order of the help."""
+COMMANDS = {name: kind for commands in TASKS.values() for name, kind in commands.items()}
 _MODULES = {"import": "import_log"}
 """Sub-commands whose name cannot be that of a module."""
 
