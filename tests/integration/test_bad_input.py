@@ -131,7 +131,6 @@ def test_flags(flags: list[str], fragments: list[str], tmp_path: Path) -> None:
 
 
 def test_commands(tmp_path: Path) -> None:
-    call(cwd=tmp_path).refused("run", "report", "parity", "demo")
     call("rnu", cwd=tmp_path).refused("rnu")
     call("run", cwd=tmp_path).refused("WORKLOAD")
     call("report", cwd=tmp_path).refused("TRACE")

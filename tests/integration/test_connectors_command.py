@@ -46,7 +46,7 @@ def test_a_report_on_the_trace_says_what_the_run_said(tmp_path: Path) -> None:
     read = json.loads(outcome.stdout)
     for field in ("prefix_hit_rate", "peak_dram_use", "recorded_reasons", "ttft_ms"):
         assert read[field] == live[field]
-    printed = call("report", "trace", cwd=tmp_path).stdout
+    printed = call("report", "trace", "--full", cwd=tmp_path).stdout
     assert "DRAM:" in printed
     assert "DRAM blocks" in printed
 

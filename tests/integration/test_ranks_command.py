@@ -54,7 +54,7 @@ def test_the_report_on_the_traces_is_the_report_of_the_replay(folder: Path, name
 
 
 def test_the_report_in_words(folder: Path) -> None:
-    text = call("report", "three", cwd=folder).stdout
+    text = call("report", "three", "--full", cwd=folder).stdout
     assert "Engines" in text
     assert "src three" in text
     assert [line.split()[0] for line in text.partition("Engines")[2].splitlines()[2:5]] == ["0", "1", "2"]
@@ -63,7 +63,7 @@ def test_the_report_in_words(folder: Path) -> None:
 def test_an_engine_is_missing(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "three", tmp_path / "three")
     shutil.rmtree(tmp_path / "three" / "rank-1")
-    text = " ".join(call("report", "three", cwd=tmp_path).stdout.split())
+    text = " ".join(call("report", "three", "--full", cwd=tmp_path).stdout.split())
     assert "Of 3 engines, the traces of these ranks are not there: 1." in text
 
 

@@ -199,7 +199,7 @@ def test_an_error_says_none(text: str, as_file: bool, tmp_path: Path) -> None:
 def test_flags_of_our_own_command_line(words: list[str], tmp_path: Path) -> None:
     flags = f"api-key: {PLANTED}-1\nhf_token: [{PLANTED}-2]\nadditional-config: {OTHER}\n"
     (tmp_path / "flags.yaml").write_text(flags)
-    said = clean(call("run", *SHORT, "--model", MODEL, *SMALL, *words, "--trace", "t", cwd=tmp_path))
+    said = clean(call("run", *SHORT, "--model", MODEL, *SMALL, *words, "--trace", "t", "--full", cwd=tmp_path))
     assert words[0].replace("_", "-") in said or words[0] == "--config"
     (tmp_path / "flags.yaml").unlink()
     assert not any(PLANTED in each for each in contents(tmp_path))
@@ -265,9 +265,10 @@ def test_every_command_is_somewhere() -> None:
 
 def test_every_command_holds_none(tmp_path: Path) -> None:
     serve = (*SMALL, "--serve", EVERYTHING)
-    said = clean(call("run", *SHORT, *serve, "--trace", "t", cwd=tmp_path))
+    said = clean(call("run", *SHORT, *serve, "--trace", "t", "--full", cwd=tmp_path))
     assert "--api-key ***" in said
     clean(call("report", "t", cwd=tmp_path))
+    clean(call("report", "t", "--full", cwd=tmp_path))
     clean(call("report", "t", "--json", cwd=tmp_path))
     clean(call("why", "t", cwd=tmp_path))
     clean(call("export", "t", "--html", "p.html", cwd=tmp_path))

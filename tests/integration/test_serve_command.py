@@ -131,7 +131,7 @@ def test_a_line_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_header_is_printed_and_is_in_every_report(tmp_path: Path) -> None:
     flags = ("--serve", "vllm serve qwen3-8b --port 8000 --cpu-offload-gb 4", "--ignore-unmodelled")
-    text = call(*RUN, *flags, "--trace", "t", cwd=tmp_path).stdout
+    text = call(*RUN, *flags, "--trace", "t", "--full", cwd=tmp_path).stdout
     for part in ("Deployment", "--port 8000: where the server listens", "--cpu-offload-gb 4.0: memory and time"):
         assert part in " ".join(text.split())
     told = header(*flags, cwd=tmp_path)

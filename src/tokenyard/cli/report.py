@@ -32,7 +32,7 @@ def execute(flags: ReportCommand) -> int:
     if flags.json:
         print_json(found.to_dict() | ({} if classes is None else {"by": classes.by, "classes": classes.classes}))
     else:
-        print_report(found, results(), buckets=flags.buckets, header=flags.header, classes=classes)
+        print_report(found, results(), full=flags.full, buckets=flags.buckets, header=flags.header, classes=classes)
     return 0
 
 

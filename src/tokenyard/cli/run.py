@@ -50,15 +50,17 @@ def execute(flags: RunCommand) -> int:
         also = {} if classes is None else {"by": classes.by, "classes": classes.classes}
         print_json(replayed.report.to_dict() | also)
     else:
-        show(replayed, results(), buckets=flags.buckets, header=flags.header)
+        show(replayed, results(), full=flags.full, buckets=flags.buckets, header=flags.header)
     return replayed.code
 
 
-def show(replayed: Replayed, console: Console, *, buckets: bool = False, header: bool = False) -> None:
-    """The report, and where its trace is."""
+def show(
+    replayed: Replayed, console: Console, *, full: bool = False, buckets: bool = False, header: bool = False
+) -> None:
+    """Print the report, and where its trace is."""
     from tokenyard.explain.render.report import print_report  # noqa: PLC0415
 
-    print_report(replayed.report, console, buckets=buckets, header=header, classes=replayed.classes)
+    print_report(replayed.report, console, full=full, buckets=buckets, header=header, classes=replayed.classes)
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
         console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)

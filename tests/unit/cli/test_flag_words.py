@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_settings_of_a_command_are_its_flags() -> None:
     assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(RunCommand)
     assert "workload" not in setting_names(RunCommand)
-    assert setting_names(ReportCommand) == {"buckets", "by", "header", "json", "slo", "svg"}
+    assert setting_names(ReportCommand) == {"buckets", "by", "full", "header", "json", "slo", "svg"}
     assert setting_names(ViewCommand) == {"host", "port", "browser"}
     assert all(setting_names(command_of(name)) for name in COMMANDS)
 

@@ -314,7 +314,7 @@ def test_a_missed_bound_of_a_class_is_advised_about(tmp_path: Path, capsys: pyte
     (interactive,) = (each for each in printed["classes"] if each["name"] == "interactive")
     assert effects["interactive:tpot_ms.p90"]["before"] == interactive["tpot_ms"]["p90"]
 
-    assert main(["report", str(trace), "--by=priority", "--slo=0:tpot_p90=20ms"]) == 0
+    assert main(["report", str(trace), "--by=priority", "--slo=0:tpot_p90=20ms", "--full"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert words.startswith("0:tpot_p90 is missed")
     assert "The GPU is too slow for this load: raise tensor_parallel_size to 2 (now 1)." in words

@@ -145,6 +145,8 @@ def _limits_in_words(deployment: DeploymentHeader) -> str:
 
 _REASONS_EXPLAINED = 5
 _WORDS_SHOWN = 8
+_FIRST = 3
+"""Reasons, and advice, on the one screen of a short report."""
 
 
 def reasons_of(report: Report) -> Iterable[Table | Text]:
@@ -159,17 +161,7 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
             yield Text("Nothing: no request was held back in any step.")
         yield from _unseen(report)
         return
-    table = table_of(
-        Column("recorded reason", no_wrap=True),
-        Column("steps", justify="right"),
-        Column("requests held, by step", justify="right"),
-        Column("time lost, added up", justify="right"),
-    )
-    for name, reason in report.recorded_reasons.items():
-        table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
-        for word, seconds in list((reason.words or {}).items())[:_WORDS_SHOWN]:
-            table.add_row(Text(f"  {shorten(plain(word), 40)}", "bright_black"), "", "", duration(seconds))
-    yield table
+    yield _reasons_table(report, len(report.recorded_reasons), words=_WORDS_SHOWN)
     yield Text()
     words = table_of(Column(no_wrap=True), Column(), header=False)
     for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
@@ -180,6 +172,32 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
         words.add_row(Text(plain(name), "bold"), text)
     yield words
     yield from _unseen(report)
+
+
+def top_reasons(report: Report) -> Iterable[Table | Text]:
+    """What cost most: a table of the first reasons."""
+    if not report.recorded_reasons:
+        yield from reasons_of(report)
+        return
+    yield _reasons_table(report, _FIRST, words=_FIRST)
+    others = len(report.recorded_reasons) - _FIRST
+    if others > 0:
+        seconds = sum(each.seconds for each in list(report.recorded_reasons.values())[_FIRST:])
+        yield Text(f"and {others} more, {duration(seconds)} in all", "bright_black")
+
+
+def _reasons_table(report: Report, most: int, *, words: int) -> Table:
+    table = table_of(
+        Column("recorded reason", no_wrap=True),
+        Column("steps", justify="right"),
+        Column("requests held, by step", justify="right"),
+        Column("time lost, added up", justify="right"),
+    )
+    for name, reason in list(report.recorded_reasons.items())[:most]:
+        table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
+        for word, seconds in list((reason.words or {}).items())[:words]:
+            table.add_row(Text(f"  {shorten(plain(word), 40)}", "bright_black"), "", "", duration(seconds))
+    return table
 
 
 def _unseen(report: Report) -> Iterable[Text]:
@@ -255,6 +273,23 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
     if report.tried:
         tried = "; ".join(each.title + (f" ({plain(each.problem)})" if each.problem else "") for each in report.tried)
         yield Text(f"Tried, and no better: {tried}.", "bright_black")
+
+
+def top_advice(report: Report) -> Iterable[Table | Text]:
+    """What serves an overload, and the first advice: what a replay with it did, and its price."""
+    if report.relief is not None:
+        yield Text(plain(_relief(report.relief)), "bold")
+    if report.advice:
+        table = table_of(Column(no_wrap=True), Column(), header=False)
+        for advice in report.advice[:_FIRST]:
+            text = Text(_what(advice), "bold")
+            if advice.trial is None:
+                text.append(", not replayed", "not bold bright_black")
+            else:
+                text.append(f": {_effects(advice.trial.effects)} ", "green")
+                text.append(f"The price: {advice.price}.", "not bold bright_black")
+            table.add_row(Text("\N{BULLET}"), text)
+        yield table
 
 
 def _relief(relief: Relief) -> str:

@@ -5,7 +5,7 @@ Nothing that comes from a trace is ever read as markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -28,6 +28,8 @@ from tokenyard.explain.render.parts import (
     reasons_of,
     replicas_of,
     table_of,
+    top_advice,
+    top_reasons,
 )
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
@@ -56,26 +58,87 @@ _ALL_STATISTICS = 74
 
 @suggests_keywords()
 def print_report(
-    report: Report, console: Console, *, buckets: bool = False, header: bool = False, classes: Classes | None = None
+    report: Report,
+    console: Console,
+    *,
+    full: bool = True,
+    buckets: bool = False,
+    header: bool = False,
+    classes: Classes | None = None,
 ) -> None:
     """Print ``report``: what was found, then which run it was, of which deployment; ``header`` puts these first.
 
-    The classifier's ``buckets`` come if they are requested, and in the place of the reasons where a step that held a
-    request back has none recorded. ``classes`` are the run, class by class.
+    Not ``full``, it fits a screen: the answer, latencies and bounds, the reasons that cost most, what to change first,
+    and how far step times can be trusted. The classifier's ``buckets`` come if they are requested, and in the place of
+    the reasons where a step that held a request back has none recorded. ``classes`` are the run, class by class.
     """
     given_kind("report", report, Report)
     given_kind("console", console, Console, "give a rich.console.Console; str(report) is the same without one")
     if header:
         print_run(report.header, console)
         console.print()
-    print_findings(report, console, buckets=buckets, classes=classes)
-    if not header:
+    if full or buckets:
+        print_findings(report, console, buckets=buckets, classes=classes)
+    else:
+        _print_screen(report, console, classes)
+    if full and not header:
         console.print()
         print_run(report.header, console)
 
 
+def _print_screen(report: Report, console: Console, classes: Classes | None) -> None:
+    """The answer on one screen; what it leaves out is counted in its last line."""
+    print_answer(report, console, classes)
+    print_section(console, "What held requests back", *top_reasons(report))
+    advice = list(top_advice(report))
+    if advice:
+        print_section(console, "What to change", *advice)
+    table = _figures(report, only=_IN_SHORT)
+    for name, text in (
+        ("step times", _trust(report.header)),
+        ("ignored", "\n".join(map(plain, report.header.ignored)) or None),
+        ("trace", report.header.partial),
+    ):
+        if text is not None:
+            table.add_row(name, Text(str(text)))
+    print_section(console, "Figures", table)
+    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
+    if notes:
+        print_section(console, "Note", *notes)
+    if report.clients is not None:
+        print_section(console, "Clients", *clients_of(report.clients))
+    around = (("replicas", report.replicas), ("engines", report.ranks))
+    left_out = "".join(f", {name}" for name, part in around if part)
+    console.print()
+    console.print(
+        Text(f"--full adds each reason in words, all advice and figures{left_out}, the deployment.", "bright_black")
+    )
+
+
+def _trust(header: Header) -> str | None:
+    """How far step times can be trusted, in a sentence; None where they were really taken."""
+    if header.step_time is None:
+        return None
+    return f"{plain(header.step_time)}; {(header.step_time_error or 'error unknown').partition('. ')[0]}"
+
+
 def print_findings(report: Report, console: Console, *, buckets: bool = False, classes: Classes | None = None) -> None:
     """The verdict, latencies, bounds, reasons, figures, advice, and what could not be read."""
+    print_answer(report, console, classes)
+    print_section(console, "What held requests back", *reasons_of(report))
+    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
+        print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
+    if report.advice or report.tried or report.relief is not None:
+        print_section(console, "What to change", *advice_of(report))
+    print_section(console, "Figures", _figures(report))
+    _print_service(report, console)
+    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
+    if notes:
+        print_section(console, "Note", *notes)
+
+
+def print_answer(report: Report, console: Console, classes: Classes | None = None) -> None:
+    """The verdict, latencies, what was measured, and bounds."""
     of_classes = None if classes is None else classes.goodput()
     judged = report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)
     console.print(Text(plain(judged.verdict.sentence), "bold"))
@@ -90,16 +153,6 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
         print_section(console, "Service levels", *goodput_rows(report.goodput))
     if classes is not None:
         print_classes(classes, console)
-    print_section(console, "What held requests back", *reasons_of(report))
-    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
-        print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    if report.advice or report.tried or report.relief is not None:
-        print_section(console, "What to change", *advice_of(report))
-    print_section(console, "Figures", _figures(report))
-    _print_service(report, console)
-    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
-    if notes:
-        print_section(console, "Note", *notes)
 
 
 def print_run(header: Header, console: Console) -> None:
@@ -252,37 +305,45 @@ def _idle(report: Report) -> str:
     return f", {duration(idle)} of it in one stretch without a step" if idle >= _NOTABLE_IDLE_S else ""
 
 
-def _figures(report: Report) -> Table:
+def _throughput(report: Report) -> str:
+    """Return the rates over the whole run; empty where the trace has no times."""
+    rates = report.throughput
+    named = ((rates.requests_per_s, ",.2f", "requests/s"), (rates.output_tokens_per_s, ",.1f", "output tokens/s"))
+    said = ", ".join(f"{rate:{form}} {unit}" for rate, form, unit in named if rate is not None)
+    return f"{said} over {duration(report.duration_s)}{_idle(report)}" if said else ""
+
+
+def _people(report: Report) -> str:
+    reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
+    people = "not recorded" if report.outcomes is None else str(report.outcomes)
+    return people + (f" ({reasons})" if reasons else "")
+
+
+_IN_SHORT = ("requests", "attempts", "load", "throughput", "prefix hits", "preemptions", "speculation")
+"""The figures of a report that fits a screen."""
+
+
+def _figures(report: Report, *, only: Collection[str] | None = None) -> Table:
     table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
 
     def row(name: str, text: str) -> None:
-        table.add_row(name, Text(text))
+        if text and (only is None or name in only):
+            table.add_row(name, Text(text))
 
-    reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
-    people = "not recorded" if report.outcomes is None else str(report.outcomes)
-    row("requests", people + (f" ({reasons})" if reasons else ""))
+    row("requests", _people(report))
     if report.attempts is not None:
         tried = report.attempts
         lost = f"their {tried.lost_tokens:,} tokens are in no rate"
         row("attempts", f"{tried.sent:,} in all, {tried.again:,} of them given up and sent again; {lost}")
     if report.load is not None:
         row("load", str(report.load))
-    rates = report.throughput
-    if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
-        parts = []
-        if rates.requests_per_s is not None:
-            parts.append(f"{rates.requests_per_s:,.2f} requests/s")
-        if rates.output_tokens_per_s is not None:
-            parts.append(f"{rates.output_tokens_per_s:,.1f} output tokens/s")
-        row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}{_idle(report)}")
+    row("throughput", _throughput(report))
     hits = report.prefix_hit_rate
     row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
     lost = "" if report.recomputed_tokens is None else f", {count(report.recomputed_tokens)} tokens computed again"
     row("preemptions", count(report.preemptions) + lost)
     use = report.token_budget_use
-    table.add_row(
-        "token budget", f"{percent(use.mean)} used on average, p50 {percent(use.p50)}, p95 {percent(use.p95)}"
-    )
+    row("token budget", f"{percent(use.mean)} used on average, p50 {percent(use.p50)}, p95 {percent(use.p95)}")
     for name, spread in (("running", report.running), ("waiting", report.waiting)):
         mean = "-" if spread.mean is None else f"{spread.mean:,.1f}"
         row(name, f"{mean} on average, p50 {count(spread.p50)}, p95 {count(spread.p95)}")

@@ -60,6 +60,8 @@ class RunCommand(ReplayFlags):
     """End the replay at this moment, with whatever is unfinished; nothing is tried then."""
     calibrate: Switch = False
     """Scale step times to what the workload's file has measured (TTFT, TPOT, durations), and say by how much."""
+    full: Switch = False
+    """Print all of the report, not one screen: each reason with its numbers, all advice, figures, the deployment."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     header: Switch = False

@@ -16,6 +16,8 @@ class ReportCommand(Command):
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
+    full: Switch = False
+    """Print all of the report, not one screen: each reason with its numbers, all advice, figures, the deployment."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     header: Switch = False
