@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -186,8 +186,8 @@ class Reason(StrEnum):
 
     _entry: ReasonEntry
 
-    def __new__(cls, known: ReasonEntry) -> Self:
-        """Make a member whose value is the word of its entry."""
+    def __new__(cls, known: Any) -> Self:
+        """Make a member whose value is the word of its entry (`Any`: a lookup by word is typed as this call)."""
         reason = str.__new__(cls, known.word)
         reason._value_, reason._entry = known.word, known  # noqa: SLF001 - its own
         return reason
