@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from tests.support.toy_connector import ToyConnector
@@ -92,7 +93,7 @@ class Connector(ToyConnector):
         match = super().get_num_new_matched_tokens(request, num_computed_tokens)
         if match.num_tokens is not None and self.random.random() < 0.2:
             offered: Any = np.int64(match.num_tokens)
-            match = match._replace(num_tokens=offered)
+            match = msgspec.structs.replace(match, num_tokens=offered)
             self.offers[request.request_id] = num_computed_tokens, match
         return match
 

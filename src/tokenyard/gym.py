@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,7 +29,6 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.policies.baselines import decodes
 from tokenyard.questions.run import RunResult, run
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload
 
 try:
@@ -70,7 +70,7 @@ class _Ended(BaseException):
     """The episode is over before its workload is."""
 
 
-class _Decision(NamedTuple):
+class _Decision(msgspec.Struct, frozen=True):
     """What the agent says of a step."""
 
     seats: int

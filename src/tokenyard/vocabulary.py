@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from tokenyard.errors import near_names
-from tokenyard.quick_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -145,7 +146,7 @@ class Clears(StrEnum):
     NOTHING = "nothing"
 
 
-class ReasonEntry(NamedTuple):
+class ReasonEntry(msgspec.Struct, frozen=True):
     """What is known of a reason."""
 
     word: str
@@ -185,9 +186,8 @@ class Reason(StrEnum):
 
     _entry: ReasonEntry
 
-    def __new__(cls, *entry: Any) -> Self:
-        """A member whose value is the word of its entry (a tuple, which an enumeration hands over field by field)."""
-        known = ReasonEntry(*entry)
+    def __new__(cls, known: Any) -> Self:
+        """Make a member whose value is the word of its entry (`Any`: a lookup by word is typed as this call)."""
         reason = str.__new__(cls, known.word)
         reason._value_, reason._entry = known.word, known  # noqa: SLF001 - its own
         return reason
@@ -524,7 +524,7 @@ class Place(StrEnum):
     OUTSIDE = "outside"
 
 
-class PlaceEntry(NamedTuple):
+class PlaceEntry(msgspec.Struct, frozen=True):
     """How to say it."""
 
     word: str
@@ -554,7 +554,7 @@ class Gap(StrEnum):
     NOT_LISTED = "not_listed"
 
 
-class GapEntry(NamedTuple):
+class GapEntry(msgspec.Struct, frozen=True):
     """What is known of such time."""
 
     meaning: str

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.engine import drive
@@ -107,7 +108,7 @@ def test_the_longest_step_is_one_row_at_the_end() -> None:
     limits = StepLimits(BUDGET, SEATS, LENGTH, 0)
     starts, counts = longest_step(limits)
     assert (starts.tolist(), counts.tolist()) == ([LENGTH - BUDGET], [BUDGET])
-    starts, counts = longest_step(limits._replace(max_model_len=1000))
+    starts, counts = longest_step(msgspec.structs.replace(limits, max_model_len=1000))
     assert (starts.tolist(), counts.tolist()) == ([1, 1, 950], [999, 999, 50])
 
 
@@ -116,7 +117,7 @@ def test_the_widest_step_has_every_request_and_fills_a_gather() -> None:
     starts, counts = widest_step(limits)
     assert (len(starts), counts.sum()) == (256, BUDGET)
     assert (starts + counts)[starts > 0].sum() == attention.MOST_PLACES
-    assert len(widest_step(limits._replace(num_tokens=100))[0]) == 25  # drafts need their places
+    assert len(widest_step(msgspec.structs.replace(limits, num_tokens=100))[0]) == 25  # drafts need their places
 
 
 # ---- allocations, counted

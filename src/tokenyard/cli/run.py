@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tokenyard.cli.support.asking import reading, say_overwritten, scenario_of
 from tokenyard.cli.support.console import print_json, replay_bar, results, warn
 from tokenyard.cli.support.flag_table import in_words_of
@@ -17,7 +19,6 @@ from tokenyard.explain.report.report import Report
 from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.traffic import RefusedRequest
 from tokenyard.workload.record import Workload
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
 
 
-class Replayed(NamedTuple):
+class Replayed(msgspec.Struct, frozen=True):
     """What came of a run."""
 
     report: Report

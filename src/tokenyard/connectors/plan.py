@@ -6,23 +6,24 @@ stores may take any time after their place; a job that is over is named in ``Con
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from tokenyard.core.sched.outputs import ConnectorOutput
-from tokenyard.quick_named_tuple import NamedTuple
 
 Address = int | bytes
 """Where a block is kept: the number of a block of memory, or the hash of its content."""
 
 
-class RemoteRequest(NamedTuple):
+class RemoteRequest(msgspec.Struct, frozen=True):
     """A request of another engine, which keeps blocks for this engine to fetch."""
 
     engine_id: str
     request_id: str
 
 
-class Load(NamedTuple):
+class Load(msgspec.Struct, frozen=True):
     """Fill blocks of the GPU."""
 
     job_id: int
@@ -37,7 +38,7 @@ class Load(NamedTuple):
     """The request of another engine that holds the sources, where they are its blocks; it frees them afterwards."""
 
 
-class Store(NamedTuple):
+class Store(msgspec.Struct, frozen=True):
     """Keep a copy of blocks of the GPU."""
 
     job_id: int
@@ -47,7 +48,7 @@ class Store(NamedTuple):
     targets: tuple[Address, ...]
 
 
-class Offer(NamedTuple):
+class Offer(msgspec.Struct, frozen=True):
     """Blocks of an ended request that another engine may fetch; they stay until ``finished_sending`` names it."""
 
     request_id: str

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tokenyard.connectors.tiers import CPUTier, EvictionChoice, LookupResult
 from tokenyard.core.config import MAX_COUNT, require_int
-from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Drive(Protocol):

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from tokenyard.connectors.tiers import check_namespace, check_storage_path
 from tokenyard.core.config import require_int
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory that is cut into blocks, as the worker half of a connector sees it.

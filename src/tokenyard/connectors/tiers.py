@@ -9,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from tokenyard.connectors.plan import Address
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a connector's settings may hold; each check raises ConfigError with field, value and fix.
@@ -53,7 +54,7 @@ def check_namespace(value: object) -> None:
 # What a place that keeps blocks by their content answers to the scheduler half of a connector.
 
 
-class LookupResult(NamedTuple):
+class LookupResult(msgspec.Struct, frozen=True):
     """The answer to a lookup."""
 
     num_blocks: int

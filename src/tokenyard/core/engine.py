@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import starmap
 from queue import SimpleQueue
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import PauseState
@@ -20,7 +22,6 @@ from tokenyard.core.sched.request_checks import request_ids_of
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, EngineDeadError, RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: whatever runs the model for an engine core.
@@ -68,7 +69,7 @@ class Executor(Protocol):
         """Let go of all resources; nothing is called afterwards."""
 
 
-class Repeated(NamedTuple):
+class Repeated(msgspec.Struct, frozen=True):
     """Steps that an executor has run ahead, all like the newest in flight."""
 
     tokens: IntArray
@@ -138,7 +139,7 @@ class PauseMode(StrEnum):
     """All of them stay as they are: nothing is scheduled, blocks are kept, and they go on when the engine resumes."""
 
 
-class _Submitted(NamedTuple):
+class _Submitted(msgspec.Struct, frozen=True):
     """What another thread asks for: a request to add, or ids to abort."""
 
     request: Request | None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import PROFILES, nearest_version
-from tokenyard.quick_named_tuple import NamedTuple
 
 
-class Outside(NamedTuple):
+class Outside(msgspec.Struct, frozen=True):
     """A feature, and the versions that it was not modelled of."""
 
     first: str

@@ -11,6 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokenyard.deploy.serve_line import ServeLine, read_config_file
 from tokenyard.deploy.setting_values import default_of, did_you_mean, group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
@@ -29,7 +31,6 @@ from tokenyard.deploy.vllm_serve.flags import (
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, named_gpu
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden, hidden_setting
 from tokenyard.units import GIB
 
@@ -44,7 +45,7 @@ _INSTEAD = {"replicas": "autoscale", "autoscale": "replicas"}
 _SPREADS = frozenset(("nnodes", "data_parallel_size_local"))
 
 
-class Pasted(NamedTuple):
+class Pasted(msgspec.Struct, frozen=True):
     """What there is beside flags."""
 
     values: dict[str, Any]
@@ -128,13 +129,15 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
     number = next((each for each in (least, nodes.machines) if each <= nodes.machines and num_gpus % each == 0), None)
     if number is not None and number > 1 and one_deployment:
         found = HeaderNote("nnodes", number, nodes.where)
-        return pasted._replace(values={**pasted.values, "nnodes": number}, found=(*pasted.found, found))
+        return msgspec.structs.replace(pasted, values={**pasted.values, "nnodes": number}, found=(*pasted.found, found))
     problem = "not taken for variants of it (--nnodes)"
     if one_deployment and number == 1:
         problem = f"its GPUs, {num_gpus}, fit on one of them, and what the others run is not read"
     elif one_deployment:
         problem = f"not taken: {num_gpus} GPUs do not divide by it (--nnodes)"
-    return pasted._replace(found=(*pasted.found, HeaderNote("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
+    return msgspec.structs.replace(
+        pasted, found=(*pasted.found, HeaderNote("nnodes", nodes.machines, f"{nodes.where}; {problem}"))
+    )
 
 
 def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
@@ -148,7 +151,7 @@ def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
         why = f"{gpus.where}: the flags need {needed}, the others of other machines (--nnodes)"
     else:
         why = f"{gpus.where}: the flags need {needed}: vLLM would not start"
-    return pasted._replace(found=(*pasted.found, HeaderNote("GPUs", gpus.value, why)))
+    return msgspec.structs.replace(pasted, found=(*pasted.found, HeaderNote("GPUs", gpus.value, why)))
 
 
 def _known_gpu(said: Said) -> str:
@@ -193,7 +196,7 @@ _NOT_GIVEN_SO = ("serve", "config")
 """Settings that are read before the others."""
 
 
-class Given(NamedTuple):
+class Given(msgspec.Struct, frozen=True):
     """What was given."""
 
     values: dict[str, Any]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.config import MAX_BLOCKS, require_int
 from tokenyard.deploy.settings import AdapterSettings, DeploymentSettings, HardwareSettings, ParallelSettings
 from tokenyard.deploy.vllm_serve.defaults import BatchLimits
@@ -20,7 +22,6 @@ from tokenyard.models.images.largest import LARGEST, Frames, LimitedVideo
 from tokenyard.models.images.limited import heeds_frames, knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.units import GIB
 
@@ -30,7 +31,7 @@ _OF_MEMORY = ("tensor_parallel_size", "max_model_len", "kv_cache_memory_bytes")
 """Fields of errors for a lack of memory; those of other fields hold whatever the memory is."""
 
 
-class KVMemory(NamedTuple):
+class KVMemory(msgspec.Struct, frozen=True):
     """Memory for KV, in bytes on each GPU."""
 
     likely: int | None

@@ -8,6 +8,8 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
+import msgspec
+
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 from tokenyard.core.releases import version_that_brought
 from tokenyard.deploy.vllm_serve.defaults import (
@@ -18,7 +20,6 @@ from tokenyard.deploy.vllm_serve.defaults import (
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of settings: what their help says, and settings that have type, default and help from a configuration.
@@ -52,7 +53,7 @@ class Help:
     """What counts where it is not given, in words: it is worked out later."""
 
 
-class SameAs(NamedTuple):
+class SameAs(msgspec.Struct, frozen=True):
     """The text below the field of this name in ``config`` is that of the setting, too."""
 
     config: type
@@ -77,7 +78,7 @@ Switch = Annotated[bool, OFF_UNLESS_NAMED]
 """Off unless named."""
 
 
-class _Setting(NamedTuple):
+class _Setting(msgspec.Struct, frozen=True):
     config: type
     default: object
 

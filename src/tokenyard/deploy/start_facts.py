@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Said(NamedTuple):
@@ -43,7 +44,7 @@ class MeasuredKV(NamedTuple):
     """The length by which the size is counted, in tokens."""
 
 
-class Nodes(NamedTuple):
+class Nodes(msgspec.Struct, frozen=True):
     """Machines that a text asks for."""
 
     machines: int

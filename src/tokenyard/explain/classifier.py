@@ -7,7 +7,6 @@ from enum import StrEnum
 
 import msgspec
 
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.held_back import main_reason
 from tokenyard.trace.schema import AdmissionOutcome
@@ -42,7 +41,7 @@ class Bucket(StrEnum):
     UNKNOWN = "unknown"
 
 
-class BucketEntry(NamedTuple):
+class BucketEntry(msgspec.Struct, frozen=True):
     """What is known of a bucket."""
 
     meaning: str
@@ -89,7 +88,7 @@ class StepReason(StrEnum):
     UNKNOWN = "unknown"
 
 
-class StepReasonEntry(NamedTuple):
+class StepReasonEntry(msgspec.Struct, frozen=True):
     """What is known of a reason of the classifier."""
 
     meaning: str
@@ -159,7 +158,7 @@ def meaning_of(reason: str, place: Place) -> str:
 # beside them, and ``agreement`` counts where it is wrong.
 
 
-class Classification(NamedTuple):
+class Classification(msgspec.Struct, frozen=True):
     """What the classifier answers, with the quantities it derived on the way."""
 
     bucket: Bucket

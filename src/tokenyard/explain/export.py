@@ -8,11 +8,12 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.why.drawn import draw
 from tokenyard.explain.why.spans import send_traces
 from tokenyard.files import written_whole
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
@@ -22,7 +23,7 @@ KINDS = ("perfetto", "chrome", "html")
 """Files that a trace is exported to, in the order in which they are written."""
 
 
-class Exported(NamedTuple):
+class Exported(msgspec.Struct, frozen=True):
     """What came of an export, besides its files."""
 
     left_out: str | None = None
@@ -66,7 +67,7 @@ def export(
             found = _write(kind, traces, file, with_prompts=with_prompts)
         on_written(kind, path)
     sent = None if otlp is None else send_traces(traces, otlp, traces[0].files.name)
-    return found._replace(num_spans=sent)
+    return msgspec.structs.replace(found, num_spans=sent)
 
 
 def _write(kind: str, traces: list[RankTrace], file: BinaryIO, *, with_prompts: bool) -> Exported:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
 
 
-class HtmlTable(NamedTuple):
+class HtmlTable(msgspec.Struct, frozen=True):
     """One table; its cells are text."""
 
     caption: str

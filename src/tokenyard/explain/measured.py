@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.explain.figures import LatencyFigures, latency_figures
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import milliseconds, percent
 
 Floats = npt.NDArray[np.float64]

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.explain.population import LATENCIES, population_of
 from tokenyard.explain.table import Column, RowTable, column_of
 from tokenyard.explain.why.cause_log import WaitPiece
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import WaitState
 
 Floats = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ def steps_table(engines: Sequence[tuple[int, Mapping[str, Floats]]]) -> RowTable
     return RowTable("steps", columns)
 
 
-class WaitEntry(NamedTuple):
+class WaitEntry(msgspec.Struct, frozen=True):
     """Stretches of one wait of a request, in order of time."""
 
     request_id: str
@@ -146,7 +146,7 @@ def _merged(pieces: Sequence[WaitPiece]) -> list[WaitPiece]:
     merged: list[WaitPiece] = []
     for piece in pieces:
         if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:
-            merged[-1] = merged[-1]._replace(end_us=piece.end_us)
+            merged[-1] = msgspec.structs.replace(merged[-1], end_us=piece.end_us)
         else:
             merged.append(piece)
     return merged

@@ -13,7 +13,6 @@ import numpy as np
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.population import LATENCIES, Population
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Service-level objectives: bounds on latencies, and how many requests stayed within them (goodput).
@@ -81,7 +80,7 @@ class SLO(msgspec.Struct, frozen=True):
         return f"{self.name}:{self.bound_ms:g}" if self.statistic is None else f"{self.name}={self.bound_ms:g}ms"
 
 
-class Bounded(NamedTuple):
+class Bounded(msgspec.Struct, frozen=True):
     """Latencies that bounds are held against: of all requests, or of a class."""
 
     slos: Sequence[SLO]

@@ -7,12 +7,13 @@ from dataclasses import replace
 from math import lcm
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.memory.layer_caches import CacheSettings, LayerCache, layer_caches, with_block_size
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import GIB
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
     return groups
 
 
-class _Type(NamedTuple):
+class _Type(msgspec.Struct, frozen=True):
     """Layers that may share a block table whatever their pages are."""
 
     kind: GroupKind

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.facts import release_facts
@@ -10,7 +13,6 @@ from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import EncoderSpec, ModelSpec
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
@@ -135,7 +137,7 @@ WORKSPACE_BYTES = 300_000_000
 """What FlashInfer and autotuning need, where there are any."""
 
 
-class MemoryPart(NamedTuple):
+class MemoryPart(msgspec.Struct, frozen=True):
     """What takes memory, in bytes on each GPU."""
 
     name: str
@@ -143,7 +145,7 @@ class MemoryPart(NamedTuple):
     most: int
 
 
-class StepMemory(NamedTuple):
+class StepMemory(msgspec.Struct, frozen=True):
     """What a step takes besides weights and KV cache, on each GPU."""
 
     parts: tuple[MemoryPart, ...]

@@ -20,7 +20,6 @@ from tokenyard.models.named import MODELS, cached_folder, config_of, model_spec
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.patterns import lazy_pattern
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
@@ -32,7 +31,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 # The names themselves are data: ``hub_names.json``.
 
 
-class KnownModel(NamedTuple):
+class KnownModel(msgspec.Struct, frozen=True, array_like=True):
     """What a name of the hub stands for."""
 
     name: str
@@ -132,7 +131,7 @@ def _quantised(name: str, known: Collection[str]) -> KnownModel | None:
         return None
     method = found[1].lower()
     in_blocks = method == "fp8" and name.lower().startswith(_IN_BLOCKS)
-    return plain._replace(quantised_as="qwen3-32b-fp8" if in_blocks else _LIKE[method])
+    return msgspec.structs.replace(plain, quantised_as="qwen3-32b-fp8" if in_blocks else _LIKE[method])
 
 
 def _contradicts(short: str, known: str) -> bool:
@@ -160,18 +159,18 @@ def _candidates(short: str) -> Iterator[KnownModel]:
         same = hub_names().same_shape.get(name, KnownModel(name))
         endings = [[name, *ends]] if same.name == name else [[name, *ends], [same.name, *ends]]
         for words in endings:
-            yield same._replace(name="-".join(words))
+            yield msgspec.structs.replace(same, name="-".join(words))
             if words[-1] == "bnb":
-                yield same._replace(name="-".join([*words, "4bit"]))
+                yield msgspec.structs.replace(same, name="-".join([*words, "4bit"]))
             if words[-1] == "fp4":
-                yield same._replace(name="-".join([*words[:-1], "nvfp4"]))
+                yield msgspec.structs.replace(same, name="-".join([*words[:-1], "nvfp4"]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A model by whatever it may be called: our name, a name of the hub, a path, a name of a plug-in.
 
 
-class Called(NamedTuple):
+class Called(msgspec.Struct, frozen=True):
     """What a name stands for."""
 
     name: str

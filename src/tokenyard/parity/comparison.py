@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
-from tokenyard.quick_named_tuple import NamedTuple
 
 MANIFEST = "manifest.json"
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
@@ -34,7 +33,7 @@ class RecordedVector(NamedTuple):
     vllm: str | None
 
 
-class VectorComparison(NamedTuple):
+class VectorComparison(msgspec.Struct, frozen=True):
     """The outcome of replaying some golden vectors."""
 
     results: list[VectorResult]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,6 @@ from tokenyard.parity.vector import (
     make_scheduler,
     unsupported_features,
 )
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Checks of what a record says a model returned, before it is fed to a scheduler.
@@ -139,7 +138,7 @@ class Difference(NamedTuple):
     theirs: Any
 
 
-class VectorResult(NamedTuple):
+class VectorResult(msgspec.Struct, frozen=True):
     """Outcome of one file."""
 
     path: Path

@@ -22,7 +22,6 @@ from tokenyard.explain.report.classes import (
 )
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.table import column_of
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.logs.logged import KNOWN_NAMES
 from tokenyard.workload.record import Workload
@@ -108,7 +107,7 @@ def bounds_by_class(slos: Sequence[SLO], workload: Workload, by: str) -> tuple[S
     return tuple(msgspec.structs.replace(slo, of=name) for name in names for slo in bounds_of(name, grouped))
 
 
-class ClassBounds(NamedTuple):
+class ClassBounds(msgspec.Struct, frozen=True):
     """What classes of requests a report is about, and their bounds."""
 
     by: str

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +26,6 @@ from tokenyard.questions.measured import ReplayedTimes, measured_beside, measure
 from tokenyard.questions.replaying import Engines, Recordings, Watching
 from tokenyard.questions.scenario import Bars, Scenario, replay_spec, without_trace
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.model import StepShape, step_seconds
 from tokenyard.steptime.scaled import ScaledLatency, StepTimeFactors
 
@@ -71,7 +71,7 @@ def calibrated(scenario: Scenario, bars: Bars) -> tuple[Scenario, Calibration]:
     return replace(scenario, hardware=replace(hardware, step_time_factors=found.setting)), found
 
 
-class _Told(NamedTuple):
+class _Told(msgspec.Struct, frozen=True):
     """What one replay says of a factor."""
 
     ratio: float
@@ -87,7 +87,7 @@ class _Told(NamedTuple):
         return 0.0 if off <= self.chance else off
 
 
-class _Fit(NamedTuple):
+class _Fit(msgspec.Struct, frozen=True):
     """What one replay says of its factors."""
 
     factors: StepTimeFactors

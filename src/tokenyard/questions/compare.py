@@ -44,7 +44,6 @@ from tokenyard.questions.space import Space, grid_of
 from tokenyard.questions.sweeping.rows import NotAnswered, settings_in_words, word_of
 from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.replay import replay_engines
@@ -222,7 +221,7 @@ def lower_bounds_of(report: Report, jobs: JobTimes) -> frozenset[str]:
     return frozenset(found | ({"ttft_s"} if "mean" in report.ttft_ms.censored else set()))
 
 
-class Replayed(NamedTuple):
+class Replayed(msgspec.Struct, frozen=True):
     """What one replay comes to."""
 
     metrics: MetricValues
@@ -409,7 +408,7 @@ def _same(workload: Workload, _: int) -> Workload:
     return workload
 
 
-class _Choice(NamedTuple):
+class _Choice(msgspec.Struct, frozen=True):
     """One of those that are compared: a policy, or a variant of the deployment."""
 
     policy: PolicyMaker

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import LaunchSettings
 from tokenyard.errors import NoStartError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload
 
 _LEAST = 1024
@@ -25,7 +26,7 @@ S = TypeVar("S", bound=_WithLaunch)
 T = TypeVar("T")
 
 
-class ShorterContext(NamedTuple):
+class ShorterContext(msgspec.Struct, frozen=True):
     """The ``max_model_len`` that is taken, and why."""
 
     max_model_len: int

@@ -76,7 +76,6 @@ from tokenyard.questions.variant_sources import (
 )
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload
 
 _MOST_REPLAYS = 100_000
@@ -430,7 +429,7 @@ def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[Larges
     return told, replays
 
 
-class _Served(NamedTuple):
+class _Served(msgspec.Struct, frozen=True):
     """How a variant is started."""
 
     line: str | None = None

@@ -32,7 +32,6 @@ from tokenyard.explain.report.trials import (
 from tokenyard.explain.steady import LoadState
 from tokenyard.questions.scenario import Scenario, replay_spec, without_trace
 from tokenyard.questions.trials import Ground, Replayer, ground_of, settings_of
-from tokenyard.quick_named_tuple import NamedTuple
 
 MOST_TOGETHER = 16
 """Replays of changes together."""
@@ -54,7 +53,7 @@ def with_relief(
     return msgspec.structs.replace(report, relief=ReliefSearch(scenario, ground, replay).found())
 
 
-class _Step(NamedTuple):
+class _Step(msgspec.Struct, frozen=True):
     """Changes together, and the replay with them."""
 
     changes: tuple[Change, ...]
@@ -215,7 +214,7 @@ class ReliefSearch:
             usual = replay_spec(changed(step.scenario, {"max_num_seqs": None}), step.setup.workload)
             seats = usual.settled.scheduling.max_num_seqs
             if seats > proposed[-1].then:
-                yield proposed[-1]._replace(then=seats, flag=f"--max-num-seqs {seats}")
+                yield msgspec.structs.replace(proposed[-1], then=seats, flag=f"--max-num-seqs {seats}")
 
     @property
     def _size(self) -> int:

@@ -23,7 +23,6 @@ from tokenyard.questions.measured import ReplayedTimes, measured_beside
 from tokenyard.questions.scenario import (
     OnProgress,
 )
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.choices import (
@@ -40,7 +39,7 @@ from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 # Who watches each engine of a replay, where its trace goes, and one report of them all.
 
 
-class Watching(NamedTuple):
+class Watching(msgspec.Struct, frozen=True):
     """What is looked at beside the report."""
 
     rows: bool = False

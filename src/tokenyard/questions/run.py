@@ -49,7 +49,6 @@ from tokenyard.questions.scenario import (
 )
 from tokenyard.questions.trials import with_trials
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,
@@ -229,7 +228,7 @@ def _require_repeatable(policy: object, router: object, *, warmup: float, until:
             raise ConfigError(name, given, "proposals are compared by whole runs: leave out this, or advice")
 
 
-class Chosen(NamedTuple):
+class Chosen(msgspec.Struct, frozen=True):
     """What decides and moves in the place of what the deployment names."""
 
     policy: PolicyChoice | None = None
@@ -300,7 +299,7 @@ def ask(
     skip_refused = scenario.arrivals.skip_refused
     classes = _class_bounds(scenario) if advice else None
     times = ReplayedTimes(spec.workload) if has_measured(spec.workload) else None
-    watching = (watching or Watching())._replace(classes=classes, times=times)
+    watching = msgspec.structs.replace(watching or Watching(), classes=classes, times=times)
     with ExitStack() as stack:
         engines = Engines(Recordings(spec, stack, turn_orders(spec.workload), on_overwritten, watching))
         try:
@@ -314,7 +313,7 @@ def ask(
     def tried(other: ReplaySpec, of: Scenario, what: str) -> Report:
         """The report of a replay that is not the requested one."""
         same_policy = other.scheduler.policy == spec.scheduler.policy
-        changed_spec = (chosen if same_policy else chosen._replace(policy=None)).on(other)
+        changed_spec = (chosen if same_policy else msgspec.structs.replace(chosen, policy=None)).on(other)
         beside = Engines(Recordings(changed_spec, watching=Watching(rows=classes is not None, classes=classes)))
         with bars(len(other.workload), f"trying {what}") as on_progress:
             beside.replay(skip_refused=of.arrivals.skip_refused, on_progress=on_progress)

@@ -16,7 +16,7 @@ from math import isnan
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,7 +43,6 @@ from tokenyard.questions.sweeping.cluster import measured_on_ray
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
 from tokenyard.sim.extent import Extent
 from tokenyard.units import count_of

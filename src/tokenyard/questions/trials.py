@@ -25,7 +25,6 @@ from tokenyard.explain.report.trials import (
     worth_their_cost,
 )
 from tokenyard.questions.scenario import Scenario, replay_spec, without_trace
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.units import duration
 from tokenyard.workload.stretches import busiest_part
@@ -88,7 +87,7 @@ def _is_beaten(trial: Trial, advice: Sequence[Advice]) -> bool:
     return any(each.trial is not None and each.trial.cost is trial.cost for each in advice)
 
 
-class Ground(NamedTuple):
+class Ground(msgspec.Struct, frozen=True):
     """What trials are compared on."""
 
     setup: ReplaySpec

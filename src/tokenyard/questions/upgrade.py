@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,7 +50,6 @@ from tokenyard.questions.scenario import (
 from tokenyard.questions.variant_sources import is_trace
 from tokenyard.questions.variants import variant_of_text
 from tokenyard.questions.whatif import read_recorded
-from tokenyard.quick_named_tuple import NamedTuple
 
 
 class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +129,7 @@ class Upgrade(Printable, msgspec.Struct, frozen=True, kw_only=True):
 # Which step is the first to differ.
 
 
-class _Step(NamedTuple):
+class _Step(msgspec.Struct, frozen=True):
     at: float
     tokens: dict[str, int]
 

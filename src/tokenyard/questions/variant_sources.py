@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
@@ -147,7 +149,7 @@ def _records(setup: ReplaySpec, split: SplitDeployment | None) -> tuple[EngineRe
     if split is None:
         sides: tuple[ReplaySpec, ...] = (_rooted(setup),)
     else:
-        sides = split._replace(prefill=_rooted(split.prefill), decode=_rooted(split.decode)).recorded
+        sides = msgspec.structs.replace(split, prefill=_rooted(split.prefill), decode=_rooted(split.decode)).recorded
     return tuple(EngineRecord(each.trace, each.start) for side in sides for each in engines_of(side))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -45,7 +45,6 @@ from tokenyard.questions.recorded.variants import (
 )
 from tokenyard.questions.scenario import Scenario, replay_spec
 from tokenyard.questions.sweeping.rows import Setting, Settings
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_setting
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload
@@ -71,7 +70,7 @@ class Shape(NamedTuple):
         return f"{self.prefill}+{self.decode}"
 
 
-class SplitDeployment(NamedTuple):
+class SplitDeployment(msgspec.Struct, frozen=True):
     """The two deployments of a split."""
 
     prefill: ReplaySpec

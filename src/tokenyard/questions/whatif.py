@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,6 @@ from tokenyard.questions.variants import (
     variant_of_text,
     with_changes,
 )
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
 
 Change = Mapping[str, Any] | Deployment | str

@@ -6,15 +6,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import msgspec
+
 from tokenyard.questions.scenario import Scenario
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.load import GENERATORS
 
 _NO_GPU_IN = ("constant:", "fitted:")
 _VARIED = re.compile(r"(?:^|[,\s])(\w+)=")
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """A scenario, and what a question does with it."""
 
     scenario: Scenario
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
         return self.scenario.split_settings.split is not None or self.varies(["split"])
 
 
-class _Rule(NamedTuple):
+class _Rule(msgspec.Struct, frozen=True):
     """When some settings mean nothing to some questions."""
 
     questions: str

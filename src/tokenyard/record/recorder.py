@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2s
 from typing import Protocol, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from tokenyard.arguments import given_kind
@@ -17,7 +18,6 @@ from tokenyard.core.config import PauseState
 from tokenyard.core.request import BlockHash, FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.facts import FactEmitter, StepEffects
 from tokenyard.record.recordable import (
     RecordableItem,
@@ -48,7 +48,7 @@ from tokenyard.trace.schema import (
 _REFUSED_STATUS = "RequestStatus.REFUSED"
 
 
-class TurnOrder(NamedTuple):
+class TurnOrder(msgspec.Struct, frozen=True):
     """When a request is sent that follows others."""
 
     after: Sequence[str]

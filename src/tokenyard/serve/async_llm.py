@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 from typing import Protocol
 
+import msgspec
+
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.params import PoolingParams, SamplingParams, StructuredOutput
 from tokenyard.core.request import Request
@@ -21,7 +23,6 @@ from tokenyard.errors import (
     StuckError,
     text_of,
 )
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import (
     EmbeddingOutput,
     GenerationOutput,
@@ -54,7 +55,7 @@ _MOST_UNTOLD = 64
 """Steps whose news may lie untaken: with so many, the next step waits."""
 
 
-class StepNews(NamedTuple):
+class StepNews(msgspec.Struct, frozen=True):
     """What is new after a step, or at the end."""
 
     outputs: EngineOutputs | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from tokenyard.core.params import SamplingParams, own_sampling_params
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.text import TextTokenizer
 
 # ---------------------------------------------------------------------------------------------------------------------

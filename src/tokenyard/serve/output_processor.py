@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.params import PoolingParams, StructuredOutput
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.outputs import NO_AUX_OUTPUT, EngineOutputs, RequestOutput, TokenLogprobs
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import (
     CompletionOutput,
     EmbeddingOutput,
@@ -393,7 +394,7 @@ class Generation:
         )
 
 
-class Changes(NamedTuple):
+class Changes(msgspec.Struct, frozen=True):
     """What a step has changed."""
 
     generations: list[Generation]

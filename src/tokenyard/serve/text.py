@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tokenyard.errors import ConfigError, MissingExtraError, text_of
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.tokenizer import open_tokenizer
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a request has drafts, and how many are right, follows from its text: from where it stands, not from when it is
@@ -18,7 +18,7 @@ from tokenyard.quick_named_tuple import NamedTuple
 # A replay that begins a row within a recorded one (its budget cut the drafts before) has what is left of it.
 
 
-class DraftRow(NamedTuple):
+class DraftRow(msgspec.Struct, frozen=True):
     """A step in which a request sampled."""
 
     position: int

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import (
     SimulatedExecutor,
     SimulatedModel,
@@ -200,7 +201,7 @@ class RankListener(Protocol):
         """It ended requests whose clients went away."""
 
 
-class RankUse(NamedTuple):
+class RankUse(msgspec.Struct, frozen=True):
     """What one engine did."""
 
     steps: int

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from enum import StrEnum
 from math import inf
 
+import msgspec
+
 from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
 
 _SECONDS_PER_LINE = 0.1
@@ -29,7 +30,7 @@ class EndedBy(StrEnum):
     """``on_progress`` returned "stop"."""
 
 
-class Extent(NamedTuple):
+class Extent(msgspec.Struct, frozen=True):
     """From when on requests count, and when the replay ends; in seconds of virtual time."""
 
     warmup: float = 0.0

@@ -25,13 +25,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RequestError, TokenyardError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
 from tokenyard.sim.extent import Extent

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from tokenyard.core.request import BlockHash, Request, TokenIds
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Workload, attempt_id
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource
 

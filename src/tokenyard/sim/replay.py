@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
+import msgspec
 import numpy as np
 
 from tokenyard.arguments import given_function
@@ -19,7 +20,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,
@@ -59,7 +59,7 @@ from tokenyard.workload.record import Workload
 # What came of it.
 
 
-class EngineUse(NamedTuple):
+class EngineUse(msgspec.Struct, frozen=True):
     """What one group of engines did."""
 
     steps: int
@@ -316,7 +316,10 @@ def _replayed_disaggregated(
     observers: tuple[Sequence[ObserverChoice | None] | None, Sequence[ObserverChoice | None] | None],
 ) -> ReplayResult:
     require_patience(workload)
-    sides = [side._replace(kv_transfer=None, speculation=None, autoscaling=None) for side in (prefill, decode.engines)]
+    sides = [
+        msgspec.structs.replace(side, kv_transfer=None, speculation=None, autoscaling=None)
+        for side in (prefill, decode.engines)
+    ]
     if sides[0].router is sides[1].router and isinstance(prefill.router, Router):
         name = type(prefill.router).__name__
         raise ConfigError("router", name, "each side needs one of its own: give the class, a function, or a name")

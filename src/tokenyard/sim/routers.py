@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.core.request import Request
-from tokenyard.quick_named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +42,7 @@ class EngineState(Protocol):
         """Leading tokens of the request whose KV it holds."""
 
 
-class EngineReport(NamedTuple):
+class EngineReport(msgspec.Struct, frozen=True):
     """What an engine tells when its counts have changed: after requests came in, and after a step."""
 
     rank: int
@@ -206,7 +207,7 @@ class DPCoordinator:
 # connected to is the operating system's affair: here they take turns.
 
 
-class Fleet(NamedTuple):
+class Fleet(msgspec.Struct, frozen=True):
     """What there is to balance."""
 
     num_engines: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from tokenyard.arguments import given_kind, is_number
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
@@ -18,7 +19,7 @@ MOST_ENGINES = 1024
 """The limit of one group."""
 
 
-class ReplaySettings(NamedTuple):
+class ReplaySettings(msgspec.Struct, frozen=True):
     """Everything but workload and policy."""
 
     scheduler: SchedulerConfig
@@ -44,10 +45,12 @@ class ReplaySettings(NamedTuple):
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
         speculation = self.speculation
-        return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
+        return (
+            self if speculation is None else msgspec.structs.replace(self, speculation=replace(speculation, seed=seed))
+        )
 
 
-class KVLink(NamedTuple):
+class KVLink(msgspec.Struct, frozen=True):
     """From a prefill engine's GPUs to those of decode engines."""
 
     bytes_per_block: int
@@ -69,7 +72,7 @@ def check_link(link: object) -> None:
         raise ConfigError("gb_per_s", link.gb_per_s, "give a number above 0")
 
 
-class DecodeSide(NamedTuple):
+class DecodeSide(msgspec.Struct, frozen=True):
     """What a split has besides its prefill engines."""
 
     engines: ReplaySettings

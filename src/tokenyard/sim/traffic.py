@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.request import Request
@@ -17,7 +18,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError, WorkloadError, shown
 from tokenyard.explain.figures import latency_figures
 from tokenyard.explain.report.report import ClientFigures
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class ArrivalQueue:
 # Clients under way: when each first sent its request, which attempt is running, and what came of all of them.
 
 
-class _Sending(NamedTuple):
+class _Sending(msgspec.Struct, frozen=True):
     """A request that a client waits for."""
 
     request: WorkloadRequest
@@ -205,7 +205,7 @@ STOP = "stop"
 """What ``on_progress`` returns to end the replay."""
 
 
-class Progress(NamedTuple):
+class Progress(msgspec.Struct, frozen=True):
     """How far a replay has come."""
 
     steps: int
@@ -221,7 +221,7 @@ OnProgress: TypeAlias = Callable[[Progress], object]
 """Called now and then with how far a replay has come; a call that returns ``"stop"`` ends the replay."""
 
 
-class RefusedRequest(NamedTuple):
+class RefusedRequest(msgspec.Struct, frozen=True):
     """A request that the scheduler would not take."""
 
     request_id: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 from tokenyard.connectors.config import (
     OFFLOADING,
@@ -26,7 +27,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError
 from tokenyard.plugins import called, foreign
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.model import LatencyModel, TransferDirection, transfer_seconds
 from tokenyard.steptime.pace import VirtualClock
 

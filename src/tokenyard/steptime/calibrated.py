@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +17,6 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.encoders import EncoderTime
 from tokenyard.steptime.formula import (
@@ -62,7 +62,7 @@ def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting |
     return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
-class StepColumns(NamedTuple):
+class StepColumns(msgspec.Struct, frozen=True):
     """Fields of StepWork, each an array over many steps and the ranks of each."""
 
     num_tokens: Any

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.fitted import FEATURES, FittedLatency, MeasuredStep
 from tokenyard.steptime.model import (
     LatencyModel,
@@ -91,7 +92,7 @@ class ExtrapolatedLatency:
         return transfer_seconds(self.fitted, num_bytes, direction)
 
 
-class Extrapolation(NamedTuple):
+class Extrapolation(msgspec.Struct, frozen=True):
     """Step times, and how far their model is from the measured ones."""
 
     latency: ExtrapolatedLatency

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import EncoderSpec, ModelSpec
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.formula import Attention, MatrixProducts, Parallelism, StepFormula, WorkCounts
 from tokenyard.steptime.model import StepWork
 

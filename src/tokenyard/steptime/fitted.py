@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from os import PathLike
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.model import (
     HOST,
     StepShape,
@@ -50,7 +50,7 @@ _FEW, _RARE = 3, 50
 """Most steps that may stall: this number, or one step in that number."""
 
 
-class Prior(NamedTuple):
+class Prior(msgspec.Struct, frozen=True):
     """The coefficients where the steps do not determine them."""
 
     spread: float
@@ -244,7 +244,7 @@ _EVEN = 0.01
 """A machine whose stretches all lie within this share of its mean ran evenly."""
 
 
-class MeasuredStep(NamedTuple):
+class MeasuredStep(msgspec.Struct, frozen=True):
     """What a step computed, and how long it took."""
 
     features: tuple[float, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.memory.room import MOST_CAPTURED
 from tokenyard.models.formats import BFLOAT16_BYTES, WeightFormat, dtype_bytes, kv_element_bytes, plain_format
@@ -22,7 +22,6 @@ from tokenyard.models.mixers import (
 )
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.kernels import FEWER_WHERE_FUSED, arithmetic_name, full_norms, kernels_of, storage_kind
 
 # ---------------------------------------------------------------------------------------------------------------------

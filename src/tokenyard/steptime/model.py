@@ -7,7 +7,7 @@ from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Real
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from tokenyard.core.sched.step_rows import Rows
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step costs in time: the protocol, a step's shape, and the simplest model.

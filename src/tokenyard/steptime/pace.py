@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.model import LatencyModel, MappedLatency, StepShape
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class VirtualClock:
 Floats = npt.NDArray[np.float64]
 
 
-class Stall(NamedTuple):
+class Stall(msgspec.Struct, frozen=True):
     """A step that took longer than its work does: a kernel was compiled, the machine paused."""
 
     moment: float

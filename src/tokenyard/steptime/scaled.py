@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import (
@@ -23,7 +23,7 @@ from tokenyard.steptime.model import (
 _LEAST, _MOST = 1e-3, 1e3
 
 
-class StepTimeFactors(NamedTuple):
+class StepTimeFactors(msgspec.Struct, frozen=True):
     """What step times are multiplied by."""
 
     decode: float

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import floor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.schema import (
     AdmissionOutcome,
     PrefixCacheLookup,
@@ -46,7 +45,7 @@ def micros(seconds: float) -> int:
     return floor(seconds * 1e6 + 0.5)
 
 
-class WaitPart(NamedTuple):
+class WaitPart(msgspec.Struct, frozen=True, array_like=True):
     """Time in a wait that has one reason."""
 
     reason: str
@@ -223,7 +222,7 @@ STEADY = Streams()
 """No flow changed."""
 
 
-class RepeatedFacts(NamedTuple):
+class RepeatedFacts(msgspec.Struct, frozen=True):
     """Steps that were decided like the last one: their moments and free blocks are their own, all else is the same.
 
     At each moment the oldest step in flight completed, and the next one was decided.
@@ -257,7 +256,8 @@ class RepeatedFacts(NamedTuple):
 
     def since(self, index: int) -> RepeatedFacts:
         """The steps from ``index`` on."""
-        return self._replace(
+        return msgspec.structs.replace(
+            self,
             first=self.first + index,
             moments=self.moments[index:],
             free_blocks=self.free_blocks[index:],

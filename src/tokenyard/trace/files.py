@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.errors import FileError, TraceError
 from tokenyard.files import DamagedFileError, bounded_lines, open_input, packing_of, unpacked
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import valid_text
 from tokenyard.trace.schema import STEP_EVENTS, TraceStart
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.schema import AdmissionOutcome, Refusal
 from tokenyard.vocabulary import REASONS, Gap, Place, Reason, holds
 

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.columnar.child import OutOfMemoryError, OutOfTimeError, in_child_process, keep_memory_within
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.rows import EXTRA, columns_of
@@ -159,7 +158,7 @@ class TraceAnswer(NamedTuple):
     """A file was converted to Parquet for this question alone."""
 
 
-class _Refusal(NamedTuple):
+class _Refusal(msgspec.Struct, frozen=True):
     """A ConfigError on its way from one process to the other."""
 
     field: str

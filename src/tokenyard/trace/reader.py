@@ -7,9 +7,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokenyard.errors import TraceError
 from tokenyard.files import DamagedFileError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import micros
 from tokenyard.trace.files import TraceFiles, find_trace, open_lines, rank_folders, trace_names
 from tokenyard.trace.schema import RequestArrived, RequestRecord, StepSnapshot, TraceStart
@@ -30,7 +31,7 @@ from tokenyard.trace.steps import ReadNotes, RequestDecoder, Step, StepDecoder, 
 # was not without work for the whole way: the time until ``step_ended`` stays untold.
 
 
-class Ingress(NamedTuple):
+class Ingress(msgspec.Struct, frozen=True):
     """Moments of one request in microseconds, none earlier than the one before it."""
 
     sent: int
@@ -208,7 +209,7 @@ _OWN_OF_EACH = frozenset({"data_parallel_rank", "kv_tokens", "num_gpu_blocks", "
 """Settings in which engines of one run may differ: each counts its own blocks."""
 
 
-class RankTrace(NamedTuple):
+class RankTrace(msgspec.Struct, frozen=True):
     """The trace of one engine."""
 
     rank: int | None
@@ -220,7 +221,7 @@ class RankTrace(NamedTuple):
     """Moment of the first step of all engines; None: not one of several, or not known."""
 
 
-class _Beginning(NamedTuple):
+class _Beginning(msgspec.Struct, frozen=True):
     trace: RankTrace
     start: TraceStart | None
     first_ts: float | None
@@ -246,7 +247,7 @@ def find_ranks(path: Path | str) -> list[RankTrace]:
     if all(each.trace.is_idle for each in beginnings):
         raise TraceError(f"{path}: holds no step, in the traces of {len(beginnings)} engines")
     starts = [each.first_ts for each in beginnings if each.first_ts is not None]
-    return [each.trace._replace(run_start=min(starts, default=None)) for each in beginnings]
+    return [msgspec.structs.replace(each.trace, run_start=min(starts, default=None)) for each in beginnings]
 
 
 def _beginning(trace: RankTrace) -> _Beginning:
@@ -256,7 +257,7 @@ def _beginning(trace: RankTrace) -> _Beginning:
     except TraceError:
         if reader.notes != ReadNotes():
             raise
-        return _Beginning(trace._replace(is_idle=True), reader.start, None)
+        return _Beginning(msgspec.structs.replace(trace, is_idle=True), reader.start, None)
     return _Beginning(trace, reader.start, first.ts)
 
 

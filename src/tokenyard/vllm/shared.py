@@ -6,11 +6,10 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
 from tokenyard.errors import RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.versions import data_parallel_rank, session_of
 

@@ -25,7 +25,6 @@ from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input, opened_path
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.columnar.reading import ColumnarHeads
 from tokenyard.trace.columnar.writing import FooterFacts
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
@@ -146,7 +145,7 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 """Folders that are skipped, besides those whose name begins with a dot."""
 
 
-class TracePair(NamedTuple):
+class TracePair(msgspec.Struct, frozen=True):
     """The files of one trace: either may be absent."""
 
     stem: Path
@@ -157,7 +156,7 @@ class TracePair(NamedTuple):
     """No other trace is in its folder."""
 
 
-class WalkPosition(NamedTuple):
+class WalkPosition(msgspec.Struct, frozen=True, array_like=True):
     """Where a walk goes on: in a folder, at the first trace whose name is not before ``name``."""
 
     root: int = 0
@@ -167,7 +166,7 @@ class WalkPosition(NamedTuple):
     name: str = ""
 
 
-class Stretch(NamedTuple):
+class Stretch(msgspec.Struct, frozen=True):
     """A part of a walk."""
 
     pairs: list[TracePair]
@@ -175,7 +174,7 @@ class Stretch(NamedTuple):
     """Where the next one begins; None at the end of the walk."""
 
 
-class _Folder(NamedTuple):
+class _Folder(msgspec.Struct, frozen=True):
     place: WalkPosition
     num_entries: int
     pairs: list[TracePair]
@@ -202,7 +201,7 @@ def stretch(
             room = most - len(found)
             found += folder.pairs[:room]
             if len(folder.pairs) > room:
-                return Stretch(found, folder.place._replace(name=folder.pairs[room].stem.name))
+                return Stretch(found, msgspec.structs.replace(folder.place, name=folder.pairs[room].stem.name))
     return Stretch(found, None)
 
 
@@ -252,7 +251,9 @@ def _folders(
         if not begin.folders or each > begin.folders[0]:
             yield from _folders(folder / each, WalkPosition(begin.root), (*below, each), wanted)
         elif each == begin.folders[0]:
-            yield from _folders(folder / each, begin._replace(folders=begin.folders[1:]), (*below, each), wanted)
+            yield from _folders(
+                folder / each, msgspec.structs.replace(begin, folders=begin.folders[1:]), (*below, each), wanted
+            )
 
 
 def _entries(folder: Path) -> tuple[int, list[Path], list[str]]:
@@ -393,13 +394,13 @@ _REMEMBERED = 20_000
 """Traces whose facts are kept."""
 
 
-class _Page(NamedTuple):
+class _Page(msgspec.Struct, frozen=True):
     traces: list[dict[str, Any]]
     end: WalkPosition | None
     """Where the next page begins."""
 
 
-class _Shared(NamedTuple):
+class _Shared(msgspec.Struct, frozen=True):
     """The last page that was made."""
 
     place: WalkPosition

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import uvicorn
@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tokenyard.errors import TokenyardError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.web.framing import Framing, FramingError
 
 # ---------------------------------------------------------------------------------------------------------------------

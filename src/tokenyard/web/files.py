@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -20,7 +21,6 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from tokenyard.files import Bounds, arrow
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, file_identity, is_other
 from tokenyard.web.connections import RefusedError, whole_number
@@ -153,7 +153,7 @@ _WAITING = 32
 """Clients that may wait at the same time."""
 
 
-class _FileChunk(NamedTuple):
+class _FileChunk(msgspec.Struct, frozen=True):
     body: bytes
     offset: int
     """Where the next piece begins."""

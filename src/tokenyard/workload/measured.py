@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
 
 
 class Measured(NamedTuple):

@@ -18,7 +18,6 @@ from tokenyard.core.request import MultiModalItem, Request, SamplingParams, Toke
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import AGAIN
 from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.tokens import ListedTokens, TokenSource
@@ -498,7 +497,7 @@ def _checked_requests(name: str, requests: object) -> Iterator[WorkloadRequest]:
 _TIMES = ("arrival_time", "gap", "spacing", "delay")
 
 
-class _Problem(NamedTuple):
+class _Problem(msgspec.Struct, frozen=True):
     """What is wrong with a request."""
 
     field: str

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import isinf, isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.source import BAD_JSON
 
 Numbers = npt.NDArray[np.float64]

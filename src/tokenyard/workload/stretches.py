@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+import msgspec
+
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.units import duration
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
 
@@ -20,7 +21,7 @@ _MUCH_LONGER = 30.0
 _FEWEST_FOR_PAUSES = 8
 
 
-class Pause(NamedTuple):
+class Pause(msgspec.Struct, frozen=True):
     """Seconds."""
 
     start: float
@@ -61,7 +62,7 @@ def remarks_on_pauses(workload: Workload) -> list[Remark]:
 # A part of a workload that stands for the whole: its busiest stretch, sessions uncut.
 
 
-class WorkloadPart(NamedTuple):
+class WorkloadPart(msgspec.Struct, frozen=True):
     """A stretch of a workload."""
 
     workload: Workload

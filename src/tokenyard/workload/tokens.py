@@ -10,14 +10,13 @@ streams that share no prefix worth mentioning (a seed becomes a 32-bit offset an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from tokenyard.core.request import TokenIds
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.splitmix import GOLDEN, mixed
 
 Int64s = npt.NDArray[np.int64]

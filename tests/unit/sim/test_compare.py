@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 
+import msgspec
 import pytest
 from rich.console import Console
 from tests.support.toy_engine import make_request
@@ -58,7 +59,7 @@ def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
 @pytest.mark.slow
 def test_everybody_sees_the_same_workloads() -> None:
     drafts = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2))
-    drafting = settings()._replace(speculation=drafts)
+    drafting = msgspec.structs.replace(settings(), speculation=drafts)
     result = compare(workload, drafting, ["fcfs", "priority"], loads=(1.0, 2.0), seeds=(3, 4))
     for load in (1.0, 2.0):
         fcfs, priority = result.cell("fcfs", load), result.cell("priority", load)
@@ -86,7 +87,7 @@ def test_whom_a_policy_loses_counts_at_least_by_its_age() -> None:
             for i in range(3)
         ],
     )
-    one_seat = settings()._replace(scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=1))
+    one_seat = msgspec.structs.replace(settings(), scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=1))
     result = compare(lambda seed: lost, one_seat, ["fcfs", "priority"], seeds=(1,))
     cell = result.cell("priority", 1.0)
     assert set(cell.lower_bounds) == {"completion_s", "completion_p90_s", "ttft_s"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -88,7 +89,7 @@ def test_what_the_trace_has_none_of_is_the_models_alone(model: RooflineLatency) 
 def test_a_model_that_is_far_off_is_not_used(model: RooflineLatency) -> None:
     rng = np.random.default_rng(3)
     steps = small_steps(ConstantLatency(), 1.0)
-    uneven = [step._replace(seconds=step.seconds * float(rng.choice((1.0, 4.0)))) for step in steps]
+    uneven = [msgspec.structs.replace(step, seconds=step.seconds * float(rng.choice((1.0, 4.0)))) for step in steps]
     assert extrapolate(fit_steps(uneven, "here"), uneven, model) is None
     assert extrapolate(fit_steps(steps, "here"), steps, FittedLatency()) is None, "a model without durations"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -116,7 +117,10 @@ def test_the_fit_is_taken_that_predicts_unseen_steps_better() -> None:
     rng = np.random.default_rng(1)
 
     def fit_of(machine: LatencyModel) -> Any:
-        noisy = [step._replace(seconds=step.seconds * rng.normal(1, 0.01)) for step in measured(machine, some)]
+        noisy = [
+            msgspec.structs.replace(step, seconds=step.seconds * rng.normal(1, 0.01))
+            for step in measured(machine, some)
+        ]
         return fitted_to_model(noisy, "here", 0.0, model, "a model", is_virtual=True)
 
     like = fit_of(model)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tokenyard.cli.support.flag_table import flag, in_words_of, setting_names
 from tokenyard.cli.support.flags import name_of
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
@@ -55,10 +57,10 @@ def _ignored(command: Command, typed: Sequence[str]) -> Iterator[tuple[str, str]
     asked = rules.Asked(scenario_of(command), name_of(type(command)))
     if isinstance(command, PlanCommand):
         splits = {"split"} if command.split else set()
-        asked = asked._replace(varied=rules.varied_in(chain.from_iterable(command.space)) | splits)
+        asked = msgspec.structs.replace(asked, varied=rules.varied_in(chain.from_iterable(command.space)) | splits)
     elif isinstance(command, SweepCommand):
         varied = rules.varied_in(chain.from_iterable(command.grid))
-        asked = asked._replace(varied=varied, varies_any=command.variants is not None)
+        asked = msgspec.structs.replace(asked, varied=varied, varies_any=command.variants is not None)
     yield from rules.without_effect(asked, typed)
     if isinstance(command, UpgradeCommand) and "vllm_version" in typed:
         yield "vllm_version", "--from and --to name the versions"

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tokenyard.core.kv.allocation import ComputedBlocks
 from tokenyard.core.kv.groups import FullAttentionManager, PrefixQuery, SingleTypeManager
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import BlockHash, Request
-from tokenyard.quick_named_tuple import NamedTuple
 
 
-class AttentionType(NamedTuple):
+class AttentionType(msgspec.Struct, frozen=True):
     """Groups of one type and shape: they are looked up together."""
 
     managers: list[SingleTypeManager]

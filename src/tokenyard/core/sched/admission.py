@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+import msgspec
+
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.sched.admission_limits import Limit, limits_in_order
 from tokenyard.core.sched.candidate import Candidate, StepBudget
@@ -133,7 +135,7 @@ class AdmissionPass:
         bounds = budget.bounds
         if bounds is not None and bounds.seats is not None and len(self._running.requests) >= bounds.seats:
             stopped = Outcome(_STOPPED, _POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
-            return stopped._replace(detail=bounds.detail)
+            return msgspec.structs.replace(stopped, detail=bounds.detail)
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.kv.allocation import ComputedBlocks
@@ -195,9 +196,9 @@ class Candidate:
     def refused(self, answer: Refused, budget: StepBudget, queues: WaitingQueues) -> Outcome:
         """A policy, or a limit of its own, will not have it."""
         if answer.tries_others:
-            return self.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=answer.detail)
+            return msgspec.structs.replace(self.skipped(Reason.POLICY_REFUSED, budget), detail=answer.detail)
         stopped = self.stopped(Reason.POLICY_REFUSED, budget.tokens, queues, self.num_new_tokens)
-        return stopped._replace(detail=answer.detail)
+        return msgspec.structs.replace(stopped, detail=answer.detail)
 
     def stopped(self, reason: Reason, budget_left: int, queues: WaitingQueues, wanted_tokens: int) -> Outcome:
         """Admission ends with it, for this reason."""

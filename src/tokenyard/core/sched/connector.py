@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 
+import msgspec
+
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import Blocks
 from tokenyard.core.kv.block_pool import BlockPool
@@ -20,10 +22,9 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConnectorError, shown
-from tokenyard.quick_named_tuple import NamedTuple
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, frozen=True):
     """Tokens that a connector can bring beyond the local prefix hit."""
 
     num_tokens: int | None
@@ -32,7 +33,7 @@ class Match(NamedTuple):
     """The load takes longer than a step."""
 
 
-class ConnectorContext(NamedTuple):
+class ConnectorContext(msgspec.Struct, frozen=True):
     """What a connector may know of its scheduler, for good."""
 
     pool: BlockPool

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.block_pool import EvictsFirst
 from tokenyard.core.kv.groups import GroupBounds
@@ -21,13 +23,12 @@ from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.policy import PolicyContext, PolicyGate
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The parts of one scheduler that several of its rooms need.
 
 
-class SchedulerContext(NamedTuple):
+class SchedulerContext(msgspec.Struct, frozen=True):
     """Made once, when the scheduler is; none is replaced."""
 
     config: SchedulerConfig

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.context import SchedulerContext
@@ -11,7 +13,6 @@ from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
 from tokenyard.errors import StuckError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import is_for_good
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ class EncoderDeadlock:
 # ever. Once that has happened twice and nothing has changed, it has to fit whole while others hold blocks.
 
 
-class _Attempt(NamedTuple):
+class _Attempt(msgspec.Struct, frozen=True):
     """How a request that ran alone preempted itself."""
 
     reach: int

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.config import PauseState
@@ -20,7 +22,6 @@ from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, text_of
-from tokenyard.quick_named_tuple import NamedTuple
 
 
 class Counts(NamedTuple):
@@ -120,7 +121,7 @@ class SchedulerState(Protocol):
         """Blocks the request holds."""
 
 
-class RepeatedSteps(NamedTuple):
+class RepeatedSteps(msgspec.Struct, frozen=True):
     """Steps that were decided like the one before them: a token for each of the same requests, and none came or went.
 
     The ``i``-th was decided, and the oldest output in flight taken in before it, at ``moments[i]``.

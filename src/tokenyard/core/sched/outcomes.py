@@ -11,7 +11,6 @@ import numpy as np
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.kv.allocation import NO_LOOKUPS, KVLimit, KVShortage, PrefixCacheStats
 from tokenyard.core.request import RequestStatus
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import OutcomeKind, Reason
 
 __all__ = [
@@ -34,7 +33,7 @@ __all__ = [
 # An :class:`Outcome` leaves every loop of the scheduler that ends, stops, or goes past a request.
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """One reason with its numbers."""
 
     kind: OutcomeKind
@@ -59,7 +58,7 @@ class Outcome(NamedTuple):
 
     def of_skipped(self) -> Outcome:
         """The same of one request that is skipped, while the pass goes on."""
-        return self._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
+        return msgspec.structs.replace(self, kind=OutcomeKind.SKIPPED, num_requests=1)
 
 
 BLOCKED_REASONS = {
@@ -78,7 +77,7 @@ KV_REASONS = {
 """Why memory refused, by the check that did."""
 
 
-class Preemption(NamedTuple):
+class Preemption(msgspec.Struct, frozen=True):
     """A running request lost its blocks so that another could grow."""
 
     request_id: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,7 +23,6 @@ from tokenyard.core.sched.outcomes import NO_STATS, SchedulerStats
 from tokenyard.core.sched.step_rows import Names
 from tokenyard.errors import GrammarError, shown
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Events of single requests with their times, for clients that draw time lines: queued, scheduled, preempted.
@@ -40,7 +39,7 @@ class EventType(IntEnum):
     """It lost its blocks."""
 
 
-class RequestEvent(NamedTuple):
+class RequestEvent(msgspec.Struct, frozen=True):
     """One event; ``timestamp`` is in seconds on the scheduler's clock."""
 
     type: EventType
@@ -119,7 +118,7 @@ class ModelAuxOutput:
     """Ids of scheduled requests that the workers have lost: they end as errors, whatever their rows hold."""
 
 
-class RequestAuxOutput(NamedTuple):
+class RequestAuxOutput(msgspec.Struct, frozen=True):
     """What a client is notified of one request beside its tokens."""
 
     pooling_output: object | None = None
@@ -147,7 +146,10 @@ def with_events(
     if not len(events):
         return extras
     told = {row: happened for row, request in enumerate(requests) if (happened := events.take(request))}
-    return {**extras, **{row: extras.get(row, NO_AUX_OUTPUT)._replace(events=each) for row, each in told.items()}}
+    return {
+        **extras,
+        **{row: msgspec.structs.replace(extras.get(row, NO_AUX_OUTPUT), events=each) for row, each in told.items()},
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import TypeVar, TypeVarTuple
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.basics import check_hook_names
@@ -19,7 +20,6 @@ from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
 
 _Given = TypeVarTuple("_Given")
@@ -33,7 +33,7 @@ _Answer = TypeVar("_Answer")
 # no fork is needed. ``fcfs`` and ``priority`` are vLLM's.
 
 
-class PolicyContext(NamedTuple):
+class PolicyContext(msgspec.Struct, frozen=True):
     """What a policy may know of its scheduler, for good."""
 
     pins: PinBoard
@@ -46,7 +46,7 @@ class PolicyContext(NamedTuple):
     """How long a prompt of so many tokens takes to compute, where the host knows."""
 
 
-class AdmissionView(NamedTuple):
+class AdmissionView(msgspec.Struct, frozen=True):
     """What there is at the moment at which a policy may refuse a request."""
 
     running: Sequence[Request]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+import msgspec
+
 from tokenyard.core.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever.
@@ -114,7 +115,7 @@ def most_blocks_of(
     return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
 
 
-class PaddedAdmission(NamedTuple):
+class PaddedAdmission(msgspec.Struct, frozen=True):
     """How a request with one token to compute is admitted: with placeholder drafts, or not at all."""
 
     num_tokens: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ from tokenyard.core.kv.allocation import BlockDeltas, Blocks, StepBlocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.rows import TokenRow
 from tokenyard.core.sched.step_rows import COMPUTED, IN_FLIGHT, KNOWN, NEW, PROMPT, SAMPLES, SLOT, Rows
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A step's decision, as a value: what goes to the workers.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import msgspec
+
 from tokenyard.deploy.start_facts import SEVERAL, HeaderNote, Said, StartFacts
 from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.vllm_serve.shell import (
@@ -240,7 +242,10 @@ class Expander:
             words = [text for each in items for text in self._expanded(each)]
             self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
             return
-        value = [WordPart(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        value = [
+            WordPart(word[0].text[end:], is_quoted=True),
+            *(msgspec.structs.replace(p, is_quoted=True) for p in word[1:]),
+        ]
         text = "".join(self._expanded(value))
         before = self.environment.get(name, "") if adds else ""
         self._spend(len(before))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts import charts, commands, operators
 from tokenyard.deploy.texts.data import YAMLError, at, yaml_documents
@@ -15,7 +17,6 @@ from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_beginning
 
 _LINE = "vllm serve"
@@ -31,7 +32,7 @@ _MANIFEST_STARTS = ("[", "{")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     """A kind of text, or of YAML document."""
 
     name: str

@@ -16,7 +16,6 @@ from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 from tokenyard.files import packaged
 from tokenyard.patterns import lazy_pattern
-from tokenyard.quick_named_tuple import NamedTuple
 
 KNOWN: Mapping[str, Any] = msgspec.json.decode(packaged(__package__, "known.json"))
 """Lists of names and values, as ``known.json`` has them."""
@@ -283,7 +282,7 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         raise KeyError(name)
 
 
-class NamedFlag(NamedTuple):
+class NamedFlag(msgspec.Struct, frozen=True):
     """A flag, as a word of a command line names it."""
 
     flag: VLLMFlag

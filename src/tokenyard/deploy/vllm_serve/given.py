@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.deploy.start_facts import HeaderNote
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
@@ -26,7 +26,6 @@ from tokenyard.deploy.vllm_serve.flags import (
 from tokenyard.deploy.vllm_serve.shell import is_unresolved
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden, hidden_text
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.models.inputs import inputs_of, most_items
 from tokenyard.models.spec import EncoderSpec, ModelSpec
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What flags change of a model that is read: fields of its config.json, and whether its encoders are loaded.

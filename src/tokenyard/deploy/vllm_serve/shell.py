@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from tokenyard.patterns import lazy_pattern
-from tokenyard.quick_named_tuple import NamedTuple
 
 MOST_CHARACTERS = 1 << 16
 """Most characters of a command line, a script, or what variables make of one."""
@@ -37,7 +38,7 @@ class ShellError(ValueError):
     """A text is no command of a shell, or stands for more than may be read."""
 
 
-class WordPart(NamedTuple):
+class WordPart(msgspec.Struct, frozen=True):
     """A part of a word."""
 
     text: str

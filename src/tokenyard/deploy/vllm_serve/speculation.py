@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.models.spec import ModelSpec
-from tokenyard.quick_named_tuple import NamedTuple
 
 _LIKE_EAGLE = ("eagle", "eagle3", "mtp")
 """Drafts come from the target's hidden states, and the last matched block is computed again."""
@@ -28,7 +29,7 @@ _DECIDES: Mapping[str, str] = KNOWN["decides"]
 """Fields that change more than which drafts are right."""
 
 
-class AskedSpeculation(NamedTuple):
+class AskedSpeculation(msgspec.Struct, frozen=True):
     """Speculative decoding as vLLM's configuration has it."""
 
     config: SpeculativeConfig

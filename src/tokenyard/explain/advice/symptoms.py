@@ -15,7 +15,6 @@ from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
@@ -395,7 +394,7 @@ _OF_EACH_REQUEST = "p90"
 """What a bound on every request is held against: it is missed where more than one request in ten misses it."""
 
 
-class _Missed(NamedTuple):
+class _Missed(msgspec.Struct, frozen=True):
     """A bound that is missed."""
 
     time_ms: float

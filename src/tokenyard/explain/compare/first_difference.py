@@ -7,14 +7,13 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from tokenyard.explain.classifier import classify
 from tokenyard.explain.report.report import Header
 from tokenyard.explain.why.timeline import timeline_readers
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.held_back import NOT_RECORDED, HeldBack, main_reason
 from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks
@@ -379,7 +378,7 @@ class Parting(NamedTuple):
     """The first difference of the queues and the first of the free blocks, not after that of the decisions."""
 
 
-class _Differing(NamedTuple):
+class _Differing(msgspec.Struct, frozen=True):
     what: str
     detail: str
     ids: Sequence[str] = ()

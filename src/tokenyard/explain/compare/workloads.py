@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.figures import percentile
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.reader import TraceReader, find_ranks
 
 ALIKE = 0.1
@@ -39,7 +38,7 @@ class WorkloadDifference(msgspec.Struct, frozen=True, kw_only=True):
         }[self.code]
 
 
-class _Sent(NamedTuple):
+class _Sent(msgspec.Struct, frozen=True):
     """What a trace was sent."""
 
     prompts: list[float]

@@ -14,7 +14,6 @@ from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
@@ -25,7 +24,7 @@ from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
 # One report of several engines, and what each of them had of the run.
 
 
-class EnginePart(NamedTuple):
+class EnginePart(msgspec.Struct, frozen=True):
     """What one engine did."""
 
     rank: int

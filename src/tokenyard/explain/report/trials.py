@@ -7,9 +7,10 @@ from itertools import islice
 from math import ceil
 from typing import Any
 
+import msgspec
+
 from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
 from tokenyard.explain.report.report import Report
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.
@@ -51,7 +52,7 @@ _PRICES = {
 """What changes cost that are not what their rule is about."""
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """One setting with another value."""
 
     setting: str

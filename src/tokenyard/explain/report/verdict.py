@@ -16,7 +16,6 @@ from tokenyard.explain.progress import STUCK_S, Holder, Pins, Progress, Stall, f
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.explain.steady import Load, rate_in_words
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, figure_label, milliseconds, moment, percent
 from tokenyard.vocabulary import Family, is_in_flight, reason_meaning
@@ -43,7 +42,7 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     """Figures whose change is within what step times may be off by."""
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True):
     """What a verdict takes of a report beside the recorded reasons."""
 
     progress: Progress = Progress()
@@ -212,7 +211,7 @@ def _overloaded(overload: Overload) -> str:
     return f"{said}{tried}about {f'{gpus} ({like})' if gpus else like} would."
 
 
-class _Loss(NamedTuple):
+class _Loss(msgspec.Struct, frozen=True):
     """The time that requests lost."""
 
     of: Mapping[str, float]
@@ -339,7 +338,7 @@ _LEAKED = 0.25
 _MOST_OF_POOL = 0.5
 
 
-class _Bare(NamedTuple):
+class _Bare(msgspec.Struct, frozen=True):
     """A run, by what shows without recorded reasons."""
 
     waiting: Waiting

@@ -66,7 +66,7 @@ class AfterWarmup:
         """Hand on those that count."""
         if self._first_step is not None and steps.completed >= self._first_step:
             self._told = True
-            self._sink.steps_repeated(steps._replace(streams=self._counted(steps.streams)))
+            self._sink.steps_repeated(msgspec.structs.replace(steps, streams=self._counted(steps.streams)))
             return
         for i, moment in enumerate(steps.moments):
             streams = STEADY if i else steps.streams

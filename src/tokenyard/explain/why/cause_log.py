@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place
 
 
-class WaitPiece(NamedTuple):
+class WaitPiece(msgspec.Struct, frozen=True):
     """A stretch of a wait with one cause; moments in microseconds."""
 
     cause: Cause

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,6 @@ from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
@@ -87,7 +87,7 @@ class Standstills(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return table_from("places", [msgspec.to_builtins(each) for each in self.places])
 
 
-class _Still(NamedTuple):
+class _Still(msgspec.Struct, frozen=True):
     """A step in which no request got on."""
 
     facts: StepFacts

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import Slices, StretchedArea
@@ -20,7 +20,6 @@ from tokenyard.models.images.table import FAMILIES, RULES, ImageFields, Processo
 from tokenyard.models.images.videos import VideoRule, rule_of_whole
 from tokenyard.models.spec import EncoderSpec, first_seeing, with_changed
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How many frames there are.

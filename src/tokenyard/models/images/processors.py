@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 
 _BOTH = "processor_config.json"
 IMAGE_FILE = "preprocessor_config.json"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
 
 MOST_CHARACTERS = 500
 """The longest pattern that is read."""
@@ -38,7 +38,7 @@ class PatternError(ValueError):
     """A pattern is none, or uses what is not followed here."""
 
 
-class _State(NamedTuple):
+class _State(msgspec.Struct, frozen=True):
     """Where a reading of a pattern may be."""
 
     takes: Callable[[str], bool] | None
@@ -165,7 +165,7 @@ def _of_glob(text: str) -> Iterator[str]:
             )
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A part of a pattern: its first state, and the one behind it."""
 
     first: int

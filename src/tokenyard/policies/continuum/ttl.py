@@ -7,13 +7,13 @@ from dataclasses import field
 from math import log, sqrt
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.arguments import is_number
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.
@@ -209,7 +209,7 @@ def cold_ttl(benefit: float, mean: float = _COLD_MEAN) -> float:
     return mean * log(benefit / mean) if benefit > mean else 0.0
 
 
-class FinishedTurn(NamedTuple):
+class FinishedTurn(msgspec.Struct, frozen=True):
     """A turn that has ended."""
 
     tool: str | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from tokenyard.questions.accuracy.closed_loop import Ended
 from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.questions.accuracy.points import json_object, json_rows, kv_tokens
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings

@@ -22,7 +22,6 @@ from tokenyard.questions.planning.goal import (
 from tokenyard.questions.planning.picture import draw, page_of
 from tokenyard.questions.planning.sureness import BoundRange, Sureness
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
 
@@ -168,7 +167,7 @@ MOST_LOAD = 1024.0
 """Beyond it, and below its inverse, nothing is sought."""
 
 
-class LoadSearch(NamedTuple):
+class LoadSearch(msgspec.Struct, frozen=True):
     """What was found."""
 
     borne: Row | None

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from math import ceil, inf
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,6 @@ from tokenyard.questions.sweeping.cluster import Cluster
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The variants of a plan, replayed one after the other or some side by side: what is known of each, on disk if wanted.
@@ -177,7 +176,7 @@ def _replayed(lengths: Lengths, times: int, goal: Goal, task: _Task) -> _Tried:
     settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
         measured = lengths.worker(times).measured(settings, incumbents)
-        return _Tried(task, measured._replace(row=msgspec.structs.replace(measured.row, times=times)))
+        return _Tried(task, msgspec.structs.replace(measured, row=msgspec.structs.replace(measured.row, times=times)))
     found = steady_load(lengths, settings, must_bear=must_bear)
     row = found.borne or found.missed
     assert row is not None, "a search has replayed something"
@@ -235,7 +234,7 @@ def steady_load(
 
     is_known = borne is not None and start <= borne.load
     found = largest_load(at, start=start, borne=borne if is_known else None, growth=growth)
-    return found._replace(replays=replays + found.replays)
+    return msgspec.structs.replace(found, replays=replays + found.replays)
 
 
 _LOOKED = 4 * PRECISION
@@ -259,7 +258,7 @@ _MOST_REPEATS = 50
 """Times in a row that Optuna may propose what is known already."""
 
 
-class Searched(NamedTuple):
+class Searched(msgspec.Struct, frozen=True):
     """What was tried."""
 
     rows: list[Row]
@@ -372,7 +371,7 @@ def _rank(row: Row, goal: Goal) -> float:
     return -inf if score is None else score
 
 
-class _Beside(NamedTuple):
+class _Beside(msgspec.Struct, frozen=True):
     """A variant on a line through another one."""
 
     settings: dict[str, Setting]

@@ -57,7 +57,7 @@ class LongerSource:
         variant = self.source.prepared(settings)
         if not has_pace(variant.workload):  # its settings make it a closed loop, or send all at once
             return variant
-        return variant._replace(workload=repeated(variant.workload, self.times))
+        return msgspec.structs.replace(variant, workload=repeated(variant.workload, self.times))
 
 
 def drawn_longer(scenario: Scenario, workload: Workload, times: int) -> Scenario | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import load_of
 from tokenyard.errors import TokenyardError
@@ -14,7 +16,6 @@ from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.sweeping.rows import Row
 from tokenyard.questions.variant_sources import KnownSource, RecordedVariants, WorkloadVariants
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.scaled import known_error_of
@@ -26,7 +27,7 @@ _EXACT = "constant:"
 """Beginning of a ``--latency`` that says itself how long steps take."""
 
 
-class Doubt(NamedTuple):
+class Doubt(msgspec.Struct, frozen=True):
     """How far the recommended variant's figures may be off."""
 
     sentences: list[str]

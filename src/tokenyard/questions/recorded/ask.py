@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -41,7 +42,6 @@ from tokenyard.questions.recorded.answer import (
 from tokenyard.questions.recorded.decisions import drive, scheduling_steps
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import Variant, as_it_was, extremes_of
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
@@ -179,7 +179,7 @@ class WhatIfOptions(NamedTuple):
 NOTHING_MORE = WhatIfOptions()
 
 
-class Baseline(NamedTuple):
+class Baseline(msgspec.Struct, frozen=True):
     """The replay of what was."""
 
     report: Report
@@ -228,7 +228,9 @@ def with_extremes(run: RecordedRun, baseline: Baseline, on_progress: OnProgress 
     if run.known is None:
         return baseline
     others = [replace(variant, latency=each) for each in extremes_of(run.latency, run.known)]
-    return baseline._replace(extremes=tuple(_replayed(run, each, on_progress).report for each in others))
+    return msgspec.structs.replace(
+        baseline, extremes=tuple(_replayed(run, each, on_progress).report for each in others)
+    )
 
 
 def answer(

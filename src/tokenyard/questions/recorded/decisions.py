@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
+import msgspec
+
 from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.observer import SchedulerState, StepObserver
@@ -21,7 +23,6 @@ from tokenyard.errors import RequestError, StuckError
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.answer import DecisionCheck
 from tokenyard.questions.recorded.recorded_run import RecordedRun
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
 from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.reader import TraceReader
@@ -36,7 +37,7 @@ MOST_STEPS = 5_000
 # What a step of a trace schedules.
 
 
-class ScheduledStep(NamedTuple):
+class ScheduledStep(msgspec.Struct, frozen=True):
     """A step of a trace with any tokens."""
 
     number: int

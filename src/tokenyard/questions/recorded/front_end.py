@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.trace.facts import micros
 from tokenyard.trace.reader import TraceReader, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import RequestArrived
@@ -27,7 +28,7 @@ _ENOUGH = 5
 """Ways that are known, to speak of what is usual."""
 
 
-class _Bracket(NamedTuple):
+class _Bracket(msgspec.Struct, frozen=True):
     """Seconds that a request was on its way, at least and at most."""
 
     least: float

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.sim.drafts import DraftRow, RecordedDrafts
 from tokenyard.trace.steps import Step
 
@@ -20,7 +21,7 @@ _MOST_TRIES = 300_000
 """Pairs of requests that are looked at: about a second."""
 
 
-class DraftTotals(NamedTuple):
+class DraftTotals(msgspec.Struct, frozen=True):
     """What a trace says of all drafts together."""
 
     presence: float
@@ -29,7 +30,7 @@ class DraftTotals(NamedTuple):
     """Share of the drafts at each position that were right, of those whose predecessors were."""
 
 
-class _Row(NamedTuple):
+class _Row(msgspec.Struct, frozen=True):
     """A step in which a request sampled, as far as the step's decision shows it."""
 
     step: int
@@ -156,7 +157,7 @@ class DraftRecords:
         return RecordedDrafts(rows)
 
 
-class _Candidate(NamedTuple):
+class _Candidate(msgspec.Struct, frozen=True):
     """A request that has drafts in a step."""
 
     request_id: str

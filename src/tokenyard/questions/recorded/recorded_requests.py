@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import TraceError
 from tokenyard.questions.recorded.front_end import FrontEnd
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
@@ -27,7 +29,7 @@ from tokenyard.workload.tokens import Segment, StreamTokens, TokenSource, seed_o
 #     request b, prompt       0 1 2   3 4   5 | tail     a's stream up to 4, then b's
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """The request that brought a block first."""
 
     request_id: str

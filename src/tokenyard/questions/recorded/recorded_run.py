@@ -25,7 +25,6 @@ from tokenyard.questions.recorded.recorded_drafts import DraftRecords
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
 from tokenyard.questions.recorded.stalls import PartedSteps, parted, with_stalls
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import extrapolate
@@ -62,7 +61,7 @@ _OF_THE_CACHE = ("prefix_cache_retention_interval",)
 _ONE_POOL = ("FullAttentionSpec", "MLAAttentionSpec", "TQFullAttentionSpec")
 
 
-class RecordedConfig(NamedTuple):
+class RecordedConfig(msgspec.Struct, frozen=True):
     """What a replay is configured with."""
 
     scheduler: SchedulerConfig
@@ -263,7 +262,7 @@ def _leaning(own: StepFit, steps: Sequence[MeasuredStep], model: LatencyModel, n
 
 def _by_features(steps: Sequence[MeasuredStep], source: str, host: float) -> _Fitted:
     """``host``: seconds of every step that are the host's, which those prepared ahead hid."""
-    whole = [step._replace(seconds=step.seconds + host) if step.ahead else step for step in steps]
+    whole = [msgspec.structs.replace(step, seconds=step.seconds + host) if step.ahead else step for step in steps]
     found = fit_steps(whole, source)
     latency = replace(found, host_seconds=min(host, found.constant))
     return _Fitted(latency, partial(predicted_by_features, latency))

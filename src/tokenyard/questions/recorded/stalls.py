@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from tokenyard.questions.recorded.answer import StalledStep
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.steptime.fitted import FEATURES, STALL, MeasuredStep, fit_steps, predicted_by_features, stalled
 from tokenyard.steptime.pace import MachineSpeed, Stall
 
@@ -21,7 +21,7 @@ _PREFILLS = FEATURES.index("prefills")
 _TOKENS = (FEATURES.index("prefill_tokens"), FEATURES.index("decodes"))
 
 
-class PartedSteps(NamedTuple):
+class PartedSteps(msgspec.Struct, frozen=True):
     """The steps of a trace, apart."""
 
     ran: list[MeasuredStep]

@@ -36,7 +36,6 @@ from tokenyard.questions.sweeping.rows import (
     settings_in_words,
 )
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import ReplayResult, replay_engines
@@ -59,7 +58,7 @@ from tokenyard.workload.record import Workload
 _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
 
-class EarlyStop(NamedTuple):
+class EarlyStop(msgspec.Struct, frozen=True):
     """How a replay ends for certain, before it has."""
 
     why: str
@@ -69,7 +68,7 @@ class EarlyStop(NamedTuple):
     bound: str | None = None
 
 
-class Incumbent(NamedTuple):
+class Incumbent(msgspec.Struct, frozen=True):
     """A variant that has been replayed to its end within the bounds."""
 
     figure: str
@@ -200,7 +199,7 @@ class SLOWatch(StepObserver):
 # One replay of a variant, on one engine, on several, or with prefill and decode apart, and what came of it.
 
 
-class EngineRecord(NamedTuple):
+class EngineRecord(msgspec.Struct, frozen=True):
     """How the trace of one engine is written."""
 
     config: TraceConfig
@@ -208,7 +207,7 @@ class EngineRecord(NamedTuple):
     start: TraceStart
 
 
-class PreparedVariant(NamedTuple):
+class PreparedVariant(msgspec.Struct, frozen=True):
     """A variant that can be replayed."""
 
     workload: Workload
@@ -230,7 +229,7 @@ class PreparedVariant(NamedTuple):
     """Settings that were not given, and are not vLLM's own, since it would not start with those."""
 
 
-class HeldBy(NamedTuple):
+class HeldBy(msgspec.Struct, frozen=True):
     """What most waiting time was lost to."""
 
     reason: str
@@ -434,7 +433,7 @@ class VariantWorker:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
-        variant = variant._replace(workload=workload)
+        variant = msgspec.structs.replace(variant, workload=workload)
         watch = SLOWatch(self.slos, workload, by=self.by, slack=slack) if stops else None
         return self._replayed(settings, load, variant, watch, incumbents, on_progress).row
 
@@ -468,7 +467,7 @@ class VariantWorker:
         )
         measured = Measured(unmeasured, unmeasured)
         if (ruled_out := measured.judged(incumbents)) is not measured.row:
-            return measured._replace(row=ruled_out)
+            return msgspec.structs.replace(measured, row=ruled_out)
         beaten = [incumbent for incumbent in incumbents if incumbent.costs_no_more_than(cost, variant.gpus)]
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
@@ -477,20 +476,20 @@ class VariantWorker:
             outcome = replayed(variant, self.slos, _both(watch, halves), listener, traces=folder, by=self.by)
         except TokenyardError as error:
             row = Row(settings=dict(settings), load=load, problem=str(error))
-            return measured._replace(row=row, most={} if watch is None else watch.most)
+            return msgspec.structs.replace(measured, row=row, most={} if watch is None else watch.most)
         if watch is not None and watch.decided is not None:
-            return measured._replace(row=_stopped(unmeasured, watch.decided), most=watch.most)
+            return msgspec.structs.replace(measured, row=_stopped(unmeasured, watch.decided), most=watch.most)
         gpus = variant.gpus
         replicas = outcome.report.replicas
         if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
             gpus = replicas.max_held * variant.gpus_per_replica
             cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
-        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(variant.workload))
+        row = _row(settings, load, msgspec.structs.replace(variant, gpus=gpus), outcome, cost, len(variant.workload))
         row = with_state(row, outcome.report.load, variant.workload, halves)
         if self.traces is not None:
             traces = [each.relative_to(self.traces).as_posix() for each in outcome.traces]
             row = msgspec.structs.replace(row, traces=traces)
-        return measured._replace(row=row, most={} if watch is None else watch.most)
+        return msgspec.structs.replace(measured, row=row, most={} if watch is None else watch.most)
 
 
 def _both(watch: SLOWatch | None, halves: Halves | None) -> StepObserver | None:
@@ -510,7 +509,7 @@ def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves |
     return msgspec.structs.replace(row, state=state, nearly_steady=nearly, answers_long=load.answers_long, met=met)
 
 
-class Measured(NamedTuple):
+class Measured(msgspec.Struct, frozen=True):
     """A row, and what tells how it would look if other variants had been replayed before."""
 
     row: Row

@@ -17,7 +17,6 @@ from string import Template
 import msgspec
 
 from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, settings_in_words
-from tokenyard.quick_named_tuple import NamedTuple
 
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20
@@ -34,7 +33,7 @@ _LONG = 14
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
-class Measure(NamedTuple):
+class Measure(msgspec.Struct, frozen=True):
     """A figure that variants are compared by."""
 
     name: str
@@ -77,7 +76,7 @@ def _badness(measure: Measure, row: Row) -> float:
     return float("inf") if value is None else value if measure.less_is_better else -value
 
 
-class _Axis(NamedTuple):
+class _Axis(msgspec.Struct, frozen=True):
     """Where values stand on it: 0 is its lower end, 1 its upper one."""
 
     label: str

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from copy import copy
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +18,6 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.made_up import Work, WorkError, json_pieces, match_pieces, wholly
 from tokenyard.serve.form_work import check_form, is_long
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
@@ -47,7 +47,7 @@ def spoken_words(tokenizer: TextTokenizer) -> Int64s:
     return np.array(ids or found[0][:1], np.int64)
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """The answer to one request."""
 
     seed: int

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -20,7 +21,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.errors import TokenyardError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.emulate.faults import Faults, FaultyNetwork
 from tokenyard.serve.emulate.forms import on_error
 from tokenyard.serve.emulate.live import LATE, RECEIVED, WallClock
@@ -36,7 +36,7 @@ _EXPECTED = (ApiError, RefusedError, TokenyardError, HTTPException, GoneError, C
 """What a request may end with that is no mistake of ours."""
 
 
-class Path(NamedTuple):
+class Path(msgspec.Struct, frozen=True):
     """What answers at a path; one that ends with ``/`` has a name after it, one with ``//`` a name between."""
 
     path: str

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import msgspec
 import numpy as np
 import uvicorn
 from uvicorn.server import ServerState
 
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
@@ -34,7 +34,7 @@ _SHARE = 0.8
 """Share of what the machine carries that a server should be given: requests have to be read, too."""
 
 
-class Capacity(NamedTuple):
+class Capacity(msgspec.Struct, frozen=True):
     """How much an emulation carries."""
 
     tokens_per_s: float

@@ -24,7 +24,6 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer
@@ -293,7 +292,7 @@ class _Group:
     """Engines that may hold the KV of a prompt."""
 
 
-class _EngineMaker(NamedTuple):
+class _EngineMaker(msgspec.Struct, frozen=True):
     """What all engines are made of."""
 
     deployment: Deployment

@@ -33,12 +33,13 @@ from contextvars import ContextVar
 from itertools import accumulate
 from math import inf, nextafter
 
+import msgspec
+
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import StepNews
 from tokenyard.sim.loop import ARRIVAL, HANGING_UP, STEP_ENDS, EngineGroup, Event
 from tokenyard.steptime.pace import VirtualClock
@@ -164,7 +165,7 @@ class _Ahead:
         self.seconds = min(max(2 * seconds, 0.9 * self.seconds, LEAST_AHEAD), MOST_AHEAD)
 
 
-class _Pending(NamedTuple):
+class _Pending(msgspec.Struct, frozen=True):
     """Something that a client wants."""
 
     moment: float

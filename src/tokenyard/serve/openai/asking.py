@@ -13,7 +13,6 @@ from starlette.requests import Request
 
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.front import MAX_GRAMMAR_BYTES
 from tokenyard.serve.generation import (
@@ -229,7 +228,7 @@ def turn_of(request: GenerationRequest) -> Turn:
 # What an answer must look like: ``response_format``, or vLLM's ``structured_outputs``.
 
 
-class _Asked(NamedTuple):
+class _Asked(msgspec.Struct, frozen=True):
     """A grammar, as it was sent."""
 
     field: str | None
@@ -306,7 +305,7 @@ def _likeliest(row: dict[int, Logprob]) -> list[Logprob]:
     return sorted(row.values(), key=lambda each: (each.rank is None, each.rank))
 
 
-class EchoedPrompt(NamedTuple):
+class EchoedPrompt(msgspec.Struct, frozen=True):
     """A prompt that stands before its answer, token by token."""
 
     token_ids: Sequence[int]

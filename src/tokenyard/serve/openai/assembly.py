@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.policies.named import policy_label
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.async_llm import AsyncLLM

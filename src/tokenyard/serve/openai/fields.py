@@ -21,7 +21,6 @@ from tokenyard.errors import (
     shown,
 )
 from tokenyard.files import has_more_brackets, is_nested_deeper
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.openai.connection import connection_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
@@ -333,7 +332,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-class ParsedBody(NamedTuple):
+class ParsedBody(msgspec.Struct, frozen=True):
     """A body."""
 
     request: Any

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.request import FinishReason
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.async_llm import AsyncLLM, News
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, GenerationParams, Prompt, Turn
 from tokenyard.serve.grammars import Grammar
@@ -17,7 +16,7 @@ from tokenyard.serve.openai.fields import ApiError
 from tokenyard.serve.output_processor import Generation
 
 
-class EnginePrompt(NamedTuple):
+class EnginePrompt(msgspec.Struct, frozen=True):
     """What the engine is to generate for one prompt."""
 
     prompt: Prompt

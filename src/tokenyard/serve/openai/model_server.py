@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.ending import OrderlyEnd
 from tokenyard.serve.front import AccessSettings, FrontSettings
 from tokenyard.serve.openai.app import make_api
@@ -61,7 +62,7 @@ class ModelServerSettings:
             raise ConfigError("demo_clients", self.demo_clients, f"give a number from 0 to {_MOST_CLIENTS}")
 
 
-class ServedModel(NamedTuple):
+class ServedModel(msgspec.Struct, frozen=True):
     """A model that is served."""
 
     url: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import msgspec
 from ray import serve
 from ray.exceptions import RayActorError, RayError
 from ray.serve.config import RequestRouterConfig
@@ -65,7 +66,9 @@ class Replica:
     async def answer(self, request: ProxiedRequest, prompt: RoutedPrompt | None) -> AsyncGenerator[Head | bytes, None]:
         """The answer of this engine, with its name in the head. ``prompt`` was for the router."""
         async for part in answered(self._app, request):
-            yield part._replace(headers=[*part.headers, self._header]) if isinstance(part, Head) else part
+            yield (
+                msgspec.structs.replace(part, headers=[*part.headers, self._header]) if isinstance(part, Head) else part
+            )
 
     async def metrics(self) -> tuple[bytes, str]:
         """Prometheus's text and its content type; the label ``engine`` is the replica's number."""

@@ -11,7 +11,6 @@ import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from tokenyard.errors import ConfigError, shown
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.front import FrontSettings
 from tokenyard.sim.named_routers import ROUTERS
 
@@ -94,7 +93,7 @@ def _front(given: Mapping[str, Any]) -> dict[str, Any]:
 # An HTTP request, carried to an application in another process, and its answer, piece by piece.
 
 
-class ProxiedRequest(NamedTuple):
+class ProxiedRequest(msgspec.Struct, frozen=True):
     """A request whose body was read."""
 
     method: str
@@ -104,7 +103,7 @@ class ProxiedRequest(NamedTuple):
     body: bytes
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True):
     """The beginning of an answer."""
 
     status: int

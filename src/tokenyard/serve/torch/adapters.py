@@ -16,7 +16,6 @@ from tokenyard.core.arrays import IntArray
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.checkpoint import require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ _HARMLESS_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
 """Values of ``init_lora_weights`` that are taken: others change the model's own weights as well."""
 
 
-class LoraLayer(NamedTuple):
+class LoraLayer(msgspec.Struct, frozen=True):
     """What an adapter adds to one linear layer: ``up @ down @ x``."""
 
     down: Any
@@ -186,7 +185,7 @@ NO_ADAPTER = -1
 _EXPERTS = "experts"
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """The tokens of a step that ask for one adapter."""
 
     adapter: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from tokenyard.connectors.tier_worker import Tensors
@@ -13,7 +14,6 @@ from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import LayerGroup
 from tokenyard.memory.layer_caches import LayerCache
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 #     values i   [ block 0 | block 1 | ... ]
 
 
-class LayerKV(NamedTuple):
+class LayerKV(msgspec.Struct, frozen=True):
     """Where one layer keeps keys and values."""
 
     group: int
@@ -143,7 +143,7 @@ class StepRows(NamedTuple):
         return np.arange(int(self.counts.sum())) - np.repeat(offsets - self.starts, self.counts)
 
 
-class HeldBlocks(NamedTuple):
+class HeldBlocks(msgspec.Struct, frozen=True):
     """The blocks of a step's rows, as the request table has them when the step begins."""
 
     tables: list[Int32Array]
@@ -152,7 +152,7 @@ class HeldBlocks(NamedTuple):
     """Positions that each row's blocks can store."""
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """Tokens of a bucket's rows, and the places that any of them attends to; both count from 0."""
 
     tokens: slice

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import Int32Array, IntArray
@@ -103,7 +104,7 @@ class DraftModel:
         tensors = KVTensors([self._layers], num_blocks, dtype, device)
         windows = sorted(set(self._windows))
         layers = [
-            layer._replace(group=windows.index(window))
+            msgspec.structs.replace(layer, group=windows.index(window))
             for layer, window in zip(tensors.layers, self._windows, strict=True)
         ]
         self._num_groups = len(windows)

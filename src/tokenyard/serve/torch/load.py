@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
 from tokenyard.connectors.plan import ConnectorWorker
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
@@ -33,7 +35,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
 from tokenyard.serve.torch.attention import KVTensors, register_attention
 from tokenyard.serve.torch.checkpoint import (
@@ -56,7 +57,7 @@ from tokenyard.serve.torch.settings import EngineSettings, speculation_of, trans
 # Both halves of a KV connector for an engine's own blocks.
 
 
-class ConnectorHalves(NamedTuple):
+class ConnectorHalves(msgspec.Struct, frozen=True):
     """A connector; None and None without one."""
 
     scheduler: KVConnector | None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import Int32Array, IntArray
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 from tokenyard.serve.torch.sampling import rows_at_once
 
 
-class BlockGroup(NamedTuple):
+class BlockGroup(msgspec.Struct, frozen=True):
     """A KV-cache group as attention sees it."""
 
     block_size: int

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.kv.allocation import BlockDeltas
 from tokenyard.core.params import SamplingParams
 from tokenyard.core.sched.scheduler_output import NewRequest, ScheduledDrafts, SchedulerOutput
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.attention import MOST_PLACES, HeldBlocks, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 from tokenyard.serve.torch.runner import ModelRunner
@@ -27,7 +27,7 @@ from tokenyard.serve.torch.runner import ModelRunner
 # Attention of the widest step is that of prompts from position 0 on, and of rows whose KV fills one gather.
 
 
-class StepLimits(NamedTuple):
+class StepLimits(msgspec.Struct, frozen=True):
     """What bounds a step."""
 
     num_tokens: int

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.attention import HeldBlocks, StepRows
 from tokenyard.serve.torch.drafting import Drafter
 from tokenyard.serve.torch.model import PagedModel
@@ -35,7 +35,7 @@ _SAMPLED_BYTES = 4
 """Least bytes of a logit when tokens are drawn."""
 
 
-class _Begun(NamedTuple):
+class _Begun(msgspec.Struct, frozen=True):
     """A step between its forward pass and its sampling."""
 
     rows: StepRows

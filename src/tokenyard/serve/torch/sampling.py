@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +13,6 @@ from tokenyard.core.arrays import Int32Array, IntArray
 from tokenyard.core.params import PoolingParams, PoolingType, SamplingParams
 from tokenyard.core.sched.outputs import TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.torch.attention import StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 from tokenyard.serve.torch.request_rows import RequestRows, Sampling
@@ -36,7 +36,7 @@ def uniform(seeds: IntArray, positions: IntArray) -> npt.NDArray[np.float64]:
 # What changes a row's logits before it is drawn from: biases, tokens that are barred, penalties for repetition.
 
 
-class LogitRow(NamedTuple):
+class LogitRow(msgspec.Struct, frozen=True):
     """One position that a token is sampled for."""
 
     params: SamplingParams

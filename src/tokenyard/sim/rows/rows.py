@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +30,6 @@ from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.cause_log import WaitPiece
 from tokenyard.explain.why.why import Span, Why, named_request, why_of
 from tokenyard.policies.named import policy_maker
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
@@ -61,7 +61,7 @@ class RowsOfEngine:
         return self.observer if other is None else Observers(self.observer, other)
 
 
-class _Seen(NamedTuple):
+class _Seen(msgspec.Struct, frozen=True):
     """What is left of an engine when its replay is over, without what has watched it and writes its trace."""
 
     recorder: RowRecorder

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.trace.facts import RequestTimeline, Wait, micros
 from tokenyard.trace.held_back import held_by_reason, main_reason
 from tokenyard.trace.steps import Step, facts_of
@@ -15,7 +16,7 @@ from tokenyard.vocabulary import WaitState
 # A timeline in segments: queued, prefill, decode, preempted, stalled, one after the other without overlap.
 
 
-class TimelineSegment(NamedTuple):
+class TimelineSegment(msgspec.Struct, frozen=True):
     """A piece of a request's timeline."""
 
     name: str
@@ -47,7 +48,7 @@ def _running(timeline: RequestTimeline, start: int, end: int, *, resumes: bool) 
     token = end if timeline.first_token_us is None else min(max(timeline.first_token_us, start), end)
     pieces = (("prefill", start, token), ("decode", token, end))
     found = [TimelineSegment(name, begin, until) for name, begin, until in pieces if until > begin]
-    found[0] = found[0]._replace(resumes=resumes)
+    found[0] = msgspec.structs.replace(found[0], resumes=resumes)
     return found
 
 
@@ -85,7 +86,7 @@ COUNTERS = {
 """Counter -> what it counts."""
 
 
-class StepSlice(NamedTuple):
+class StepSlice(msgspec.Struct, frozen=True):
     """One step; ``lane`` is 0 unless an earlier one was still in flight."""
 
     number: int
@@ -97,7 +98,7 @@ class StepSlice(NamedTuple):
     numbers: Mapping[str, int]
 
 
-class PreviousTurn(NamedTuple):
+class PreviousTurn(msgspec.Struct, frozen=True):
     """The turn of the same job that ended before this one arrived."""
 
     request_id: str

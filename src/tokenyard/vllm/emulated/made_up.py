@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
 from vllm.v1.outputs import LogprobsLists, LogprobsTensors
-
-from tokenyard.quick_named_tuple import NamedTuple
 
 _SURE = -0.25
 """The log-probability of a token that was sampled; those beside it have less and less."""
@@ -20,7 +19,7 @@ _WORD = 32
 """Bits of a word of a grammar's mask."""
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True):
     """What a request wants to know."""
 
     logprobs: int | None = None

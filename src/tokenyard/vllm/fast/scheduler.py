@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, cast
 
+import msgspec
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
@@ -18,7 +19,6 @@ from tokenyard.core.request import RequestStatus
 from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import (
     FastGrammar,
@@ -37,7 +37,7 @@ from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 logger = logging.getLogger(__name__)
 
 
-class _Flight(NamedTuple):
+class _Flight(msgspec.Struct, frozen=True):
     """A step whose output vLLM has not brought back."""
 
     theirs: Any

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
@@ -19,7 +21,6 @@ from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm.shared import KINDS, known_group
 from tokenyard.vllm.versions import installed_version, profile_name
 
@@ -29,7 +30,7 @@ from tokenyard.vllm.versions import installed_version, profile_name
 _INSTEAD = "FastScheduler does not serve it: leave it out, or use vLLM's own scheduler"
 
 
-class _Option(NamedTuple):
+class _Option(msgspec.Struct, frozen=True):
     flag: str
     value: Callable[[Any], object]
     """Reads it from a ``VllmConfig``; AttributeError where this version has no such option."""
@@ -112,7 +113,7 @@ def _check_groups(vllm_config: Any, kv_cache_config: Any) -> None:
 # vLLM's configuration as ours; what we do not model is refused by the name of its option.
 
 
-class EncoderRoom(NamedTuple):
+class EncoderRoom(msgspec.Struct, frozen=True):
     """What a multi-modal model's encoder may do; zeros for a text model."""
 
     max_num_encoder_input_tokens: int = 0
@@ -121,7 +122,7 @@ class EncoderRoom(NamedTuple):
     """Embeddings kept."""
 
 
-class OurSettings(NamedTuple):
+class OurSettings(msgspec.Struct, frozen=True):
     """What a :class:`~tokenyard.core.sched.scheduler.Scheduler` is made of."""
 
     scheduler: SchedulerConfig

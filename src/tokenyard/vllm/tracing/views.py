@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.vllm.shared import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 
@@ -176,7 +176,7 @@ class TracedRequest:
 # vLLM's records of a step as the recorder asks for them: only what it asks, and only when it does.
 
 
-class _DraftCounts(NamedTuple):
+class _DraftCounts(msgspec.Struct, frozen=True):
     """Draft tokens that a step verified."""
 
     num_drafts: int

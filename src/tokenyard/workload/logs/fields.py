@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.patterns import lazy_pattern
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_identity
 from tokenyard.workload.logs.logged import (
     FoundValue,
@@ -255,7 +256,7 @@ _REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
 """What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
 
 
-class _Times(NamedTuple):
+class _Times(msgspec.Struct, frozen=True):
     """When a request came, and how long it took, as far as its record says; in seconds."""
 
     moment: float | None

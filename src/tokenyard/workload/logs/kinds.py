@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.patterns import lazy_pattern
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
 from tokenyard.workload.logs.logged import (
     KNOWN,
@@ -114,7 +115,7 @@ _MOST_NAMES = 12
 _OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     name: str
     needs: Sequence[Sequence[str]]
     """Fields, of each any of several names; a name in angle brackets is one of ours, under whatever name is known."""

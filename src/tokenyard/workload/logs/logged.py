@@ -20,7 +20,6 @@ from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_unit
 from tokenyard.workload.measured import Measured
@@ -48,7 +47,7 @@ _ZONE = re.compile(r"\s*[\[(](?:UTC|GMT)[\])]$", re.IGNORECASE)
 """Behind a name of times: TimeGenerated [UTC]."""
 
 
-class FieldPath(NamedTuple):
+class FieldPath(msgspec.Struct, frozen=True):
     """A name of a field."""
 
     text: str
@@ -100,7 +99,7 @@ class Prefixes(StrEnum):
     """Hits as the log counts them."""
 
 
-class LoggedRequest(NamedTuple):
+class LoggedRequest(msgspec.Struct, frozen=True):
     """What a log says of one request."""
 
     moment: float | None
@@ -189,7 +188,7 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-class SentAs(NamedTuple):
+class SentAs(msgspec.Struct, frozen=True):
     """How a benchmark says that it sent its requests, and how fast they were served."""
 
     request_rate: float | None = None
@@ -199,7 +198,7 @@ class SentAs(NamedTuple):
     served_per_s: float | None = None
 
 
-class LoggedError(NamedTuple):
+class LoggedError(msgspec.Struct, frozen=True):
     """A request that was answered with an error, and is not replayed."""
 
     status: str
@@ -291,7 +290,7 @@ _PATHS_WITHIN: Mapping[str, Sequence[FieldPath]] = {
 _MOST_LEVELS = 5
 
 
-class FoundValue(NamedTuple):
+class FoundValue(msgspec.Struct, frozen=True):
     """A value, and what the record calls it."""
 
     name: str = ""

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.kinds import LOGS, log_kind
 from tokenyard.workload.logs.logged import (
     KNOWN,
@@ -66,7 +67,7 @@ def with_reasoning(logged: Sequence[LoggedRequest], reading: LogReading) -> list
         return list(logged)
     output, reasoning = reading.of_reasoning
     reading.note("reasoning_beside", output=output, reasoning=reasoning, more=more, count=len(logged))
-    return [each._replace(output_tokens=each.output_tokens + each.reasoning_tokens) for each in logged]
+    return [msgspec.structs.replace(each, output_tokens=each.output_tokens + each.reasoning_tokens) for each in logged]
 
 
 def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
@@ -321,7 +322,7 @@ def _in_smaller_unit(
 
 def _with_duration(logged: LoggedRequest, scale: float | None) -> LoggedRequest:
     is_told = scale is not None and logged.duration is not None
-    return logged._replace(duration=(logged.duration or 0.0) * (scale or 0.0) if is_told else None)
+    return msgspec.structs.replace(logged, duration=(logged.duration or 0.0) * (scale or 0.0) if is_told else None)
 
 
 def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
@@ -417,7 +418,7 @@ _SHOWN: Sequence[str] = KNOWN["shown"]
 """Fields that are listed where they were found, in this order."""
 
 
-class LogRead(NamedTuple):
+class LogRead(msgspec.Struct, frozen=True):
     """The requests of a file, and remarks on it."""
 
     path: Path
@@ -472,7 +473,10 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     logged = without_outer(without_copies(with_reasoning(logged, reading), reading), reading)
     counts_hits = any(each.cached_tokens is not None for each in logged)
     if counts_hits:  # a service that counts them leaves them out where there are none
-        logged = [each if each.cached_tokens is not None else each._replace(cached_tokens=0) for each in logged]
+        logged = [
+            each if each.cached_tokens is not None else msgspec.structs.replace(each, cached_tokens=0)
+            for each in logged
+        ]
     return LogRead(
         source.path,
         kind,

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import WorkloadError, shown
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, SentAs, normal, payload_of
 from tokenyard.workload.logs.moments import TimeUnit
@@ -278,7 +279,7 @@ def _whole(ttft: object, gaps: object) -> float | None:
 def _with_times(logged: LoggedRequest, ttft: object, duration: object) -> LoggedRequest:
     """A request of a benchmark with what was measured of it, where that is a time: 0 stands for none."""
     first, whole = (float(str(each)) if each and is_seconds(each) else None for each in (ttft, duration))
-    return logged._replace(ttft=first, duration=whole)
+    return msgspec.structs.replace(logged, ttft=first, duration=whole)
 
 
 def _sent_as(result: Mapping[str, Any]) -> SentAs:
@@ -361,7 +362,7 @@ _LONGEST_WHOLE = 19
 """Digits of a 64-bit integer."""
 
 
-class _Span(NamedTuple):
+class _Span(msgspec.Struct, frozen=True):
     number: int
     record: dict[str, Any]
     """Its attributes, with its times and its id."""

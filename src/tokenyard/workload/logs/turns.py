@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.workload.logs.logged import LoggedRequest
 from tokenyard.workload.record import Remark, remark
 
@@ -28,7 +29,7 @@ _ROUNDED = 1.0
 """Seconds by which a turn may begin before the one that it goes on has ended: logs round times."""
 
 
-class LoggedTurn(NamedTuple):
+class LoggedTurn(msgspec.Struct, frozen=True):
     """One request within a conversation."""
 
     first: int
@@ -41,7 +42,7 @@ class LoggedTurn(NamedTuple):
     """Seconds from that one's end to its arrival."""
 
 
-class _End(NamedTuple):
+class _End(msgspec.Struct, frozen=True):
     number: int
     prompt_tokens: int
     total: int
@@ -67,7 +68,7 @@ def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[Logg
             pause = max(moment - before.at, 0.0)
             turns[i] = LoggedTurn(turns[before.number].first, before=before.number, pause=pause)
             if logged.prompt_tokens < before.total:
-                turns[before.number] = turns[before.number]._replace(is_kept=False)
+                turns[before.number] = msgspec.structs.replace(turns[before.number], is_kept=False)
             gone_on += 1
         total = logged.prompt_tokens + max(1, logged.output_tokens)
         ends.append(_End(i, logged.prompt_tokens, total, moment + (logged.duration or 0.0)))

@@ -19,7 +19,6 @@ from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, 
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
 from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.record import MAX_SECONDS
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ _PLAIN: dict[type[inspect.Type], str] = {
 _NOWHERE = object()
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, frozen=True):
     """A place in a record."""
 
     name: str

@@ -53,7 +53,6 @@ from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.files import written_whole
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.workload.measured import Measured, ServiceCounts
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
@@ -118,7 +117,7 @@ _SAID_UNLESS_EMPTY = ("delay", "is_last_step", "priority", "lora_name", "cache_s
 _SAID = ("limit", "patience", "job_id", "this_func_call", "output_seed", "predicted_output_tokens")
 
 
-class About(NamedTuple):
+class About(msgspec.Struct, frozen=True):
     """What the first line says of the whole workload."""
 
     max_concurrency: int | None = None

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.support.toy_model import text_to, toy_core, toy_tokenizer
 
@@ -100,7 +101,7 @@ def test_what_goes_wrong_as_it_is_told_is_raised_and_nothing_is_held(*, at_once:
         raise ConnectionAbortedError("cut")
 
     with pytest.raises(ConnectionAbortedError, match="cut"):
-        asyncio.run(_follow([_ASKED, _ASKED._replace(request_id="two")], lambda _: broken()))
+        asyncio.run(_follow([_ASKED, msgspec.structs.replace(_ASKED, request_id="two")], lambda _: broken()))
 
 
 def test_one_that_leaves_while_it_has_not_taken_what_was_sent_is_told_so() -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.encoder_cache import EncoderCache, EncoderDecoderCache, ItemEncoderCache
 from tokenyard.core.request import MultiModalItem, Request
 from tokenyard.core.rows import NEVER
 from tokenyard.core.sched.candidate import StepBudget
-from tokenyard.quick_named_tuple import NamedTuple
 
 
 class EncoderGrant(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,12 +17,11 @@ from tokenyard.core.params import StructuredOutput
 from tokenyard.core.request import Request
 from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.errors import GrammarError, shown, text_of
-from tokenyard.quick_named_tuple import NamedTuple
 
 _Answer = TypeVar("_Answer")
 
 
-class GrammarOutput(NamedTuple):
+class GrammarOutput(msgspec.Struct, frozen=True):
     """What workers need to sample by the grammars of a step."""
 
     structured_output_request_ids: list[str]

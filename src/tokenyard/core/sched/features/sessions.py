@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import msgspec
 import numpy as np
 
 from tokenyard.core.config import GroupKind, SchedulerConfig
@@ -14,7 +15,6 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.request_checks import most_blocks_of
 from tokenyard.errors import TOO_LONG, RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pins: blocks of a finished turn that a policy keeps for the next turn of the same job.
@@ -90,7 +90,7 @@ class PinBoard:
 #     | prompt                    | new input |       after: a WAITING request whose first part is computed already
 
 
-class SessionInput(NamedTuple):
+class SessionInput(msgspec.Struct, frozen=True):
     """One further piece of input."""
 
     tokens: TokenIds

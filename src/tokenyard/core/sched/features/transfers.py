@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, TypeVarTuple
 
+import msgspec
+
 from tokenyard.core.config import GroupKind
 from tokenyard.core.kv.allocation import Blocks, PrefixCacheStats
 from tokenyard.core.kv.block_pool import NULL_BLOCK
@@ -16,13 +18,12 @@ from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match,
 from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, ConnectorError, RequestError
-from tokenyard.quick_named_tuple import NamedTuple
 
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
 
 
-class Lost(NamedTuple):
+class Lost(msgspec.Struct, frozen=True):
     """The requests that relied on blocks whose load failed."""
 
     loading: list[Request]

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
+
 from tokenyard.serve.openai.fields import ChatCompletionRequest, NamedToolChoice, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import Parsed, ToolCall, ToolCallParser, call_of
 
 _DEFINITIONS = "$defs"
 
 
-class ForcedCall(NamedTuple):
+class ForcedCall(msgspec.Struct, frozen=True):
     """What an answer must look like, and how it is read."""
 
     schema: dict[str, Any]

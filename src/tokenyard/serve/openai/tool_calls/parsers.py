@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from tokenyard.core.request import FinishReason
 from tokenyard.errors import ConfigError
-from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.serve.generation import CompletionOutput
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -20,14 +21,14 @@ from tokenyard.serve.generation import CompletionOutput
 # the whole answer says, and no text of the model is lost.
 
 
-class ToolCall(NamedTuple):
+class ToolCall(msgspec.Struct, frozen=True):
     """A function, and its arguments as JSON."""
 
     name: str
     arguments: str
 
 
-class Parsed(NamedTuple):
+class Parsed(msgspec.Struct, frozen=True):
     """What has become certain."""
 
     content: str = ""
@@ -212,7 +213,7 @@ def parser_named(name: str | None, *, enabled: bool) -> Callable[[], ToolCallPar
 # One of the answers to a chat: its text in content and calls, as the API returns them.
 
 
-class ChoiceNews(NamedTuple):
+class ChoiceNews(msgspec.Struct, frozen=True):
     """What is new of an answer."""
 
     content: str
