@@ -129,7 +129,7 @@ def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[
     ours.pop("tried")
     ours.pop("tried_on")
     assert (theirs.pop("tried"), theirs.pop("tried_on")) == ([], None)
-    verdicts = [each.pop("verdict") for each in (ours, theirs)]
+    verdicts = [each.pop("answer") for each in (ours, theirs)]
     assert verdicts[1].pop("lever") is None, "nothing was tried"
     verdicts[0].pop("lever")
     sentence = verdicts[1].pop("sentence")

@@ -409,10 +409,10 @@ def test_the_value_that_is_named_holds_the_bound(tmp_path: Path) -> None:
     (told,) = (each for each in report.advice if each.is_of_bound)
     assert (told.rule, told.setting, told.now) == ("prefill-in-steps", "max_num_batched_tokens", 8192)
     assert isinstance(told.to, int)
-    assert report.verdict.missed == ["itl_p99"]
-    assert report.verdict.sentence.endswith(f": lower max_num_batched_tokens to {told.to} (now 8192).")
+    assert report.answer.missed == ["itl_p99"]
+    assert report.answer.sentence.endswith(f": lower max_num_batched_tokens to {told.to} (now 8192).")
     again = reported(tmp_path / "again", "itl_p99=60ms", CHAT.with_(max_num_batched_tokens=told.to))
-    assert again.verdict.missed == []
+    assert again.answer.missed == []
     assert not any(each.is_of_bound for each in again.advice)
 
 
@@ -424,7 +424,7 @@ def test_what_is_tried_for_a_missed_bound_is_judged_by_it() -> None:
     effect = told.trial.effect("itl_ms.p99")
     assert effect is not None
     assert effect.change < -0.03
-    assert f": ITL p99 {100 * effect.change:+.0f} %" in report.verdict.sentence
+    assert f": ITL p99 {100 * effect.change:+.0f} %" in report.answer.sentence
     assert f"ITL p99 {100 * effect.change:+.0f} %" in " ".join(str(report).split())
 
 
@@ -432,7 +432,7 @@ def test_a_gpu_that_is_too_slow_is_called_so(tmp_path: Path) -> None:
     report = reported(tmp_path, "tpot_p90=4ms")
     told = report.advice[0]
     assert (told.rule, told.setting, told.now, told.to) == ("slow-steps", "tensor_parallel_size", 1, 2)
-    assert report.verdict.sentence.endswith(
+    assert report.answer.sentence.endswith(
         "The GPU is too slow for this load: raise tensor_parallel_size to 2 (now 1)."
     )
 

@@ -156,6 +156,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     value: str
     at_most: str | None = None
     """Another that bounds it, if the trace records it."""
+    is_bounded: bool = False
+    """Without the bound nothing is said, so that no more is asked for than the hardware has."""
     times: float | str = 1.0
     """A number, or the name of another value."""
     above: str | None = None

@@ -78,7 +78,7 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     """The verdict, latencies, bounds, reasons, figures, advice, and what could not be read."""
     of_classes = None if classes is None else classes.goodput()
     judged = report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)
-    console.print(Text(plain(judged.verdict.sentence), "bold"))
+    console.print(Text(plain(judged.answer.sentence), "bold"))
     print_section(
         console,
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),

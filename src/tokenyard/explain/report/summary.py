@@ -8,14 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.progress import HolderCounter
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.quick_named_tuple import NamedTuple
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink, StepFacts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
 from tokenyard.trace.schema import TraceStart
@@ -74,6 +73,7 @@ def _share(part: EnginePart, whole: Report, seconds: float) -> RankShare:
         prefix_hit_rate=report.prefix_hit_rate.local,
         peak_kv_use=report.peak_kv_use,
         waiting_mean=report.waiting.mean,
+        waited_s=sum(report.progress.waited_for.values()),
         ttft_ms=report.ttft_ms,
         tpot_ms=report.tpot_ms,
         source=report.header.source,
@@ -167,16 +167,12 @@ def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tup
     if trace.is_idle:
         return builder, builder.report(source=source)
     reader = StepReader(trace.files, requests=requests)
-    holders = HolderCounter()
     sink: FactSink = builder
     for step in reader.steps():
         if builder.start is None and reader.start is not None:
             builder.trace_started(reader.start)
             sink = AfterWarmup(builder, reader.start.warmup) if reader.start.warmup else builder
-        facts = _feed(sink, step, reader.start)
-        if reader.reconstructed:
-            holders.step(step, facts)
-    builder.holder = holders.result()
+        _feed(sink, step, reader.start, builder if reader.reconstructed else None)
     for each in reader.unfinished():
         builder.request_unfinished(each)
     if reader.reader.ended_at is not None:
@@ -186,15 +182,16 @@ def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tup
     return builder, report
 
 
-def _feed(sink: FactSink, step: Step, start: TraceStart | None) -> StepFacts:
-    """Hand on one step, in the order in which things happened; returns its facts."""
+def _feed(sink: FactSink, step: Step, start: TraceStart | None, builder: ReportBuilder | None) -> None:
+    """Hand on one step, in the order in which things happened; ``builder`` of a trace without lengths of requests."""
     for arrived in step.arrived:
         sink.request_arrived(arrived)
     for lookup in step.lookups:
         sink.prefix_looked_up(lookup)
     block_size = start.block_size if start is not None else None
-    facts = facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE)
-    sink.step_decided(facts)
+    sink.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+    if builder is not None and step.decision is not None:
+        builder.computed(step.ts, step.decision.num_scheduled_tokens or {})
     if step.completed is not None:
         done = step.completed
         sink.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
@@ -204,4 +201,3 @@ def _feed(sink: FactSink, step: Step, start: TraceStart | None) -> StepFacts:
         sink.request_finished(finished)
     for arrived in step.arrived_after:
         sink.request_arrived(arrived)
-    return facts
