@@ -1,4 +1,4 @@
-"""The answer: what is wrong, since when, whose requests it is, what would help, how sure that is; in words and fields."""
+"""The answer to a run: what is wrong, since when, whose requests it is, what would help, and how sure that is."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 from tokenyard.explain.advice.rules import Advice, Relief
 from tokenyard.explain.answer.causes import HELD_BACK, Cause, Counts, Loss, causes_of, loss_of
 from tokenyard.explain.answer.progress import STUCK_S, Progress, Stall, family_of
-from tokenyard.explain.answer.remedies import SETTING, Remedy, remedies_for
+from tokenyard.explain.answer.remedies import SCALE, SETTING, Remedy, remedies_for
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.population import Outcomes
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.explain.steady import Load, rate_in_words
+from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, figure_label, milliseconds, moment, percent
 
@@ -166,7 +167,7 @@ def answer_of(told: Told) -> Answer:
         unfinished=loss.unfinished,
         lever=lever,
         overload=overload,
-        sentence=" ".join(_sentences(told, code, loss, causes, missed, lever, remedies, doubtful)),
+        sentence=" ".join(_sentences(_Found(told, code, loss, causes, missed, lever, remedies, doubtful))),
     )
 
 
@@ -177,46 +178,61 @@ def _doubtful(told: Told, bounds: Sequence[Objective]) -> list[Objective]:
     return [each for each in bounds if drafts.doubts(each.name, each.value_ms, each.bound_ms)]
 
 
-def _sentences(
-    told: Told,
-    code: str,
-    loss: Loss,
-    causes: Sequence[Cause],
-    missed: Sequence[Objective],
-    lever: Lever | None,
-    remedies: Sequence[Remedy],
-    doubtful: Sequence[Objective],
-) -> Iterator[str]:
+class _Found(NamedTuple):
+    """What is said in words."""
+
+    told: Told
+    code: str
+    loss: Loss
+    causes: Sequence[Cause]
+    missed: Sequence[Objective]
+    lever: Lever | None
+    remedies: Sequence[Remedy]
+    doubtful: Sequence[Objective]
+
+
+def _sentences(found: _Found) -> Iterator[str]:
     """All of it in words: what is wrong, why, what would help, what it rests on."""
-    stall = told.progress.stall
-    if code == "stuck" and stall is not None:
-        yield _stuck(told, stall, loss)
-    elif told.overload is not None:
-        yield _overloaded(told.overload)
-    elif told.load is not None and told.load.falls_behind:
-        yield _falls_behind(told.load)
-    for each in missed if code != "stuck" else ():
-        measured = milliseconds(each.value_ms, at_least=each.censored)
-        yield f"{each.name} is missed: {measured}, bound {milliseconds(each.bound_ms)}."
+    yield from _wrong(found)
+    told, loss, code = found.told, found.loss, found.code
     if code == "empty":
         yield "No request ended."
     elif loss.code == "idle" and code in ("idle", "missed"):
         yield _idle(loss)
-    yield from (each.sentence for each in causes if each.code != "stuck" and (code != "empty" or each.code != HELD_BACK))
+    unsaid = ("stuck",) if code != "empty" else ("stuck", HELD_BACK)
+    yield from (each.sentence for each in found.causes if each.code not in unsaid)
     if loss.is_guessed and loss.code != "idle" and code != "stuck":
         yield from _stopped(told, loss)
     if told.people is not None and told.people.refused:
         yield f"{told.people.refused:,} of {told.people.arrived:,} requests were refused."
-    if lever is not None:
-        yield _help(lever, [each.figure for each in missed if each.figure is not None])
-    elif remedies and remedies[0].code != SETTING:
-        yield f"To do: {remedies[0].title}."
-    elif missed:
-        yield from [_idea(each) for each in told.advice if each.is_of_bound][:1]
+    yield from _helps(found)
     if told.drafts is not None and told.ended:
         yield str(told.drafts)
-        for each in doubtful:
+        for each in found.doubtful:
             yield f"Over that range {each.name} (bound {milliseconds(each.bound_ms)}) may hold or not."
+
+
+def _wrong(found: _Found) -> Iterator[str]:
+    told, stall = found.told, found.told.progress.stall
+    if found.code == "stuck" and stall is not None:
+        yield _stuck(told, stall, found.loss)
+        return
+    if told.overload is not None:
+        yield _overloaded(told.overload)
+    elif told.load is not None and told.load.falls_behind:
+        yield _falls_behind(told.load)
+    for each in found.missed:
+        measured = milliseconds(each.value_ms, at_least=each.censored)
+        yield f"{each.name} is missed: {measured}, bound {milliseconds(each.bound_ms)}."
+
+
+def _helps(found: _Found) -> Iterator[str]:
+    if found.lever is not None:
+        yield _help(found.lever, [each.figure for each in found.missed if each.figure is not None])
+    elif found.remedies and found.remedies[0].code not in (SETTING, SCALE):
+        yield f"To do: {found.remedies[0].title}."
+    elif found.missed:
+        yield from [_idea(each) for each in found.told.advice if each.is_of_bound][:1]
 
 
 def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> Overload | None:

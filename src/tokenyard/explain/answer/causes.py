@@ -199,7 +199,14 @@ def _hot(progress: Progress, engines: Sequence[EngineLoad]) -> Iterator[Cause]:
         return
     sent = "" if hot.requests_share is None else f", with {percent(hot.requests_share)} of the requests"
     said = f"Engine {hot.rank} of {len(engines):,} has {percent(share)} of the waiting{sent}."
-    yield Cause(code=HOT_ENGINE, **_times(progress.span), share=share, rank=hot.rank, sentence=said)
+    yield Cause(
+        code=HOT_ENGINE,
+        since_ts=_begun(progress.span),
+        until_ts=_over(progress.span),
+        share=share,
+        rank=hot.rank,
+        sentence=said,
+    )
 
 
 def _storm(progress: Progress, counts: Counts) -> Iterator[Cause]:
@@ -209,7 +216,7 @@ def _storm(progress: Progress, counts: Counts) -> Iterator[Cause]:
         return
     requests = "" if arrived is None else f" ({count(arrived)} requests came)"
     said = f"Running requests lost their blocks {count(times)} times{requests}{_during(progress, span)}."
-    yield Cause(code=PREEMPTION_STORM, **_times(span), whose=progress.whose, sentence=said)
+    yield Cause(code=PREEMPTION_STORM, since_ts=_begun(span), until_ts=_over(span), whose=progress.whose, sentence=said)
 
 
 def _held(
@@ -225,7 +232,15 @@ def _held(
     proven = loss.is_guessed and worst in _PROVEN
     sure = CERTAIN if not loss.is_guessed else LIKELY if proven else GUESS
     share = loss.of[worst] / loss.total
-    yield Cause(code=HELD_BACK, **_times(progress.span), share=share, whose=whose, sure=sure, sentence=said)
+    yield Cause(
+        code=HELD_BACK,
+        since_ts=_begun(progress.span),
+        until_ts=_over(progress.span),
+        share=share,
+        whose=whose,
+        sure=sure,
+        sentence=said,
+    )
 
 
 _SHORT = {
@@ -317,10 +332,12 @@ def _missed(progress: Progress, counts: Counts) -> Iterator[Cause]:
     )
 
 
-def _times(span: Span | None) -> dict[str, float | None]:
-    if span is None:
-        return {}
-    return {"since_ts": span.start_ts, "until_ts": span.end_ts if span.is_over else None}
+def _begun(span: Span | None) -> float | None:
+    return None if span is None else span.start_ts
+
+
+def _over(span: Span | None) -> float | None:
+    return span.end_ts if span is not None and span.is_over else None
 
 
 def _during(progress: Progress, span: Span | None) -> str:

@@ -233,7 +233,7 @@ class ProgressCounter:
 
     def step_ended(self, facts: StepFacts, passed: int) -> None:
         """The last step is over, after so many microseconds."""
-        self.steps_repeated(facts, lasted=passed)
+        self.steps_repeated(facts, since=facts.ts, lasted=passed)
         held, self._open = self._open, None
         if held is not None:
             bucket, requests = held
@@ -241,12 +241,13 @@ class ProgressCounter:
             if facts.ts is not None and requests > 0:
                 self._log.add(bucket.value, micros(facts.ts), micros(facts.ts) + passed, requests)
 
-    def steps_repeated(self, facts: StepFacts, *, lasted: int) -> None:
+    def steps_repeated(self, facts: StepFacts, *, since: float | None, lasted: int) -> None:
         """Steps like this one lasted so many microseconds, whose refusals are recorded where there are any."""
-        if facts.outcome is not None and facts.ts is not None and lasted > 0:
+        if facts.outcome is not None and since is not None and lasted > 0:
+            start = micros(since)
             for name, requests in held_by_reason(facts.outcome).items():
                 if not is_in_flight(name):
-                    self._log.add(name, micros(facts.ts), micros(facts.ts) + lasted, requests)
+                    self._log.add(name, start, start + lasted, requests)
         waiting = lasted * (facts.num_waiting or 0)
         self._request_micros += waiting + lasted * (facts.num_running or 0)
         if waiting and facts.pinned_blocks and facts.total_blocks:

@@ -66,7 +66,9 @@ def remedies_for(
         if each.trial is None and not (waits_for_tokens and each.rule == _LONGER_WAITS)
     ]
     if engines is not None:
-        untried.append(Remedy(code=SCALE, title=f"serve it with about {engines:,} engines like this one", price="their GPUs"))
+        untried.append(
+            Remedy(code=SCALE, title=f"serve it with about {engines:,} engines like this one", price="their GPUs")
+        )
     unique = {each.title: each for each in [*tried, *found, *untried]}
     return list(unique.values())
 
@@ -97,7 +99,7 @@ def _of_cause(cause: Cause) -> Iterator[Remedy]:
     elif cause.code == HOT_ENGINE:
         yield Remedy(
             code=ROUTE,
-            title=f"choose another router: one that sends less to engine {cause.rank}, by load and not by session alone",
+            title=f"choose a router that goes by load, not by session alone: engine {cause.rank} gets too much",
             price="prefix hits of sessions that move",
         )
     elif cause.code in (HELD_BACK, PREEMPTION_STORM) and cause.whose is not None and cause.whose.of != SLOTS:
@@ -108,7 +110,8 @@ def _limit(whose: Whose) -> Remedy:
     """A bound on the group that had what was short."""
     name = group_name(whose)
     if whose.kind == "request":
-        title = f"bound how long one request may be (max_tokens, max_model_len): {name} had {count(whose.prompt_tokens)} prompt tokens"
+        most = "bound how long one request may be (max_tokens, max_model_len)"
+        title = f"{most}: {name} had {count(whose.prompt_tokens)} prompt tokens"
     elif whose.of == TOKENS and whose.limit_tokens_per_s:
         title = f"limit {name} to about {_round(whose.limit_tokens_per_s)} prompt tokens a second"
     elif whose.of == SEATS:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import nan
 
 import msgspec
@@ -223,12 +222,11 @@ def _left_for(rows: list[int], columns: dict[str, Floats], cached: Floats) -> fl
     return float(left) if left > 0 else None
 
 
-def _had(of: str, columns: dict[str, Floats], cached: Floats, waited: object) -> Floats:
+def _had(of: str, columns: dict[str, Floats], cached: Floats, waited: Callable[[Floats], Floats]) -> Floats:
     """What each request had of what was short, times the waiting meanwhile."""
-    assert callable(waited)
     start, token, until = columns["scheduled"], columns["token"], columns["until"]
     prompt, output = columns["prompt"], columns["output"]
-    while_there: Floats = waited(until) - waited(start)
+    while_there = waited(until) - waited(start)
     if of in (SEATS, SLOTS):
         return while_there
     if of == BLOCKS:

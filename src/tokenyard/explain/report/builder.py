@@ -286,7 +286,7 @@ class ReportBuilder:
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
         self._symptoms.steps_repeated(steps)
-        self._progress.steps_repeated(steps.like, lasted=lasted)
+        self._progress.steps_repeated(steps.like, since=moments[0], lasted=lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
