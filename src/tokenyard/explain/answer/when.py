@@ -15,7 +15,8 @@ _WINDOWS = 240
 _CALM = 0.04
 """Part of the highest level up to which it counts as calm."""
 _CALM_WINDOWS = 3
-"""Windows in a row that have to be calm for something to be over."""
+"""Windows in a row that have to be calm for something to be over, and as a part of how long it lasted."""
+_CALM_PART = 0.2
 _WHOLE = 0.8
 """Part of a run from which on a span is that of nearly all of it."""
 
@@ -126,7 +127,7 @@ class TimeLog:
 def _edge(calm: npt.NDArray[np.bool_], peak: int, way: int) -> int:
     """The last window that is not calm before several are, from the peak on."""
     found = at = peak
-    while 0 <= at < len(calm) and abs(at - found) < _CALM_WINDOWS:
+    while 0 <= at < len(calm) and abs(at - found) < max(_CALM_WINDOWS, _CALM_PART * abs(found - peak)):
         if not calm[at]:
             found = at
         at += way
