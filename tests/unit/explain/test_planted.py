@@ -166,10 +166,10 @@ PLANTED: dict[str, Truth] = {
         replayed(with_essays, QWEN.with_(num_gpu_blocks_override=1500, max_model_len=4096)),
         "held_back",
         "preemption_storm",
-        55,
+        57,
         ("user", "essay"),
         "limit how many of jobs essay... run at once",
-        73,
+        127,
     ),
     "a hot session": Truth(
         replayed(with_a_hot_session, QWEN.with_(data_parallel_size=4, max_num_seqs=8), router="session-affinity"),

@@ -460,7 +460,7 @@ _MOST_MEMORY = 0.98
 """Share of a GPU's memory that an engine may take at most."""
 
 
-def _room_for_kv(start: TraceStart | None) -> dict[str, int]:
+def _room_for_kv(start: TraceStart | None) -> dict[str, Any]:
     """What the GPUs have room for at most, by the names of :class:`Symptoms`; nothing where that is not known."""
     settings, blocks = _settings(start), deployment_of(start.config if start is not None else None).num_gpu_blocks
     share = settings.get("gpu_memory_utilization")

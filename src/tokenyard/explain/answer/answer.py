@@ -18,7 +18,7 @@ from tokenyard.explain.slo import Goodput, Objective
 from tokenyard.explain.steady import Load, rate_in_words
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
-from tokenyard.units import count, duration, figure_label, milliseconds, moment, percent
+from tokenyard.units import count, duration, figure_label, milliseconds, percent
 
 _NOTABLE = 0.005
 """Share by which a figure changes that is worth a word."""
@@ -105,6 +105,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def cause(self) -> str | None:
         """The code of the first cause; None: nothing is wrong."""
         return self.causes[0].code if self.causes else None
+
+    def __str__(self) -> str:
+        """The sentence, then what would help, a line each."""
+        tried = {True: "replayed, and it helped", False: "not tried"}
+        return "\n".join([self.sentence, *(f"  {each.title} ({tried[each.is_tried]})" for each in self.remedies)])
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,11 +283,11 @@ def _overloaded(overload: Overload) -> str:
 
 
 def _stuck(told: Told, stall: Stall, loss: Loss) -> str:
-    start, engines = told.progress.start_ts or 0.0, len(told.counts.engines)
+    engines = len(told.counts.engines)
     where = f"In an engine of {engines} no" if engines > 1 else "No"
     why = "" if stall.reason is None else f" ({plain(stall.reason)})"
     said = (
-        f"{where} token since {moment(stall.start_ts, start)}, {duration(stall.seconds)} before the trace ends: "
+        f"{where} token since {told.progress.moment(stall.start_ts)}, {duration(stall.seconds)} before the trace ends: "
         f"{count(stall.num_running)} run and {count(stall.num_waiting)} wait{why}"
     )
     return f"{said}; {_unfinished(told, loss)} never ended." if loss.unfinished else f"{said}."
@@ -298,7 +303,7 @@ def _stopped(told: Told, loss: Loss) -> Iterator[str]:
     """A while without a token, and who had not ended, of a trace that records no reasons."""
     stall, arrived = told.progress.stall, told.counts.arrived or 0
     if stall is not None and stall.seconds >= STUCK_S:
-        since = moment(stall.start_ts, told.progress.start_ts or 0.0)
+        since = told.progress.moment(stall.start_ts)
         yield f"No token was scheduled for {duration(stall.seconds)} from {since} on."
     if loss.unfinished and loss.unfinished >= _MANY * arrived:
         yield f"{_unfinished(told, loss)} had not ended when the trace did."

@@ -14,7 +14,7 @@ from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.quick_named_tuple import NamedTuple
 from tokenyard.redaction import plain
-from tokenyard.units import count, duration, moment, percent
+from tokenyard.units import count, duration, percent
 from tokenyard.vocabulary import Family, is_in_flight, reason_meaning
 
 PINS_LEAK, PINS_HELD, POOL_FELL, HOT_ENGINE = "pins_leak", "pins_held", "pool_fell", "hot_engine"
@@ -162,7 +162,7 @@ def _pinned(progress: Progress, *, is_stuck: bool) -> Iterator[Cause]:
     whose = "Pins" if not pins.jobs else f"{count(pins.jobs)} pins"
     grown = (pins.blocks - pins.from_blocks) * pins.share >= _LEAKED * pins.blocks
     if pins.share >= _MOST_OF_POOL and grown and pins.since_ts is not None:
-        since = moment(pins.since_ts, progress.start_ts or 0.0)
+        since = progress.moment(pins.since_ts)
         said = (
             f"{whose} hold {percent(pins.share)} of the KV blocks (pinned_blocks): since {since} they grew from "
             f"{count(pins.from_blocks)} to {count(pins.blocks)}, and none was let go."
@@ -180,7 +180,7 @@ def _shrunk(progress: Progress) -> Iterator[Cause]:
     """The largest fall of the pool."""
     fall = max(progress.pool_changes, key=lambda each: each.before - each.after, default=None)
     if fall is not None and fall.after <= (1 - _FALL) * fall.before:
-        when = "" if fall.ts is None else f" at {moment(fall.ts, progress.start_ts or 0.0)}"
+        when = "" if fall.ts is None else f" at {progress.moment(fall.ts)}"
         said = f"The pool fell from {count(fall.before)} to {count(fall.after)} KV blocks (total_blocks){when}."
         yield Cause(code=POOL_FELL, since_ts=fall.ts, share=1 - fall.after / fall.before, sentence=said)
 
@@ -307,7 +307,7 @@ def had(whose: Whose, progress: Progress) -> str:
     start, end, first, last = progress.start_ts, progress.end_ts, whose.since_ts, whose.until_ts
     came = ""
     if None not in (start, end, first, last) and last - first < 0.7 * (end - start):  # type: ignore[operator]
-        came = f", all that came from {moment(first or 0.0, start or 0.0)} to {moment(last or 0.0, start or 0.0)}"
+        came = f", all that came from {progress.moment(first or 0.0)} to {progress.moment(last or 0.0)}"
     return f"{said}; they are {percent(whose.part)} of the requests{came}."
 
 
@@ -321,7 +321,7 @@ def _missed(progress: Progress, counts: Counts) -> Iterator[Cause]:
         return
     is_full = (counts.peak_kv_use or 0.0) >= _FULL
     why = "the KV blocks were all in use, so others' were evicted" if is_full else "not for want of KV blocks"
-    since = moment(fall.ts, progress.start_ts or 0.0)
+    since = progress.moment(fall.ts)
     said = f"Prefix hits fell from {percent(fall.before)} to {percent(fall.after)} of prompt tokens at {since}: {why}."
     yield Cause(
         code=CACHE_MISSED,
@@ -342,8 +342,7 @@ def _over(span: Span | None) -> float | None:
 
 def _during(progress: Progress, span: Span | None) -> str:
     """A while in words, with a space before it; empty where it is nearly all of the run."""
-    start = progress.start_ts
-    if span is None or start is None or span.is_whole:
+    if span is None or span.is_whole:
         return ""
-    since = moment(span.start_ts, start)
-    return f" from {since} to {moment(span.end_ts, start)}" if span.is_over else f" since {since}"
+    since = progress.moment(span.start_ts)
+    return f" from {since} to {progress.moment(span.end_ts)}" if span.is_over else f" since {since}"

@@ -14,6 +14,7 @@ from tokenyard.explain.classifier import BUCKETS, Bucket, Classification
 from tokenyard.trace.facts import StepFacts, micros
 from tokenyard.trace.held_back import held_by_reason, main_reason
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.units import moment
 from tokenyard.vocabulary import REASONS, Family, Reason, is_in_flight
 
 STUCK_S = 10.0
@@ -96,6 +97,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     start_ts: float | None = None
     """When the first step began, on the trace's clock."""
+    origin_ts: float | None = None
+    """When the trace began, of which this is a part; None: with ``start_ts``."""
     end_ts: float | None = None
     """The last moment of the trace."""
     request_s: float = 0.0
@@ -120,6 +123,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The first eight."""
     pins: Pins | None = None
     """None where nothing was pinned."""
+
+    def moment(self, ts: float) -> str:
+        """A moment in words: a time of day, or how long after the beginning of the trace."""
+        return moment(ts, (self.start_ts if self.origin_ts is None else self.origin_ts) or 0.0)
 
 
 def short_of(name: str) -> str | None:
@@ -151,6 +158,8 @@ class ProgressCounter:
     """Gathers a :class:`Progress`. Costs about a microsecond a step."""
 
     def __init__(self) -> None:
+        self.origin: float | None = None
+        """When the trace began, where only a part of it is taken."""
         self._start: float | None = None
         self._request_micros = 0
         self._waited: Counter[Bucket] = Counter()
@@ -288,6 +297,7 @@ class ProgressCounter:
         waited = {name: self._log.total(name) / 1e6 for name in self._log.names}
         return Progress(
             start_ts=self._start,
+            origin_ts=self.origin,
             end_ts=self._end,
             request_s=self._request_micros / 1e6,
             waited_s=sum(self._waited.values()) / 1e6,
@@ -303,7 +313,7 @@ class ProgressCounter:
         )
 
     def _whose_of(self, waited: Mapping[str, float]) -> Whose | None:
-        """Those who had what was short most."""
+        """Return who had what was short most."""
         kinds: Counter[str] = Counter()
         for name, seconds in waited.items():
             kinds[short_of(name) or ""] += seconds  # type: ignore[assignment] # a Counter of floats

@@ -43,7 +43,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str = ""
     price: str = ""
     is_tried: bool = False
-    """A replay with it helped; else nobody has tried it."""
+    """A replay with it helped; else it is not tried."""
 
 
 def remedies_for(

@@ -1,4 +1,4 @@
-"""Whose requests had what was short while others waited: a request, job, tenant, adapter, user, or prompts of a length.
+"""Find whose requests had what was short while others waited: a request, job, tenant, adapter, user, or prompts of a length.
 
 A request's part of the tokens, blocks or seats is taken from its own moments and tokens, and weighted by how many
 waited meanwhile; so it is known of a replay, of our traces, and of traces that record steps alone.
@@ -51,7 +51,7 @@ class Whose(msgspec.Struct, frozen=True, kw_only=True):
     part: float
     """Their share of all requests."""
     prompt_tokens: int
-    """Of all of them together, computed or asked for."""
+    """Prompt tokens of all of them together."""
     since_ts: float | None = None
     """When the first of them came, and the last; None where that is not known."""
     until_ts: float | None = None
@@ -153,7 +153,7 @@ class WhoseCounter:
             self._note(row, None, None, other._end, None)
 
     def result(self, log: TimeLog, names: list[str], of: str) -> Whose | None:
-        """Those who had most of it while requests waited by these names of the log; None: no one had half."""
+        """Return who had most of it while requests waited by these names of the log; None: no one had half."""
         moments, sums = log.passed(names)
         if not len(sums) or not (self._traits or self._open):
             return None

@@ -19,13 +19,13 @@ from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.measured import print_measured
 from tokenyard.explain.render.parts import (
-    advice_of,
     clients_of,
     deployment_table,
     goodput_rows,
     print_section,
     ranks_table,
     reasons_of,
+    remedies_of,
     replicas_of,
     table_of,
 )
@@ -78,7 +78,8 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     """The verdict, latencies, bounds, reasons, figures, advice, and what could not be read."""
     of_classes = None if classes is None else classes.goodput()
     judged = report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)
-    console.print(Text(plain(judged.answer.sentence), "bold"))
+    answer = judged.answer
+    console.print(Text(plain(answer.sentence), "bold"))
     print_section(
         console,
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
@@ -93,8 +94,8 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     print_section(console, "What held requests back", *reasons_of(report))
     if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    if report.advice or report.tried or report.relief is not None:
-        print_section(console, "What to change", *advice_of(report))
+    if answer.remedies or report.tried or report.relief is not None:
+        print_section(console, "What to change", *remedies_of(report, answer.remedies))
     print_section(console, "Figures", _figures(report))
     _print_service(report, console)
     notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]

@@ -356,6 +356,10 @@ class ReportBuilder:
         """Take what a step computed, of a trace that does not record how long requests are."""
         self._later(self._progress.computed, ts, scheduled)
 
+    def begin_at(self, origin: float | None) -> None:
+        """Note when the run began of which only a part is taken."""
+        self._progress.origin = origin
+
     def run_ended(self, ts: float) -> None:
         """Note that the run was ended at this moment, with whatever is unfinished."""
         self._is_ended = True
