@@ -15,6 +15,7 @@ from tokenyard.cli.main import main
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.why.stuck import standstills
 
 SECONDS = 120.0
 
@@ -128,9 +129,13 @@ def test_a_stuck_scheduler_is_named_although_those_who_ended_did_not_wait(tmp_pa
     assert report.queue_ms.p50 == 0
     assert verdict.code == "stuck"
     assert verdict.lever is None
+    assert report.progress.stall is not None
     never = planted.arrived - planted.ended
     assert verdict.sentence.startswith("No token since 16:01:10 UTC, 50.0 s before the trace ends: ")
     assert f"{never} of {planted.arrived} requests never ended." in verdict.sentence
+    (place,) = standstills(tmp_path).places
+    assert (place.num_waiting, place.ends_trace, place.num_steps) == (report.progress.stall.num_waiting, True, 1250)
+    assert place.start_ts == pytest.approx(BEGIN + 70, abs=0.05)
 
 
 def test_a_pause_in_the_middle_is_named_and_is_not_stuck(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Find whose requests had what was short while others waited: a request, job, tenant, adapter, user, or prompts of a length.
+"""Find whose requests had what was short while others waited: one request's, or those of a job, tenant, adapter, user.
 
 A request's part of the tokens, blocks or seats is taken from its own moments and tokens, and weighted by how many
 waited meanwhile; so it is known of a replay, of our traces, and of traces that record steps alone.

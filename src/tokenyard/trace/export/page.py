@@ -97,7 +97,8 @@ def embed(
 ) -> int:
     """Write ``page`` with the trace in it; returns how many lines could not be read and were left out.
 
-    ``answer`` is what the page says of it. ``state`` is what the page shows at first, as its address has it behind the ``#``; without it the beginning.
+    ``answer`` is what the page says of it. ``state`` is what the page shows at first, as its address has it behind the
+    ``#``; without it the beginning.
     Raises TraceError if ``page`` is no HTML page, or no line can be kept.
     """
     head, end, tail = page.rpartition("</body>")
