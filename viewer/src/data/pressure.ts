@@ -153,21 +153,6 @@ export function heldBack(store: TraceStore, row: Row): [number, number][] {
   return found;
 }
 
-/** Most requests that `shown` held back at once in some rows. */
-export function mostHeld(store: TraceStore, { first, last }: Range, shown: number): number {
-  const reason = shown - offsetOf(store);
-  let most = 0;
-  const take = (one: number, requests: number) => {
-    if (one === reason && requests > most) most = requests;
-  };
-  for (let row = first; row <= last; row++) {
-    if (reason >= 0) eachHeld(store, row, take);
-    // As the classifier concludes: few traces, and rows that are shown so.
-    else if (store.steps.shown[row] === shown) for (const [, requests] of heldBack(store, row)) take(reason, requests);
-  }
-  return most;
-}
-
 /** Where the recorded reasons begin among all that are shown. */
 function offsetOf({ shown, reasonNames }: TraceStore): number {
   return shown.length - Math.min(reasonNames.length, shown.length);
