@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from tests.browser.conftest import ARRIVED_MS
+from tests.browser.conftest import ARRIVED_MS, faults
 from tests.support.bare import Engine, Turn, write_bare
 from tests.unit.explain.test_bare import chat
 
@@ -84,6 +84,10 @@ def test_a_cause_leads_to_its_steps_and_they_are_asked_about(served: Page, flood
     moments = {each["step"]: each["ts"] for each in map(json.loads, flood.read_text("utf-8").splitlines())}
     assert (moments[first], moments[last]) == pytest.approx((whole.since_ts, whole.until_ts), abs=0.2)
     expect(verdict(served).locator("strong").first).to_have_text(part.sentence)
+
+
+def test_axe_finds_nothing_in_it(served: Page, axe: str) -> None:
+    assert faults(served, axe, ("light", "dark")) == []
 
 
 def test_a_cause_leads_to_the_requests_that_it_names(served: Page) -> None:
