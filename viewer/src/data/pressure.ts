@@ -185,18 +185,16 @@ function stretchOf(found: Pressure, first: number, last: number, more: readonly 
   const most = (series: Float64Array) =>
     series.subarray(first, last + 1).reduce((one, other) => Math.max(one, other), 0);
   const parts = found.reasons.map((reason) => ({
-    ...{ shown: reason.shown, most: most(reason.most) },
+    shown: reason.shown,
     lost: more.reduce(
       (sum, [shown, seconds]) => sum + (shown === reason.shown ? seconds : 0),
       reason.held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
     ),
   }));
-  const [main, next] = parts.sort((a, b) => b.lost - a.lost);
+  const [main] = parts.sort((a, b) => b.lost - a.lost);
   const lost = parts.reduce((sum, part) => sum + part.lost, 0);
   return {
     ...{ first, last, lost, most: most(found.most), shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
-    mostByIt: main.most,
-    second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,
   };

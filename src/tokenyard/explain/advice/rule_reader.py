@@ -13,8 +13,6 @@ from tokenyard.units import duration
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One rule read against the symptoms of one run: does it hold, and what shows it?
-#
-# The viewer reads the same rules with ``viewer/src/advice/ruleReader.ts``.
 
 _NUMBER = re.compile(r"\{([\w.]+):(\w+)\}")
 _FORMATS: dict[str, Callable[[Any], str]] = {

@@ -179,8 +179,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What the change costs."""
     vllm: bool = True
     """vLLM has such a setting."""
-    steps: str = ""
-    """The viewer's filter for the steps that show it; empty where no step stands out."""
     reasons: list[Reason] = []
     when: list[Condition]
     did: Sentence = []
@@ -204,8 +202,6 @@ class SymptomRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RuleBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in ``rules.toml``."""
 
-    engine: list[str]
-    """Conditions that are of the engine: a part of a run has them as the whole has; only the viewer asks for parts."""
     symptoms: SymptomRules
     ratios: dict[str, tuple[str, str]]
     conditions: dict[str, list[list[Condition]]]

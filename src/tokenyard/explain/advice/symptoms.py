@@ -1,6 +1,6 @@
 """What advice is judged by: a few numbers about a run, gathered while its report is made.
 
-The viewer computes the same numbers from its columns; the rules (``rules.toml``) see nothing else.
+The rules (``rules.toml``) see nothing else.
 """
 
 from __future__ import annotations

@@ -40,12 +40,9 @@ export interface Stretch {
   /** Request-seconds, and most requests held back at once: by all reasons. */
   lost: number;
   most: number;
-  /** The reason that took most of it, its share, and how many it held back at once. */
+  /** The reason that took most of it, and its share. */
   shown: number;
   share: number;
-  mostByIt: number;
-  /** The next one; null if there is none. */
-  second: { shown: number; share: number } | null;
 }
 
 export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "output" | "prompt";
