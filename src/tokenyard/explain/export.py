@@ -85,8 +85,11 @@ def _write(kind: str, traces: list[RankTrace], file: BinaryIO, *, with_prompts: 
 
 
 def answer_within(files: TraceFiles) -> Answer | None:
-    """The answer that a page holds; None where the trace has no steps."""
-    return None if files.steps is None else summarize(files.source).answer
+    """The answer that a page holds; None where the trace has no step: the page says itself what it lacks."""
+    try:
+        return None if files.steps is None else summarize(files.source).answer
+    except TraceError:
+        return None
 
 
 def _page() -> str:
