@@ -19,7 +19,6 @@ import msgspec
 
 from tokenyard import vocabulary
 from tokenyard.explain import classifier
-from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.report import classes
 from tokenyard.trace.schema import STEP_EVENTS
 
@@ -77,25 +76,12 @@ def _vocabulary() -> dict[str, Any]:
     }
 
 
-def _module(about: str, constants: Mapping[str, Any], head: str = "", type_: str = "", end: str = " as const") -> str:
-    parts = [head] if head else []
-    parts += [
-        f"export const {name}{type_} = {json.dumps(value, indent=2, ensure_ascii=False)}{end};"
+def _module(about: str, constants: Mapping[str, Any]) -> str:
+    parts = [
+        f"export const {name} = {json.dumps(value, indent=2, ensure_ascii=False)} as const;"
         for name, value in constants.items()
     ]
     return HEAD.format(about=about) + "\n" + "\n\n".join(parts) + "\n"
-
-
-def _advice() -> dict[str, Any]:
-    """The rule book without what is not set."""
-    book: dict[str, Any] = _set(msgspec.to_builtins(rule_book()))
-    return {"RULE_BOOK": book}
-
-
-def _set(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _set(each) for name, each in value.items() if each is not None}
-    return [_set(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 _TABLE = re.compile(r"(<!-- scripts/generate_vocabulary.py: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -125,11 +111,9 @@ def _marked(sentence: str) -> str:
 
 def generated_files() -> dict[Path, str]:
     """What each generated file has to hold."""
-    rule_type = ('import type { RuleBook } from "../advice/rule";', ": RuleBook", "")
     return {
         DOCUMENT: _document(),
         FOLDER / "vocabulary.ts": _module("The words of src/tokenyard/vocabulary.", _vocabulary()),
-        FOLDER / "advice.ts": _module("The rules of src/tokenyard/explain/advice/rules.toml.", _advice(), *rule_type),
     }
 
 

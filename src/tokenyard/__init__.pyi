@@ -74,7 +74,8 @@ from tokenyard.trace.reader import TraceReader as TraceReader
 
 # Answers from traces
 from tokenyard.questions.recording import Recording as Recording
-from tokenyard.explain.recorded import report as report, compare_recordings as compare_recordings
+from tokenyard.explain.recorded import answer as answer, report as report, compare_recordings as compare_recordings
+from tokenyard.explain.answer.answer import Answer as Answer
 from tokenyard.explain.report.builder import ReportBuilder as ReportBuilder
 from tokenyard.explain.report.report import Report as Report
 from tokenyard.explain.render.report import print_report as print_report

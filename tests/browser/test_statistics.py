@@ -63,17 +63,6 @@ def test_buckets_and_recorded_reasons_are_those_of_the_report(
     expect(said).to_contain_text(f"{guesses.steps_disagreeing:,} contradict")
 
 
-def test_advice_is_that_of_the_report(open_files: Opener, small_trace: Path, report: Report) -> None:
-    page = open_statistics(open_files, small_trace)
-    section = page.locator("section.advice")
-    section.wait_for()
-    expect(section.locator("li")).to_have_count(len(report.advice))
-    for finding in report.advice:
-        assert finding.evidence in section.inner_text()
-    if not report.advice:
-        expect(section).to_contain_text("Nothing")
-
-
 def test_a_bucket_leads_to_its_steps(open_files: Opener, small_trace: Path, report: Report) -> None:
     page = open_statistics(open_files, small_trace)
     page.get_by_text("What the counts alone would suggest").click()

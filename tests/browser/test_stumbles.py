@@ -82,8 +82,7 @@ def test_who_waited_are_those_who_waited_in_the_stretch(open_files: Open, two: P
     assert int(shown[1]) < had
 
 
-@pytest.mark.parametrize("kind", ["table", "groups"])
-def test_a_link_to_requests_shows_their_first(open_files: Open, two: Path, kind: str) -> None:
+def test_a_link_to_requests_shows_their_first(open_files: Open, two: Path) -> None:
     """The table opened where it had been left, which is the middle of another list."""
     page = opened(open_files, two)
     page.get_by_role("tab", name="Requests").click()
@@ -94,14 +93,9 @@ def test_a_link_to_requests_shows_their_first(open_files: Open, two: Path, kind:
     page.mouse.wheel(0, 4_000)
     page.wait_for_timeout(300)
     assert table.evaluate("one => one.scrollTop") > 1_000
-    if kind == "groups":
-        page.get_by_role("button", name="Groups", exact=True).click()
-        page.get_by_label("group by").select_option("tenant")
-        page.locator(".group-table tbody button").first.click()
-    else:
-        page.get_by_role("tab", name="Overview").click()
-        said = page.get_by_role("status", name="Verdict")
-        said.get_by_role("button", name=re.compile("requests of tenant")).first.click()
+    page.get_by_role("button", name="Groups", exact=True).click()
+    page.get_by_label("group by").select_option("tenant")
+    page.locator(".group-table tbody button").first.click()
     table.locator("tbody tr").first.wait_for()
     settled(page, "document.querySelector('.request-table tbody tr').ariaRowIndex", quiet=600)
     assert table.evaluate("one => one.scrollTop") == 0

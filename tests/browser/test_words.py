@@ -48,7 +48,7 @@ def test_words_of_a_policy_are_reasons_of_their_own(open_files: Callable[..., Pa
     assert set(told.words) == {"tenant_quota", "long_prompts_alone"}
     assert sum(told.words.values()) == pytest.approx(told.seconds)
     page = open_files(refused, state="tab=overview")
-    expect(page.get_by_role("status", name="Verdict")).to_contain_text("the policy (tenant_quota) held back")
+    expect(page.get_by_role("region", name="What requests waited for")).to_contain_text("tenant_quota")
     page.get_by_role("tab", name="Statistics").click()
     page.wait_for_selector(".statistics[aria-busy=false]")
     section = page.get_by_role("region", name="What limited admission")

@@ -129,9 +129,11 @@ def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[
     ours.pop("tried")
     ours.pop("tried_on")
     assert (theirs.pop("tried"), theirs.pop("tried_on")) == ([], None)
-    verdicts = [each.pop("verdict") for each in (ours, theirs)]
+    verdicts = [each.pop("answer") for each in (ours, theirs)]
     assert verdicts[1].pop("lever") is None, "nothing was tried"
     verdicts[0].pop("lever")
+    assert not any(each["is_tried"] for each in verdicts[1].pop("remedies"))
+    assert any(each["is_tried"] for each in verdicts[0].pop("remedies")) == bool(tried)
     sentence = verdicts[1].pop("sentence")
     assert verdicts[0].pop("sentence").startswith(sentence)
     assert verdicts[0] == verdicts[1]

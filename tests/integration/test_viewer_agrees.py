@@ -63,35 +63,6 @@ def test_the_goodput_where_requests_are_aborted_and_answer_with_one_token(
     assert 0 < slow["requests"] < told["requests"]  # those that have no TPOT
 
 
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Long passages beside answers: steps that differ in length, requests and prefill."""
-    folder = tmp_path_factory.mktemp("rag")
-    deployment = ty.Deployment(model="Qwen/Qwen3-8B", gpu="h100", max_model_len=16384)
-    ty.run("rag", deployment, limit=60, rate_scale=2, trace=folder)
-    return folder
-
-
-MISSED: dict[str, tuple[dict[str, float], str]] = {
-    "time per token": ({"tpot": 5}, "slow-steps"),
-    "more requests than in time": ({"tpot": 12}, "prefill-apart"),
-    "prefill beside answers": ({"tpot": 18}, "prefill-in-pieces"),
-    "first token": ({"ttft": 100}, "slow-prefill"),
-    "whole time": ({"e2e": 2000}, "slow-steps"),
-}
-
-
-@pytest.mark.parametrize(("bounds", "rule"), MISSED.values(), ids=MISSED)
-def test_a_missed_bound_has_the_same_advice(
-    bounds: dict[str, float], rule: str, questions: Path, headless_viewer: HeadlessViewer
-) -> None:
-    given = {"ttft": None, "tpot": None, "e2e": None} | bounds
-    ours = figures_of_package(questions, bounds=given)["advice"]
-    theirs = figures_of_viewer(headless_viewer, questions, bounds=given)["advice"]
-    assert list(differences(ours, theirs)) == []
-    assert ours[0]["rule"] == rule
-
-
 SETTINGS: dict[str, tuple[str, ...]] = {
     "as it was": (),
     "max_num_seqs": ("--max-num-seqs", "3"),

@@ -2,7 +2,7 @@
 
 Real schedulers on random small workloads write the traces; some are sampled, bounded, without a requests file, without
 their completions, or as another emitter would have written them. Compared are the classifier's answer for each step,
-the statistics, the advice, the waits of all requests and the comparison of two traces.
+the statistics, the waits of all requests and the comparison of two traces.
 """
 
 from __future__ import annotations

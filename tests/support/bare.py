@@ -53,6 +53,10 @@ class Engine:
     """When blocks of ended requests begin to stay."""
     stuck_from: float | None = None
     """When steps begin to schedule nothing."""
+    hits: float = 0.0
+    """Share of each prompt that is found in the prefix cache."""
+    cold_from: float | None = None
+    """When nothing is found in it any more."""
     snapshots_alone: bool = False
     step_s: float = 0.04
     token_s: float = 2e-5
@@ -106,6 +110,18 @@ class _Run:
         present = len(self.running) + len(self.waiting)
         is_stuck = engine.stuck_from is not None and self.now >= engine.stuck_from
         tokens, new, resumed, preempted = ({}, [], [], []) if is_stuck else self.decide()
+        for turn in self.running if engine.hits and not engine.snapshots_alone else ():
+            if turn.name in new:
+                self.say(
+                    "prefix_cache_lookup",
+                    5e-4,
+                    req_id=turn.name,
+                    job_id=turn.job,
+                    local_hit_tokens=turn.computed,
+                    external_hit_tokens=0,
+                    total_hit_tokens=turn.computed,
+                    total_prompt_tokens=turn.prompt,
+                )
         if not engine.snapshots_alone:
             went_on = [name for name in tokens if name not in new and name not in resumed]
             self.say(
@@ -171,7 +187,10 @@ class _Run:
             turn = self.waiting[0]
             if -(-(turn.known + _FIRST_TOKENS) // BLOCK) > self.free:
                 break
-            want = min(turn.known, left)
+            is_cold = self.engine.cold_from is not None and self.now >= self.engine.cold_from
+            if not turn.lost_blocks and not is_cold:
+                turn.computed = int(self.engine.hits * turn.prompt)
+            want = min(turn.known - turn.computed, left)
             turn.blocks = self.lacks(turn, want)
             tokens[turn.name] = want
             left -= want

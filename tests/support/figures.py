@@ -15,7 +15,6 @@ from tests.support.headless import HeadlessViewer, TraceLines
 from tokenyard.explain.classifier import classify, meaning_of
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
 from tokenyard.explain.figures import LatencyFigures, StepFigures
-from tokenyard.explain.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.slo import SLO
@@ -65,8 +64,6 @@ def figures_of_package(
     figures = {
         "steps": list(_steps(path)),
         "statistics": _statistics(report),
-        "advice": msgspec.to_builtins(report.advice),
-        "worst": {name: _worst(reason.worst) for name, reason in report.recorded_reasons.items()},
         "reading": _reading(report),
         "partial": None if report.header.partial is None else str(report.header.partial),
         "waits": {life.request_id: _wait(life, reconstructed=reconstructed) for life in lives},
@@ -93,12 +90,6 @@ def _steps(path: Path) -> Iterator[dict[str, Any]]:
             "tokens": facts.token_sum,
             "mainReason": None if step.outcome is None else main_reason(step.outcome),
         }
-
-
-def _worst(worst: WorstStep | None) -> list[float | None] | None:
-    if worst is None:
-        return None
-    return [worst.running, worst.held, worst.demand, worst.total_blocks, worst.fits, worst.needed_blocks]
 
 
 def _statistics(report: Report) -> dict[str, Any]:
@@ -224,16 +215,9 @@ def figures_of_viewer(
     """The same of the page."""
     told = viewer.ask(TraceLines.of(path), None if other is None else TraceLines.of(other), bounds)
     waits = {each["id"]: each for each in told["waits"] if each["seen"]}
-    reasons = {} if told["symptoms"]["guessed"] else told["symptoms"]["reasons"]
     figures = {
         "steps": [{name: value for name, value in each.items() if name != "badge"} for each in told["steps"]],
         "statistics": _viewer_statistics(told),
-        "advice": [
-            {name: value for name, value in each.items() if name not in ("steps", "lostSeconds", "reasons", "basis")}
-            | {"lost_s": each["lostSeconds"], "to": int(each["to"]) if (each["to"] or "").isdigit() else each["to"]}
-            for each in told["advice"]
-        ],
-        "worst": {name: _viewer_worst(each["worst"]) for name, each in reasons.items()},
         "reading": {
             name: told["notes"][name]
             for name in ("badLines", "unknownEvents", "droppedFields", "duplicateRecords", "lateRecords")
@@ -248,11 +232,6 @@ def figures_of_viewer(
     if other is not None:
         figures["comparison"] = _viewer_comparison(told["comparison"])
     return figures
-
-
-def _viewer_worst(worst: dict[str, Any] | None) -> list[float | None] | None:
-    names = ("running", "held", "demand", "totalBlocks", "fits", "neededBlocks")
-    return None if worst is None else [worst[name] for name in names]
 
 
 def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,6 @@
  */
 
 import { createInterface } from "node:readline";
-import { advise } from "./advice/rules";
-import { symptomsOf } from "./advice/symptoms";
 import { known } from "./data/columns";
 import { compare } from "./data/compare";
 import { BUCKETS } from "./data/model/reasons";
@@ -34,14 +32,11 @@ interface Question {
 async function answer({ trace, other, bounds }: Question): Promise<unknown> {
   const store = await storeFrom(trace.steps, trace.requests);
   const found = await statistics(store, { first: 0, last: store.rows - 1 });
-  const symptoms = await symptomsOf(store, found, bounds ?? { ttft: null, tpot: null, e2e: null });
   const second = other && (await storeFrom(other.steps, other.requests));
   return {
     steps: Array.from({ length: store.rows }, (_, row) => stepAt(store, row)),
     statistics: { ...found, buckets: Object.fromEntries(BUCKETS.map((name, i) => [name, found.buckets[i]])) },
-    symptoms,
     goodput: bounds ? goodput(found, bounds) : null,
-    advice: advise(symptoms),
     notes: store.notes,
     partial: partial(store),
     jobs: store.jobs.count,

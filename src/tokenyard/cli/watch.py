@@ -21,7 +21,7 @@ def execute(flags: WatchCommand) -> int:
     if "://" in flags.source:
         return _elsewhere(page_elsewhere(flags.source, flags.last), is_opened=flags.browser)
     folder = Path(flags.source)
-    newest = newest_trace(folder)
+    newest = newest_trace(folder, lambda said: errors().print(f"[dim]{escape(said)}[/]", soft_wrap=True))
     state = following(str(newest), flags.last)
     return show((folder,), host=flags.host, port=flags.port, browser=flags.browser, state=state)
 

@@ -11,12 +11,15 @@ from typing import BinaryIO
 import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.explain.answer.answer import Answer
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.drawn import draw
 from tokenyard.explain.why.spans import send_traces
 from tokenyard.files import written_whole
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
+from tokenyard.trace.files import TraceFiles
 from tokenyard.trace.reader import RankTrace, find_ranks
 
 KINDS = ("perfetto", "chrome", "html")
@@ -73,12 +76,21 @@ def export(
 def _write(kind: str, traces: list[RankTrace], file: BinaryIO, *, with_prompts: bool) -> Exported:
     if kind == "html":
         files, left_out = fitting(traces[0].files)
-        return Exported(left_out, embed(_page(), files, file, with_prompts=with_prompts))
+        answer = answer_within(traces[0].files)
+        return Exported(left_out, embed(_page(), files, file, with_prompts=with_prompts, answer=answer))
     if kind == "perfetto":
         draw(traces, lambda name: PerfettoWriter(file, name))
     else:
         draw(traces, lambda name: ChromeWriter(file, name)).finish()
     return Exported()
+
+
+def answer_within(files: TraceFiles) -> Answer | None:
+    """The answer that a page holds; None where the trace has no step: the page says itself what it lacks."""
+    try:
+        return None if files.steps is None else summarize(files.source).answer
+    except TraceError:
+        return None
 
 
 def _page() -> str:

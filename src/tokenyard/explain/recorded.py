@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.errors import ConfigError
+from tokenyard.explain.answer.answer import Answer
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
 from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, bounded_classes, classes_of, slos_by_class
@@ -47,6 +48,20 @@ def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     step in it, or traces of different runs.
     """
     return summarize(given_path("trace", trace), slos=read_slos(slo_texts(slo)))
+
+
+@suggests_keywords()
+def answer(
+    trace: str | PathLike[str], *, first_step: int | None = None, last_step: int | None = None, slo: SLOs = None
+) -> Answer:
+    """What is wrong with a recorded run, since when, whose requests it is, what would help, and how sure that is: over
+    all its engines, about everybody who was there.
+
+    ``first_step`` and ``last_step``: the steps that are looked at. Raises TraceError as :func:`report` does, also where
+    there is no step between them.
+    """
+    between = (first_step, last_step)
+    return summarize(given_path("trace", trace), slos=read_slos(slo_texts(slo)), between=between).answer
 
 
 def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None) -> tuple[Report, Classes]:

@@ -19,7 +19,7 @@ from tokenyard.web.connections import AddressShare, RefusedError, json_response,
 from tokenyard.web.files import TailServer, serve_file
 from tokenyard.web.guard import Guard, Key
 from tokenyard.web.page import PAGE, PageServer
-from tokenyard.web.queries import AnnotationServer, ExportServer, QueryServer, SweepServer
+from tokenyard.web.queries import AnnotationServer, AnswerServer, ExportServer, QueryServer, SweepServer
 
 
 def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE, key: str | None = None) -> Starlette:
@@ -48,6 +48,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
         Route("/api/file", file),
         Route("/api/tail", tails.serve),
         Route("/api/export", ExportServer(roots, page).serve),
+        Route("/api/answer", AnswerServer(roots).serve),
         Route("/api/query", QueryServer(roots).serve),
         Route("/api/lacks", _lacks),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -14,21 +16,31 @@ from tokenyard.redaction import hidden_users
 
 _PATIENCE_S = 10.0
 """For another viewer's answer."""
+_LOOK_S = 0.2
+"""Seconds between two looks for a first trace."""
 
 
-def newest_trace(folder: Path) -> Path:
-    """The steps file that was written last, in a directory or below it. Raises ConfigError if there is none."""
-    if not folder.exists():
+def newest_trace(folder: Path, on_waiting: Callable[[str], object] = lambda _: None) -> Path:
+    """The steps file that was written last, in a directory or below it; waits for the first one.
+
+    A server makes the directory itself when it has something to write: it may not be there yet, but the one that it
+    lies in has to. ``on_waiting`` is called with a sentence, once, where there is none. Raises ConfigError.
+    """
+    if not folder.resolve().parent.is_dir():
         raise ConfigError(
             "source", str(folder), "no such directory: name the one to which the server writes its traces"
         )
-    if folder.is_file():
-        return folder.resolve()
-    found = [path for path in folder.rglob("*.steps.jsonl") if path.is_file()]
-    if not found:
-        fix = "holds no *.steps.jsonl yet: start the server with --trace first, or name another directory"
-        raise ConfigError("source", str(folder), fix)
-    return max(found, key=lambda path: path.stat().st_mtime).resolve()
+    is_said = False
+    while True:
+        if folder.is_file():
+            return folder.resolve()
+        found = [path for path in folder.rglob("*.steps.jsonl") if path.is_file()]
+        if found:
+            return max(found, key=lambda path: path.stat().st_mtime).resolve()
+        if not is_said:
+            on_waiting(f"{folder} holds no *.steps.jsonl yet: waiting for the first steps of a server with --trace")
+            is_said = True
+        time.sleep(_LOOK_S)
 
 
 def following(trace: str, last: float) -> str:

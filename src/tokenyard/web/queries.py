@@ -23,6 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenyard.errors import TraceError
+from tokenyard.explain.export import answer_within
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.drawn import draw
 from tokenyard.files import close_locked, try_lock
 from tokenyard.questions.sweeping.page import page
@@ -32,7 +34,7 @@ from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.files import PACKINGS, TraceFiles, is_columnar
 from tokenyard.trace.query import QueryLimits, needed, query_trace
-from tokenyard.trace.reader import RankTrace
+from tokenyard.trace.reader import RankTrace, find_ranks
 from tokenyard.web.catalog import ANNOTATIONS_ENDING, Roots, folders_below
 from tokenyard.web.connections import RefusedError, json_body, json_response
 from tokenyard.web.files import OpenFileResponse
@@ -82,6 +84,59 @@ def _check_size(files: TraceFiles) -> None:
         if size > MOST_CONVERTED:
             fix = f"has {size / 1e6:,.0f} MB, too many to make Parquet of for a question: run `tokenyard convert` once"
             raise TraceError(f"{path.name} {fix}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``GET /api/answer``: what is wrong with a run, or with some of its steps: the same words as in a terminal.
+
+_ANSWERS_KEPT = 32
+
+
+class AnswerServer:
+    """Answers one question at a time, and keeps the answers to files that have not changed."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._alone = threading.Lock()
+        self._kept: dict[tuple[object, ...], bytes] = {}
+
+    async def serve(self, request: Request) -> Response:
+        """``{answer, engines}``, of the steps ``from`` to ``to`` where these are given."""
+        return await run_in_threadpool(self._answer, request)
+
+    def _answer(self, request: Request) -> Response:
+        between = _step(request, "from"), _step(request, "to")
+        path = self._run(self._roots.trace(request.query_params.get("path"), with_requests=True).source)
+        with self._alone:
+            traces = find_ranks(path)
+            stats = [each.stat() for trace in traces for each in trace.files if each is not None]
+            asked = (path, between, *((each.st_mtime_ns, each.st_size) for each in stats))
+            if asked not in self._kept:
+                found = {"answer": summarize(path, between=between).answer, "engines": len(traces)}
+                while len(self._kept) >= _ANSWERS_KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[asked] = msgspec.json.encode(found)
+        return Response(self._kept[asked], media_type="application/json")
+
+    def _run(self, source: Path) -> Path:
+        """The folder of all engines of the run, where the trace is that of one and the others may be read."""
+        above = source.parent.parent
+        is_rank = source.parent.name.startswith("rank-")
+        folder = above if is_rank else source.parent
+        if is_rank or (folder / "rank-1").is_dir():
+            files = [each for trace in find_ranks(folder) for each in trace.files if each is not None]
+            if all(self._roots.allows(Path(os.path.realpath(each))) for each in files):
+                return folder
+        return source
+
+
+def _step(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 15:
+        raise RefusedError(400, name, text, "must be the number of a step")
+    return int(text)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -148,7 +203,8 @@ class ExportServer:
     def _write(self, form: str, files: TraceFiles, file: BinaryIO, state: str) -> None:
         out = cast("IO[bytes]", _WatchedFile(file))
         if form == "html":
-            embed(self._page.read_text(encoding="utf-8"), fitting(files)[0], out, state=state)
+            page, answer = self._page.read_text(encoding="utf-8"), answer_within(files)
+            embed(page, fitting(files)[0], out, state=state, answer=answer)
         else:
             draw([RankTrace(None, files)], lambda name: PerfettoWriter(out, name))
         file.flush()

@@ -30,6 +30,20 @@ def test_the_newest_trace_below_a_directory(tmp_path: Path) -> None:
     assert newest_trace(one) == one.resolve()
 
 
+def test_it_waits_for_the_first_trace(tmp_path: Path) -> None:
+    """A server makes the directory when it has its first steps: the two may be started at once."""
+    file, said = tmp_path / "trace" / "sched_trace.fcfs.steps.jsonl", list[str]()
+
+    def write(sentence: str) -> None:
+        said.append(sentence)
+        file.parent.mkdir()
+        file.write_text("{}\n")
+
+    assert newest_trace(tmp_path / "trace", write) == file.resolve()
+    assert len(said) == 1
+    assert "waiting for the first steps" in said[0]
+
+
 def test_the_page_follows_it_and_counts_the_last_minutes() -> None:
     assert parse_qs(following("/t/a b.steps.jsonl", 300.0)) == {
         "trace": ["/t/a b.steps.jsonl"],
@@ -42,8 +56,7 @@ def test_the_page_follows_it_and_counts_the_last_minutes() -> None:
 @pytest.mark.parametrize(
     ("source", "last", "said"),
     [
-        ("nowhere", 300.0, "no such directory"),
-        (".", 300.0, "holds no"),
+        ("nowhere/trace", 300.0, "no such directory"),
         (".", 0.0, "above 0"),
         ("ftp://host/", 300.0, "http address"),
         ("http://127.0.0.1:9/", 300.0, "no viewer answers"),

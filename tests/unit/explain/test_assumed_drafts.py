@@ -31,9 +31,9 @@ def test_both_ends_are_what_replays_of_them_come_to() -> None:
     assert assumed.tpot_ms == report.tpot_ms.mean
     for rate, said in (("0", assumed.tpot_low_ms), ("0.9", assumed.tpot_high_ms)):
         assert said == pytest.approx(tpot(DRAFTING.with_(acceptance_rates=rate)), rel=0.05)
-    assert report.verdict.assumed_acceptance == [0.7] * 3
-    assert report.verdict.sentence.endswith("by tokens per step (--acceptance-rates).")
-    assert "The acceptance of drafts is assumed (0.7): TPOT " in report.verdict.sentence
+    assert report.answer.assumed_acceptance == [0.7] * 3
+    assert report.answer.sentence.endswith("by tokens per step (--acceptance-rates).")
+    assert "The acceptance of drafts is assumed (0.7): TPOT " in report.answer.sentence
 
 
 def test_drafts_of_a_model_are_never_all_wrong() -> None:
@@ -49,8 +49,8 @@ def test_a_rate_that_was_given_is_not_assumed() -> None:
     report = ty.run("chat", DRAFTING.with_(acceptance_rates="0.8,0.6"), limit=2, rows=False).report
     assert report.speculation is not None
     assert report.speculation.assumed is None
-    assert report.verdict.assumed_acceptance is None
-    assert "assumed" not in report.verdict.sentence
+    assert report.answer.assumed_acceptance is None
+    assert "assumed" not in report.answer.sentence
 
 
 def test_a_bound_that_holds_in_a_part_of_the_range_is_doubtful() -> None:
@@ -62,7 +62,7 @@ def test_a_bound_that_holds_in_a_part_of_the_range_is_doubtful() -> None:
     assert not assumed.doubts("tpot_p90", 10.0, 7.0)
     assert not assumed.doubts("ttft_p90", 10.0, 20.0)
     assert not assumed.doubts("tpot_p90", None, 20.0)
-    verdict = ty.run("chat", DRAFTING, limit=3, slo={"tpot_p90": "20ms", "ttft_p90": "9s"}, rows=False).report.verdict
+    verdict = ty.run("chat", DRAFTING, limit=3, slo={"tpot_p90": "20ms", "ttft_p90": "9s"}, rows=False).report.answer
     assert verdict.doubtful == ["tpot_p90"]
     assert verdict.sentence.endswith("Over that range tpot_p90 (bound 20.0 ms) may hold or not.")
 
@@ -71,7 +71,7 @@ def test_a_trace_says_what_its_run_assumed(tmp_path: Path) -> None:
     report = ty.run("chat", DRAFTING, limit=3, trace=tmp_path).report
     read = summarize(tmp_path)
     assert read.speculation == report.speculation
-    assert read.verdict == report.verdict
+    assert read.answer == report.answer
 
 
 def test_whatif_says_it_of_drafts_that_the_trace_does_not_know(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tokenyard.cli.main import main
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.why.stuck import standstills
 
 SECONDS = 120.0
 
@@ -37,7 +38,7 @@ def report_of(path: Path, engine: Engine, turns: list[Turn], seconds: float = SE
 
 def agree(report: Report, planted: Planted) -> None:
     """What the report counts is what happened."""
-    progress, verdict = report.progress, report.verdict
+    progress, verdict = report.progress, report.answer
     assert report.recorded_reasons == {}
     assert progress.request_s == pytest.approx(planted.present)
     assert progress.waited_s == pytest.approx(planted.waited)
@@ -50,22 +51,22 @@ def agree(report: Report, planted: Planted) -> None:
 
 def test_requests_that_hardly_waited_are_said_to(tmp_path: Path) -> None:
     report, planted = report_of(tmp_path, Engine(), chat(2))
-    assert report.verdict.code == "idle"
+    assert report.answer.code == "idle"
     assert np.percentile(planted.queue, 99) < 1
-    assert report.verdict.sentence == "Requests hardly waited for the scheduler."
+    assert report.answer.sentence == "Requests hardly waited for the scheduler."
 
 
 def test_a_flooding_tenant_is_named(tmp_path: Path) -> None:
     flood = [Turn(40 + i / 8, f"zeta_{i:04}", 5000, 8) for i in range(240)]
     report, planted = report_of(tmp_path, Engine(), chat(3) + flood)
-    verdict, progress = report.verdict, report.progress
+    verdict, progress = report.answer, report.progress
     assert (verdict.code, verdict.bucket, verdict.family) == ("held_back", "tok-budget", "tokens")
     assert np.percentile(planted.queue, 99) > 3
-    assert progress.holder is not None
-    assert (progress.holder.kind, progress.holder.name, progress.holder.of) == ("jobs", "zeta", "tokens")
-    assert progress.holder.share > 0.8
+    assert progress.whose is not None
+    assert (progress.whose.kind, progress.whose.name, progress.whose.of) == ("user", "zeta", "tokens")
+    assert progress.whose.share > 0.8
     assert progress.span is not None
-    assert progress.span.start_ts > BEGIN + 40
+    assert progress.span.start_ts == pytest.approx(BEGIN + 41, abs=2)
     assert "for the token budget of the steps (by the counts of the steps: tok-budget " in verdict.sentence
     assert "Jobs zeta... took 9" in verdict.sentence
     assert "mostly from 16:00:4" in verdict.sentence
@@ -74,7 +75,7 @@ def test_a_flooding_tenant_is_named(tmp_path: Path) -> None:
 def test_a_hog_is_named(tmp_path: Path) -> None:
     hog = [Turn(20, "hog", 20_000, 2_000)]
     report, _ = report_of(tmp_path, Engine(blocks=1_450), chat(3) + hog)
-    verdict, holder = report.verdict, report.progress.holder
+    verdict, holder = report.answer, report.progress.whose
     assert (verdict.code, verdict.family) == ("held_back", "memory")
     assert holder is not None
     assert (holder.kind, holder.of, holder.name.partition("_")[0]) == ("request", "blocks", "hog")
@@ -84,7 +85,7 @@ def test_a_hog_is_named(tmp_path: Path) -> None:
 
 def test_eight_seats_are_named(tmp_path: Path) -> None:
     report, planted = report_of(tmp_path, Engine(seats=8), chat(4))
-    verdict = report.verdict
+    verdict = report.answer
     assert (verdict.code, verdict.bucket, verdict.family) == ("overloaded", "max-seqs", "sequences")
     assert verdict.of_it is not None
     assert verdict.of_it > 0.8
@@ -95,7 +96,7 @@ def test_eight_seats_are_named(tmp_path: Path) -> None:
 
 def test_a_pool_that_halves_is_named(tmp_path: Path) -> None:
     report, _ = report_of(tmp_path, Engine(blocks=400, halved_at=60), chat(4))
-    verdict, changes = report.verdict, report.progress.pool_changes
+    verdict, changes = report.answer, report.progress.pool_changes
     assert (verdict.code, verdict.family) == ("overloaded", "memory")
     assert [(each.before, each.after) for each in changes] == [(400, 200)]
     assert changes[0].ts == pytest.approx(BEGIN + 60, abs=0.1)
@@ -104,7 +105,7 @@ def test_a_pool_that_halves_is_named(tmp_path: Path) -> None:
 
 def test_a_leak_of_pins_is_named(tmp_path: Path) -> None:
     report, planted = report_of(tmp_path, Engine(blocks=2_000, leaks_from=30), chat(4))
-    verdict, pins = report.verdict, report.progress.pins
+    verdict, pins = report.answer, report.progress.pins
     assert pins is not None
     assert planted.pinned_since is not None
     assert (pins.from_blocks, pins.blocks) == (0, planted.pinned)
@@ -123,14 +124,18 @@ def test_a_leak_of_pins_is_named(tmp_path: Path) -> None:
 
 def test_a_stuck_scheduler_is_named_although_those_who_ended_did_not_wait(tmp_path: Path) -> None:
     report, planted = report_of(tmp_path, Engine(stuck_from=70), chat(3))
-    verdict = report.verdict
+    verdict = report.answer
     assert max(planted.queue) < 1
     assert report.queue_ms.p50 == 0
     assert verdict.code == "stuck"
     assert verdict.lever is None
+    assert report.progress.stall is not None
     never = planted.arrived - planted.ended
     assert verdict.sentence.startswith("No token since 16:01:10 UTC, 50.0 s before the trace ends: ")
     assert f"{never} of {planted.arrived} requests never ended." in verdict.sentence
+    (place,) = standstills(tmp_path).places
+    assert (place.num_waiting, place.ends_trace, place.num_steps) == (report.progress.stall.num_waiting, True, 1250)
+    assert place.start_ts == pytest.approx(BEGIN + 70, abs=0.05)
 
 
 def test_a_pause_in_the_middle_is_named_and_is_not_stuck(tmp_path: Path) -> None:
@@ -145,17 +150,17 @@ def test_a_pause_in_the_middle_is_named_and_is_not_stuck(tmp_path: Path) -> None
             record["ts"] += 50.1
             lines.write(json.dumps(record) + "\n")
     report = summarize(path)
-    assert report.verdict.code == "held_back"
+    assert report.answer.code == "held_back"
     assert report.progress.stall is not None
     assert not report.progress.stall.ends_trace
     assert report.progress.stall.seconds == pytest.approx(20, abs=0.3)
-    assert "No token was scheduled for 20." in report.verdict.sentence
+    assert "No token was scheduled for 20." in report.answer.sentence
 
 
 def test_snapshots_alone_show_how_long_and_not_for_what(tmp_path: Path) -> None:
     write_bare(tmp_path, Engine(seats=8, snapshots_alone=True), chat(4), SECONDS)
     report = summarize(tmp_path)
-    verdict = report.verdict
+    verdict = report.answer
     assert (verdict.code, verdict.bucket, verdict.family) == ("overloaded", "unknown", "unknown")
     assert " Requests waited " in verdict.sentence
     assert "the trace does not show for what" in verdict.sentence
@@ -174,9 +179,9 @@ def test_any_engine_is_counted_as_it_was(tmp_path: Path, seed: int) -> None:
         stuck_from=rng.choice((None, None, 30.0)),
     )
     report, _ = report_of(tmp_path, engine, chat(rng.uniform(0.5, 6), seed=seed, until=40), 40)
-    named = report.verdict.bucket
+    named = report.answer.bucket
     if named is not None:
-        assert report.verdict.family == BUCKETS[Bucket(named)].family or len(report.progress.buckets) > 1
+        assert report.answer.family == BUCKETS[Bucket(named)].family or len(report.progress.buckets) > 1
 
 
 def test_json_has_the_fields_and_comes_back_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,10 +189,10 @@ def test_json_has_the_fields_and_comes_back_whole(tmp_path: Path, capsys: pytest
     assert main(["report", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["progress"] == msgspec.to_builtins(report.progress)
-    assert answer["verdict"]["code"] == report.verdict.code
-    assert answer["verdict"]["bucket"] in answer["progress"]["buckets"]
+    assert answer["answer"]["code"] == report.answer.code
+    assert answer["answer"]["bucket"] in answer["progress"]["buckets"]
     assert main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.replace("\n", " ").startswith(report.verdict.sentence[:60])
+    assert capsys.readouterr().out.replace("\n", " ").startswith(report.answer.sentence[:60])
 
 
 def test_a_stuck_engine_is_not_called_fine_where_reasons_are_recorded(tmp_path: Path) -> None:
@@ -203,7 +208,7 @@ def test_a_stuck_engine_is_not_called_fine_where_reasons_are_recorded(tmp_path: 
             lines.append(json.dumps({**kind, "step": record["step"], "ts": record["ts"]}))
     path.write_text("\n".join(lines), "utf-8")
     report = summarize(path)
-    verdict, reason = report.verdict, report.recorded_reasons["kv_blocks"]
+    verdict, reason = report.answer, report.recorded_reasons["kv_blocks"]
     assert report.progress.buckets == {}
     assert (verdict.code, verdict.reason, verdict.bucket) == ("stuck", "kv_blocks", None)
     assert verdict.share == pytest.approx(planted.waited / planted.present, rel=0.01)
@@ -222,8 +227,8 @@ def test_one_of_several_engines_that_stands_still_is_named(tmp_path: Path) -> No
     assert report.progress.request_s == pytest.approx(stuck.present + going.present)
     assert report.progress.stall is not None
     assert report.progress.stall.end_ts == pytest.approx(BEGIN + stuck.end, abs=1e-5), "not when the other one ends"
-    assert report.verdict.code == "stuck"
-    assert report.verdict.sentence.startswith("In an engine of 2 no token since 16:00:30 UTC")
+    assert report.answer.code == "stuck"
+    assert report.answer.sentence.startswith("In an engine of 2 no token since 16:00:30 UTC")
 
 
 def test_a_sampled_trace_shows_about_as_much_waiting(tmp_path: Path) -> None:
@@ -231,7 +236,7 @@ def test_a_sampled_trace_shows_about_as_much_waiting(tmp_path: Path) -> None:
     path = next(tmp_path.iterdir())
     lines = [line for line in path.read_text("utf-8").splitlines() if json.loads(line)["step"] % 10 == 0]
     path.write_text("\n".join(lines), "utf-8")
-    verdict = summarize(path).verdict
+    verdict = summarize(path).answer
     assert (verdict.code, verdict.bucket) == ("overloaded", "max-seqs")
     assert verdict.share == pytest.approx(planted.waited / planted.present, rel=0.02)
     assert "queue p99" not in verdict.sentence, "a sampled trace has no times of requests"

@@ -73,7 +73,7 @@ def test_what_stands_in_it(report: Report) -> None:
     text = printed(report, 120)
     header = report.header
     first, _, rest = text.partition("\n\n")
-    assert words(first) == report.verdict.sentence, "the verdict comes first"
+    assert words(first) == report.answer.sentence, "the verdict comes first"
     assert rest.startswith("Latency"), "then a table of at most seven lines"
     assert text.index("What held requests back") < text.index("\nFCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0")
     turned = printed(report, 120, header=True)

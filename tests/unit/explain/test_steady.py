@@ -157,10 +157,10 @@ def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all
     assert told.load is not None
     assert told.load.is_overloaded
     assert told.load.cancelled > 50
-    overload = told.verdict.overload
+    overload = told.answer.overload
     assert overload is not None
     assert overload.engines is None, "what is done for clients that leave says nothing of a larger fleet"
-    assert "are cancelled meanwhile" in told.verdict.sentence
+    assert "are cancelled meanwhile" in told.answer.sentence
     patient = ty.run("random", SMALL, advice=False, client_timeout="60s", **given | {"request_rate": 2}).report.load
     assert patient is not None
     assert not patient.is_overloaded
@@ -170,7 +170,7 @@ def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all
 def test_refused_requests_are_in_the_first_sentence() -> None:
     given: dict[str, Any] = {"num_prompts": 30, "input_len": 52, "output_len": 4, "request_rate": 1}
     report = ty.run("random", SMALL.with_(max_model_len=50), advice=False, skip_refused=True, **given).report
-    assert "30 of 30 requests were refused." in report.verdict.sentence
+    assert "30 of 30 requests were refused." in report.answer.sentence
 
 
 def test_rates_are_short() -> None:
@@ -187,7 +187,7 @@ def overloaded() -> Report:
 
 
 def test_an_overload_is_the_first_sentence(overloaded: Report) -> None:
-    verdict = overloaded.verdict
+    verdict = overloaded.answer
     assert verdict.code == "overloaded"
     assert verdict.overload is not None
     rates = verdict.overload.offered_requests_per_s, verdict.overload.served_requests_per_s
@@ -210,7 +210,7 @@ def test_the_relief_is_enough_and_takes_no_more_gpus_than_it_must(overloaded: Re
 
 def test_where_nothing_was_tried_it_says_how_many_alike_would_serve_it(overloaded: Report) -> None:
     untried = msgspec.structs.replace(overloaded, relief=None, advice=[])
-    verdict = untried.verdict
+    verdict = untried.answer
     assert verdict.overload is not None
     assert verdict.overload.engines == 2
     assert "about 2 GPUs (2 deployments like this one) would." in verdict.sentence
@@ -267,8 +267,8 @@ def test_more_gpus_are_the_answer_where_settings_are_none(
     assert found.relief.is_enough, offered
     assert found.relief.settings == settings
     assert len(replay.asked) <= 1 + MOST_TOGETHER
-    assert found.verdict.sentence.startswith("Overloaded: ")
-    assert f"with {found.relief.flags} all are, on {found.relief.gpus} GPUs (replayed)" in found.verdict.sentence
+    assert found.answer.sentence.startswith("Overloaded: ")
+    assert f"with {found.relief.flags} all are, on {found.relief.gpus} GPUs (replayed)" in found.answer.sentence
 
 
 def relieved(overloaded: Report, start: dict[str, Any], share: float, **capacity: Any) -> Relief:
@@ -325,11 +325,11 @@ def test_where_nothing_is_enough_it_says_so_and_names_the_nearest(overloaded: Re
     found = with_relief(scenario, setup, replay(setup, scenario, "as it is"), replay)
     assert found.relief is not None
     assert (found.relief.is_enough, found.relief.settings) == (False, {"tensor_parallel_size": 4})
-    assert "nothing that was tried serves it, about " in found.verdict.sentence
+    assert "nothing that was tried serves it, about " in found.answer.sentence
     assert "Nothing that was tried is enough. Nearest comes --tensor-parallel-size 4" in " ".join(str(found).split())
 
 
 def test_a_steady_run_has_no_relief() -> None:
     report = ty.run("random", SMALL, rows=False, advice="all", num_prompts=60, request_rate=2, **FEW).report
     assert report.relief is None
-    assert report.verdict.code != "overloaded"
+    assert report.answer.code != "overloaded"

@@ -12,7 +12,7 @@ from tests.unit.explain.test_summary import run
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
 from tokenyard.explain.figures import LatencyFigures
-from tokenyard.explain.render.parts import advice_of
+from tokenyard.explain.render.parts import remedies_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.report.trials import best_trial, changes_for, objective_of, trial_of, worth_their_cost
@@ -201,8 +201,9 @@ def test_what_is_printed(report: Report) -> None:
     trial = tried("--max-num-seqs 512", ttft_ms_p90=-41, tpot_ms_p90=9, e2e_ms_mean=-0.1)
     shown = msgspec.structs.replace(advice("seats"), trial=trial)
     vain = [tried("--watermark 0"), Trial(setting="t", now=1, then=2, flag="f", problem="no start")]
-    parts = list(advice_of(msgspec.structs.replace(report, advice=[shown], tried=vain)))
+    report = msgspec.structs.replace(report, advice=[shown], tried=vain)
+    parts = list(remedies_of(report, report.answer.remedies))
     assert str(parts[-1]) == "Tried, and no better: s 1 -> --watermark 0; t 1 -> 2 (no start)."
-    (cell,) = parts[0].columns[1].cells  # type: ignore[union-attr]
+    cell, *_ = parts[0].columns[1].cells  # type: ignore[union-attr]
     assert "TTFT p90 -41 %, TPOT p90 +9 %. As many requests run" in str(cell)
     assert "E2E" not in str(cell)

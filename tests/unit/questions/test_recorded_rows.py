@@ -141,7 +141,7 @@ def test_a_trace_of_a_part_of_a_run_gives_the_figures_of_that_part(name: str, pa
 def _figures(report: ty.Report) -> dict[str, Any]:
     """All of a report but where it is from, what it says of its reading, and advice, which a run is asked for."""
     told = report.to_dict()
-    for name in ("advice", "verdict", "reading"):
+    for name in ("advice", "answer", "reading"):
         told.pop(name)
     told["header"] = {**told["header"], "source": None, "request_records": None}
     told["ranks"] = [{**each, "source": None, "dummy_batches": None} for each in told["ranks"]]

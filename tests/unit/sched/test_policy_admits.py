@@ -64,7 +64,7 @@ def test_its_reason_is_in_trace_why_and_report(tmp_path: Path) -> None:
     assert "decode_reserve" in str(found)
     held = "for policy_refused (decode_reserve): the scheduling policy held it back."
     assert held in " ".join(str(run.why("r11")).split())
-    assert held in run.report.verdict.sentence
+    assert held in run.report.answer.sentence
     views = [view for policy in policies for view in policy.views]
     assert all(0 <= view.free_blocks <= view.total_blocks == 400 for view in views)
     assert all(view.num_waiting >= 1 and 0 < view.new_tokens <= view.budget_left for view in views)

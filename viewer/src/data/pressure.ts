@@ -153,21 +153,6 @@ export function heldBack(store: TraceStore, row: Row): [number, number][] {
   return found;
 }
 
-/** Most requests that `shown` held back at once in some rows. */
-export function mostHeld(store: TraceStore, { first, last }: Range, shown: number): number {
-  const reason = shown - offsetOf(store);
-  let most = 0;
-  const take = (one: number, requests: number) => {
-    if (one === reason && requests > most) most = requests;
-  };
-  for (let row = first; row <= last; row++) {
-    if (reason >= 0) eachHeld(store, row, take);
-    // As the classifier concludes: few traces, and rows that are shown so.
-    else if (store.steps.shown[row] === shown) for (const [, requests] of heldBack(store, row)) take(reason, requests);
-  }
-  return most;
-}
-
 /** Where the recorded reasons begin among all that are shown. */
 function offsetOf({ shown, reasonNames }: TraceStore): number {
   return shown.length - Math.min(reasonNames.length, shown.length);
@@ -200,18 +185,16 @@ function stretchOf(found: Pressure, first: number, last: number, more: readonly 
   const most = (series: Float64Array) =>
     series.subarray(first, last + 1).reduce((one, other) => Math.max(one, other), 0);
   const parts = found.reasons.map((reason) => ({
-    ...{ shown: reason.shown, most: most(reason.most) },
+    shown: reason.shown,
     lost: more.reduce(
       (sum, [shown, seconds]) => sum + (shown === reason.shown ? seconds : 0),
       reason.held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
     ),
   }));
-  const [main, next] = parts.sort((a, b) => b.lost - a.lost);
+  const [main] = parts.sort((a, b) => b.lost - a.lost);
   const lost = parts.reduce((sum, part) => sum + part.lost, 0);
   return {
     ...{ first, last, lost, most: most(found.most), shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
-    mostByIt: main.most,
-    second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,
   };

@@ -1,6 +1,5 @@
 /** Every request in figures: how long it waited and for what, how fast it was served, whom it held up. */
 
-import { blame } from "./blame";
 import { originOf } from "./clock";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
@@ -43,7 +42,6 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     preemptions: column(),
     place: column(),
     placeOf: column(),
-    heldUp: column(),
     reason: new Array<string>(count).fill(""),
     lost: new Map(),
   };
@@ -75,10 +73,6 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     },
     signal,
   );
-  const heldUp = new Float64Array(requests.count);
-  const { culprits } = await blame(store, { first: 0, last: store.rows - 1 }, signal);
-  for (const { request, seconds } of culprits) heldUp[request] += seconds;
-  for (let index = 0; index < count; index++) found.heldUp[index] = heldUp[seen[index]];
   kept.set(store, found);
   return found;
 }

@@ -1,10 +1,10 @@
-/** Since when and until when a reason holds requests back, where it pauses. */
+/** Since when a reason holds requests back, where it pauses. */
 
 import { describe, expect, it } from "vitest";
 import type { Range } from "./model/columns";
 import type { TraceStore } from "./model/trace";
 import { ofRows, pressure, rowsOf, stretches } from "./pressure";
-import { hasPauses, sinceOf, untilOf } from "./since";
+import { hasPauses, sinceOf } from "./since";
 
 /** A step a second; `held[row]`: requests that `slots` and `seats` hold back in it. */
 function storeOf(held: readonly (readonly [number, number])[]): TraceStore {
@@ -44,35 +44,10 @@ async function looked(held: readonly (readonly [number, number])[]) {
   return { store, found, worst: stretches(found, 1)[0] };
 }
 
-describe("since and until", () => {
-  it("credits the check with its own part, and its own most", async () => {
+describe("since", () => {
+  it("credits the check with its own part", async () => {
     const { worst } = await looked([...times(5, FREE), ...times(20, [6, 3] as const), ...times(5, FREE)]);
-    expect([worst.shown, worst.lost, worst.share * worst.lost, worst.most, worst.mostByIt]).toEqual([
-      0, 180, 120, 9, 6,
-    ]);
-  });
-
-  it("ends where it last held requests back, though it paused within the stretch", async () => {
-    const held = [
-      ...times(10, FREE),
-      ...times(20, [9, 0] as const),
-      // The stretch goes on, for another reason.
-      ...times(6, [0, 8] as const),
-      ...times(10, [9, 0] as const),
-      ...times(30, FREE),
-    ];
-    const { store, found, worst } = await looked(held);
-    expect([worst.begin, worst.end]).toEqual([10, 46]);
-    expect(store.steps.ts[sinceOf(store, found, worst.shown, worst)]).toBe(10);
-    expect(untilOf(store, found, worst.shown, worst)).toBe(46);
-    expect(untilOf(store, found, 1, worst)).toBe(36);
-  });
-
-  it("goes on after the stretch as long as there is no pause", async () => {
-    const held = [...times(10, FREE), ...times(10, [9, 0] as const), ...times(7, [1, 0] as const), ...times(30, FREE)];
-    const { store, found, worst } = await looked(held);
-    expect(worst.end).toBe(20);
-    expect(untilOf(store, found, worst.shown, worst)).toBe(27);
+    expect([worst.shown, worst.lost, worst.share * worst.lost, worst.most]).toEqual([0, 180, 120, 9]);
   });
 
   it("knows whether a reason has one beginning or several", async () => {

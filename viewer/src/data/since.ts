@@ -1,6 +1,5 @@
 /** Since when a reason holds requests back: one answer for the verdict, the strip and the panels. */
 
-import { endOfRow } from "./lives";
 import type { Range, Row } from "./model/columns";
 import type { Pressure, Stretch } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
@@ -9,8 +8,6 @@ import { rowAtTime } from "./store";
 
 /** Of the peak: less is no beginning, but chance. */
 const BEGUN = 0.01;
-/** Of a slice: its middle lies in no other. */
-const HALF = 0.5;
 /** Slices of the clock. */
 export const SLICES = 300;
 
@@ -57,31 +54,6 @@ export function sinceOf(store: TraceStore, found: Pressure, shown: number, stret
   return row;
 }
 
-/**
- * The moment up to which `shown` held requests back, from a stretch on: with pauses within the stretch, and without one after it.
- */
-export function untilOf(
-  store: TraceStore,
-  found: Pressure,
-  shown: number,
-  stretch: Pick<Stretch, "begin" | "end">,
-): number {
-  const held = found.reasons.find((one) => one.shown === shown)?.held;
-  let last = incidentOf(found, shown, stretch)?.last ?? -1;
-  if (!held || last < 0) return stretch.end;
-  const least = BEGUN * held.reduce((one, other) => Math.max(one, other), 0);
-  for (let slice = sliceAt(found, stretch.end - HALF * found.width); slice > last; slice--) {
-    if (held[slice] <= least) continue;
-    last = incidentOf(found, shown, { begin: found.from + (slice + HALF) * found.width })?.last ?? slice;
-    break;
-  }
-  const from = found.from + last * found.width;
-  let row = rowAtTime(store, from + found.width * (1 - 1e-9));
-  const holds = () => heldBack(store, row).some(([one, requests]) => one === shown && requests > 0);
-  while (row > 0 && store.steps.ts[row] > from && !holds()) row -= 1;
-  return Math.min(endOfRow(store, row), from + found.width);
-}
-
 /** Where else `shown` held requests back, before or after a pause: then there is more than one answer to since when. */
 export function hasPauses(found: Pressure, shown: number): boolean {
   const worst = incidentOf(found, shown);
@@ -92,7 +64,7 @@ export function hasPauses(found: Pressure, shown: number): boolean {
 }
 
 /** The slices about a stretch in which a reason held requests back without a pause; null if it never did. */
-export function incidentOf(found: Pressure, shown: number, stretch?: Pick<Stretch, "begin">): Range | null {
+function incidentOf(found: Pressure, shown: number, stretch?: Pick<Stretch, "begin">): Range | null {
   const reason = found.reasons.find((one) => one.shown === shown);
   const at =
     reason && (stretch ? sliceAt(found, stretch.begin) : stretches({ ...found, reasons: [reason] }, 1)[0]?.first);
@@ -110,33 +82,7 @@ export function incidentOf(found: Pressure, shown: number, stretch?: Pick<Stretc
   return { first, last };
 }
 
-/** From when to when a stretch's reason held requests back without a pause: the same wherever one looks from. */
-export function spanOf(
-  store: TraceStore,
-  found: Pressure,
-  { shown, ...stretch }: Pick<Stretch, "shown" | "begin" | "first" | "last" | "end">,
-): { begun: number; over: number } {
-  const since = sinceOf(store, found, shown, stretch);
-  return {
-    begun: Math.min(since < 0 ? stretch.begin : store.steps.ts[since], stretch.begin),
-    // Other reasons may end it.
-    over: Math.max(untilOf(store, found, shown, stretch), stretch.end),
-  };
-}
-
-/** The worst stretch outside of others; null if there is none. */
-export function stretchBeside(found: Pressure, others: readonly { begun: number; over: number }[]): Stretch | null {
-  const outside = Array.from({ length: found.slices }, (_, slice) => {
-    const middle = found.from + (slice + HALF) * found.width;
-    const near = GAP * found.width;
-    return others.every(({ begun, over }) => middle < begun - near || middle > over + near);
-  });
-  const kept = (values: Float64Array) => values.map((value, slice) => (outside[slice] ? value : 0));
-  const reasons = found.reasons.map((reason) => ({ ...reason, held: kept(reason.held), most: kept(reason.most) }));
-  return stretches({ ...found, reasons, most: kept(found.most) }, 1)[0] ?? null;
-}
-
 /** The slice of a moment. */
-export function sliceAt(found: Pressure, ts: number): number {
+function sliceAt(found: Pressure, ts: number): number {
   return Math.min(Math.max(Math.floor((ts - found.from) / found.width), 0), found.slices - 1);
 }

@@ -1,17 +1,16 @@
 /** The Overview: what was wrong, when, which check it was, and whose requests; the whole run on one screen. */
 
 import { useMemo, useRef } from "preact/hooks";
-import type { Finding } from "../advice/rules";
 import { useSize } from "../charts/useSize";
 import { overTime, requestFigures, statistics as statisticsOf } from "../data";
-import { blame as blameOf } from "../data/blame";
 import type { Range } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
-import type { Blame, Pressure } from "../data/model/pressure";
+import type { Pressure, Stretch } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { pressureOfRange, pressureOfRun, SLICES } from "../data/since";
+import { ofRows, stretches as worstOf } from "../data/pressure";
+import { pressureOfRange, SLICES } from "../data/since";
 import { useLaneKeys } from "../requests/RequestsView";
 import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
 import { Guarded } from "../shell/Guarded";
@@ -31,21 +30,22 @@ import {
   wholeRange,
 } from "../state/store";
 import { useComputed, useStatistics } from "../statistics/useStatistics";
-import { ideasIn } from "./causes";
-import { blamedIncidents, type Incident, type OtherIncident, otherIncidents, type Worst, worstIn } from "./incidents";
+import { type Answer, answerTo } from "./answer";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
 import { Tiles } from "./Tiles";
 import { type Navigation, Tracks } from "./Tracks";
-import { isQuiet, rowsOf } from "./words";
 import "./overview.css";
 
 /** Slices of the clock in a tile. */
 const SPARKS = 40;
 /** Pixels of a verdict beside which all stands on a laptop's screen: of a longer one the picture gives way. */
 const VERDICT = 108;
-const NO_INCIDENTS: readonly Incident[] = [];
+/** Stretches that are listed. */
+const WORST = 3;
+/** Steps after which a run that is followed is asked about again. */
+const ASKED_ROWS = 500;
 
 export function OverviewView() {
   const store = trace.value;
@@ -57,17 +57,10 @@ export function OverviewView() {
 /** What the parts of the screen show; null until it is there. */
 export interface Found {
   statistics: Statistics | null;
-  advice: Finding[] | null;
   pressure: Pressure | null;
   /** Of the selection, or of the whole run without one. */
   scoped: Pressure | null;
-  /** Of the whole run, whatever is selected or in view. */
-  run: Pressure | null;
-  stretches: Worst["stretches"];
-  late: boolean;
-  blame: Blame | null;
-  /** At other times. */
-  others: OtherIncident[];
+  stretches: Stretch[];
   sparks: OverTime | null;
   requests: RequestFigures | null;
 }
@@ -81,40 +74,20 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const picture = usePicture(store, changed, shown, { slices: SLICES })?.pressure ?? null;
   const pressed = useOf(store, changed, range, () => pressureOfRange(store, range));
   const whole = pressed.found;
-  const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
-  const { stretches, late } = useMemo(
-    () => worstIn(store, range, whole, ofRun.found),
+  const stretches = useMemo(
+    () => (whole ? worstOf(whole, WORST).map((stretch) => ofRows(store, whole, stretch)) : []),
     // Not the range itself: whatever the address keeps makes another one, as a picture that is moved.
-    [store, changed, range.first, range.last, whole, ofRun.found],
+    [store, changed, range.first, range.last, whole],
   );
-  const worst = stretches[0];
-  const blamed = worst ? rowsOf(store, worst) : range;
-  const accused = useOf<Blame | null>(
-    store,
-    changed,
-    blamed,
-    (signal) => (whole ? blameOf(store, blamed, signal) : Promise.resolve(null)),
-    whole === null,
-  );
-  const blame = accused.found;
-  const looked = useMemo(() => ({ value, stretches }), [value, stretches]);
-  const ideas = useOf<Finding[] | null>(
-    store,
-    changed,
-    range,
-    (signal) => (value && pressed.known ? ideasIn(store, range, value, stretches, signal) : Promise.resolve(null)),
-    looked,
-  );
-  const besides =
-    worst && whole && ofRun.found && !isQuiet(stretches, value?.found ?? null)
-      ? otherIncidents(store, { found: whole, run: ofRun.found }, worst, value?.found ?? null)
-      : NO_INCIDENTS;
-  const others = useOf<OtherIncident[]>(
-    store,
-    changed,
-    range,
-    (signal) => blamedIncidents(store, besides, signal),
-    besides.map(({ stretch }) => `${stretch.begin} ${stretch.end}`).join(),
+  const following = store.stage === "following";
+  const reading = loading.value?.target === "trace" ? loading.value : null;
+  const isRead = store.stage !== "reading" && store.stage !== "requests";
+  // While a trace is followed it is asked about anew now and then, not with each step.
+  const asked = following ? Math.floor(range.last / ASKED_ROWS) : range.last;
+  const answer = useComputed<Answer | null>(
+    (signal) => (isRead ? answerTo(store, range, signal) : Promise.resolve(null)),
+    [store, isRead, following ? 0 : changed, range.first, asked],
+    200,
   );
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
@@ -138,35 +111,16 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     whole: () => setExtra(ZOOM_KEY, ""),
   };
   const found: Found = {
-    ...{ statistics: value?.found ?? null, advice: ideas.found },
-    ...{ pressure: picture, scoped: whole, run: ofRun.found, stretches, late, sparks, requests },
-    // Of another stretch, as while a trace is read, it would name the wrong ones.
-    blame: accused.fresh ? blame : null,
-    others: others.fresh ? (others.found ?? []) : [],
+    ...{ statistics: value?.found ?? null, pressure: picture, scoped: whole, stretches, sparks, requests },
   };
   // While a trace is followed there is always something newer.
-  const following = store.stage === "following";
-  const settled =
-    value?.version === store.version &&
-    !busy &&
-    pressed.fresh &&
-    ofRun.fresh &&
-    accused.fresh &&
-    ideas.fresh &&
-    others.fresh;
-  const reading = loading.value?.target === "trace" ? loading.value : null;
+  const settled = value?.version === store.version && !busy && pressed.fresh && !answer.busy;
   const provisional = reading !== null || !(settled || following);
   return (
     <div class={`overview${provisional ? " provisional" : ""}`} data-picture="whole" aria-busy={provisional}>
       <div ref={verdict}>
         <Guarded what="the verdict">
-          <Sentence
-            store={store}
-            range={range}
-            found={found}
-            settled={pressed.known && !(whole && busy && !value)}
-            {...{ reading, provisional }}
-          />
+          <Sentence {...{ store, range, answer, reading }} statistics={found.statistics} />
         </Guarded>
       </div>
       <Guarded what="the figures">

@@ -8,8 +8,7 @@ import { bounds, boundsText } from "../state/bounds";
 import { showTab } from "../state/moves";
 import { setExtra } from "../state/store";
 import type { Found } from "./OverviewView";
-import { showRequests } from "./Sentence";
-import { cutShort, ERRORS } from "./words";
+import { cutShort, ERRORS, showRequests } from "./requests";
 
 interface TilesProps {
   store: TraceStore;

@@ -20,6 +20,7 @@ import { clearSelection, focus } from "../state/moves";
 import { focusRequest, focusRow, matches, selection as selected, type View } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
+import { requestWords } from "./requests";
 import {
   drawTracks,
   ENGINE,
@@ -32,7 +33,6 @@ import {
   timeAt,
 } from "./tracksDraw";
 import { useEngines } from "./useEngines";
-import { requestWords } from "./words";
 
 /** What moves the picture; rows, whole or not. */
 export interface Navigation {

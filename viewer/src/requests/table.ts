@@ -87,11 +87,6 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
       text: (index) =>
         Number.isNaN(found.place[index]) ? "–" : `${count(found.place[index])} of ${count(found.placeOf[index])}`,
     },
-    seconds(
-      "heldUp",
-      "held others",
-      "request-seconds that others lost in all steps, its part of them: as who held others back on the Overview",
-    ),
     ...[
       words("job", "the job of which it is a turn", (request) => jobs.ids[requests.job[request]] ?? ""),
       words("tenant", TENANT_MEANING, (request) => tenants[requests.tenant[request]] ?? ""),

@@ -1,17 +1,12 @@
-import type { Finding } from "../advice/rules";
 import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
 import type { Outcomes } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { pressureOfRange, pressureOfRun } from "../data/since";
 import { count, duration, outcomesText } from "../format";
-import { ideasIn } from "../overview/causes";
-import { worstIn } from "../overview/incidents";
 import { Guarded } from "../shell/Guarded";
 import { forgetPlaces } from "../shell/keptScroll";
 import { clearSelection, focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
-import { AdviceLine, AdviceSection } from "./AdviceSection";
 import { FiguresSection } from "./FiguresSection";
 import { within } from "./filters";
 import { HistogramsSection } from "./HistogramsSection";
@@ -19,7 +14,7 @@ import { LimitsSection } from "./LimitsSection";
 import { OccupancyChart } from "./OccupancyChart";
 import { LatencySection, OverTimeSection } from "./OverTimeSection";
 import { SqlSection } from "./SqlSection";
-import { useComputed, useLevels, useStatistics } from "./useStatistics";
+import { useLevels, useStatistics } from "./useStatistics";
 import "./statistics.css";
 
 /** The Statistics tab: everything added up, over the selection if there is one. */
@@ -34,15 +29,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy, failure } = useStatistics(store, revision.value, range);
   const found = value?.found;
   const settled = !busy && value?.version === store.version && store.stage !== "requests" && store.stage !== "reading";
-  const advice = useComputed<Finding[] | null>(
-    async (signal) => {
-      if (!value) return null;
-      const [found, run] = [await pressureOfRange(store, range), await pressureOfRun(store, range)];
-      return ideasIn(store, range, value, worstIn(store, range, found, run).stretches, signal);
-    },
-    [store, value, range.first, range.last],
-    120,
-  ).value;
   const levels = useLevels(store, revision.value);
   const chart = {
     store,
@@ -56,7 +42,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     <div class="statistics" data-picture="whole" aria-busy={!settled}>
       <h2 class="hidden-text">Statistics</h2>
       <Scope store={store} range={range} busy={busy} outcomes={found?.outcomes} />
-      {value && advice && <AdviceLine advice={advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
       {found && (
         <Guarded what="what limited admission">
@@ -88,7 +73,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
             scope={`${store.name}, ${steps(store, range)}`}
             onFilter={showSteps}
           />
-          {advice && <AdviceSection {...{ store, range: value.found.range, advice, settled }} onFilter={showSteps} />}
         </Guarded>
       )}
       <SqlSection store={store} />

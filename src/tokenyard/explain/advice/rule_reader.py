@@ -13,8 +13,6 @@ from tokenyard.units import duration
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One rule read against the symptoms of one run: does it hold, and what shows it?
-#
-# The viewer reads the same rules with ``viewer/src/advice/ruleReader.ts``.
 
 _NUMBER = re.compile(r"\{([\w.]+):(\w+)\}")
 _FORMATS: dict[str, Callable[[Any], str]] = {
@@ -75,7 +73,9 @@ class RuleReader:
         if number is None or times is None:
             return None
         bound = None if target.at_most is None else self._number(target.at_most)
-        to = floor(times * (number if bound is None else min(number, bound)))
+        if bound is None and target.is_bounded:
+            return None
+        to = floor(times * number if bound is None else min(times * number, bound))
         now = self._number(f"setting.{self._rule.setting}")
         there = now is not None and (to <= now if self._rule.direction == "up" else to >= now)
         if self._rule.direction == "set" and now == 0:  # it was off

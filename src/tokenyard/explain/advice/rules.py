@@ -156,6 +156,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     value: str
     at_most: str | None = None
     """Another that bounds it, if the trace records it."""
+    is_bounded: bool = False
+    """Without the bound nothing is said, so that no more is asked for than the hardware has."""
     times: float | str = 1.0
     """A number, or the name of another value."""
     above: str | None = None
@@ -177,8 +179,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What the change costs."""
     vllm: bool = True
     """vLLM has such a setting."""
-    steps: str = ""
-    """The viewer's filter for the steps that show it; empty where no step stands out."""
     reasons: list[Reason] = []
     when: list[Condition]
     did: Sentence = []
@@ -202,8 +202,6 @@ class SymptomRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RuleBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in ``rules.toml``."""
 
-    engine: list[str]
-    """Conditions that are of the engine: a part of a run has them as the whole has; only the viewer asks for parts."""
     symptoms: SymptomRules
     ratios: dict[str, tuple[str, str]]
     conditions: dict[str, list[list[Condition]]]

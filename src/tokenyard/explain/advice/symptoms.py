@@ -1,6 +1,6 @@
 """What advice is judged by: a few numbers about a run, gathered while its report is made.
 
-The viewer computes the same numbers from its columns; the rules (``rules.toml``) see nothing else.
+The rules (``rules.toml``) see nothing else.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.classifier import STEP_REASONS, Classification
 from tokenyard.explain.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.slo import Bounded
+from tokenyard.models.gpus import gpu_of_device
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts
 from tokenyard.trace.held_back import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
+from tokenyard.trace.start import deployment_of
 from tokenyard.vocabulary import Reason
 
 _STEPS_IN_FLIGHT = 64
@@ -47,6 +49,9 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_tokens: int | None = None
     local_hit_rate: float | None = None
     peak_kv_use: float | None = None
+    most_kv_blocks: int | None = None
+    """KV blocks that the GPUs have room for at most; None where the trace does not say which they are."""
+    most_kv_bytes: int | None = None
     tpot_p50_ms: float | None = None
     tpot_p99_ms: float | None = None
     mixed_steps: int = 0
@@ -236,6 +241,7 @@ class SymptomCounter:
             guessed=not recorded,
             scheduled_tokens=self._scheduled,
             settings=_settings(start),
+            **_room_for_kv(start),
             **self._times.symptoms(missed.get("token_bound_ms"), known.get("token_budget")),
             **missed,
             **known,
@@ -447,3 +453,20 @@ def _settings(start: TraceStart | None) -> dict[str, Any]:
         if isinstance(values, dict):
             found.update({name: values[name] for name in names if name in values})
     return found
+
+
+_MOST_MEMORY = 0.98
+"""Share of a GPU's memory that an engine may take at most."""
+
+
+def _room_for_kv(start: TraceStart | None) -> dict[str, Any]:
+    """What the GPUs have room for at most, by the names of :class:`Symptoms`; nothing where that is not known."""
+    settings, blocks = _settings(start), deployment_of(start.config if start is not None else None).num_gpu_blocks
+    share = settings.get("gpu_memory_utilization")
+    gpu = gpu_of_device(start.gpu) if start is not None and start.gpu else None
+    if start is None or gpu is None or not blocks or not start.bytes_per_block or not isinstance(share, int | float):
+        return {}
+    spare = max(_MOST_MEMORY - share, 0.0) * gpu.memory_bytes
+    taken = settings.get("kv_cache_memory_bytes")
+    most = blocks + int(spare // start.bytes_per_block)
+    return {"most_kv_blocks": most} | ({"most_kv_bytes": int(taken + spare)} if isinstance(taken, int) else {})

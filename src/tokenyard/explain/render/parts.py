@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.advice.rules import Advice, Effect, Relief
+from tokenyard.explain.answer.remedies import SETTING, Remedy
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
 from tokenyard.explain.slo import OPEN_FOR, Goodput, Objective
@@ -240,32 +241,35 @@ _EFFECTS = {
 _TOO_SMALL = 0.005
 
 
-def advice_of(report: Report) -> Iterable[Table | Text]:
-    """What serves an overload, then each advice: the setting, what a replay with it did, why, what shows it and what it
-    costs.
+def remedies_of(report: Report, remedies: Sequence[Remedy], *, brief: bool = False) -> Iterable[Table | Text]:
+    """What serves an overload, then each remedy: of a setting, what a replay did, why, what shows it and its price.
+
+    ``brief``: the first of them, and of a setting what a replay did and its price.
     """
     if report.relief is not None:
         yield Text(plain(_relief(report.relief)), "bold")
-    if report.advice:
+    if remedies:
         table = table_of(Column(no_wrap=True), Column(), header=False)
+        advice = list(report.advice)
         said: set[str] = set()
-        for advice in report.advice:
-            text = Text(f"{_what(advice)}: ", "bold")
-            diagnosis = advice.diagnosis
-            if advice.trial is not None:
-                text.append(f"{_effects(advice.trial.effects)} ", "green")
-                diagnosis = diagnosis[:1].upper() + diagnosis[1:]
-            if advice.rule not in said:
-                text.append(f"{diagnosis}. ", "not bold")
-                text.append(f"{plain(advice.evidence)} ", "not bold")
-            said.add(advice.rule)
-            text.append(f"The price: {advice.price}.", "not bold bright_black")
+        for each in remedies[:_FIRST] if brief else remedies:
+            found = next((one for one in advice if one.rule == each.rule and _is_meant(one, each)), None)
+            if found is None:
+                text = Text(f"{plain(each.title)}. ", "bold")
+                text.append(f"The price: {plain(each.price)}." if each.price else "", "not bold bright_black")
+            elif brief and found.trial is None:
+                text = Text(f"{_what(found)}, not replayed", "bold")
+            else:
+                text = _setting(found, is_first=not brief and found.rule not in said)
+                said.add(found.rule)
             table.add_row(Text("\N{BULLET}"), text)
         yield table
+        if brief:
+            return
         if report.tried_on is not None:
             words = f"Replayed on {plain(report.tried_on)}, and compared there; --advice all replays the whole run."
             yield Text(words, "bright_black")
-        elif any(each.trial is None for each in report.advice):
+        elif any(each.code == SETTING and not each.is_tried for each in remedies):
             words = (
                 "Not replayed: `tokenyard whatif TRACE --set ...` replays a trace; a run that is long, --advice all."
             )
@@ -275,21 +279,22 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
         yield Text(f"Tried, and no better: {tried}.", "bright_black")
 
 
-def top_advice(report: Report) -> Iterable[Table | Text]:
-    """What serves an overload, and the first advice: what a replay with it did, and its price."""
-    if report.relief is not None:
-        yield Text(plain(_relief(report.relief)), "bold")
-    if report.advice:
-        table = table_of(Column(no_wrap=True), Column(), header=False)
-        for advice in report.advice[:_FIRST]:
-            text = Text(_what(advice), "bold")
-            if advice.trial is None:
-                text.append(", not replayed", "not bold bright_black")
-            else:
-                text.append(f": {_effects(advice.trial.effects)} ", "green")
-                text.append(f"The price: {advice.price}.", "not bold bright_black")
-            table.add_row(Text("\N{BULLET}"), text)
-        yield table
+def _is_meant(advice: Advice, remedy: Remedy) -> bool:
+    return remedy.title == (advice.title if not remedy.is_tried or advice.trial is None else advice.trial.title)
+
+
+def _setting(advice: Advice, *, is_first: bool) -> Text:
+    """A setting, with its evidence where its rule speaks for the first time."""
+    text = Text(f"{_what(advice)}: ", "bold")
+    diagnosis = advice.diagnosis
+    if advice.trial is not None:
+        text.append(f"{_effects(advice.trial.effects)} ", "green")
+        diagnosis = diagnosis[:1].upper() + diagnosis[1:]
+    if is_first:
+        text.append(f"{diagnosis}. ", "not bold")
+        text.append(f"{plain(advice.evidence)} ", "not bold")
+    text.append(f"The price: {advice.price}.", "not bold bright_black")
+    return text
 
 
 def _relief(relief: Relief) -> str:

@@ -15,20 +15,20 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.arguments import given_kind, suggests_keywords
+from tokenyard.explain.answer.answer import Answer
 from tokenyard.explain.classifier import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.measured import print_measured
 from tokenyard.explain.render.parts import (
-    advice_of,
     clients_of,
     deployment_table,
     goodput_rows,
     print_section,
     ranks_table,
     reasons_of,
+    remedies_of,
     replicas_of,
     table_of,
-    top_advice,
     top_reasons,
 )
 from tokenyard.explain.report.classes import Classes
@@ -90,9 +90,9 @@ def _print_screen(report: Report, console: Console, classes: Classes | None) -> 
     """The answer on one screen; what it leaves out is counted in its last line."""
     print_answer(report, console, classes)
     print_section(console, "What held requests back", *top_reasons(report))
-    advice = list(top_advice(report))
-    if advice:
-        print_section(console, "What to change", *advice)
+    remedies = _answer(report, classes).remedies
+    if remedies or report.relief is not None:
+        print_section(console, "What to change", *remedies_of(report, remedies, brief=True))
     table = _figures(report, only=_IN_SHORT)
     for name, text in (
         ("step times", _trust(report.header)),
@@ -128,8 +128,9 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
     print_section(console, "What held requests back", *reasons_of(report))
     if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    if report.advice or report.tried or report.relief is not None:
-        print_section(console, "What to change", *advice_of(report))
+    remedies = _answer(report, classes).remedies
+    if remedies or report.tried or report.relief is not None:
+        print_section(console, "What to change", *remedies_of(report, remedies))
     print_section(console, "Figures", _figures(report))
     _print_service(report, console)
     notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
@@ -139,9 +140,7 @@ def print_findings(report: Report, console: Console, *, buckets: bool = False, c
 
 def print_answer(report: Report, console: Console, classes: Classes | None = None) -> None:
     """The verdict, latencies, what was measured, and bounds."""
-    of_classes = None if classes is None else classes.goodput()
-    judged = report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)
-    console.print(Text(plain(judged.verdict.sentence), "bold"))
+    console.print(Text(plain(_answer(report, classes).sentence), "bold"))
     print_section(
         console,
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
@@ -153,6 +152,12 @@ def print_answer(report: Report, console: Console, classes: Classes | None = Non
         print_section(console, "Service levels", *goodput_rows(report.goodput))
     if classes is not None:
         print_classes(classes, console)
+
+
+def _answer(report: Report, classes: Classes | None) -> Answer:
+    """Return the answer, which bounds of classes may change."""
+    of_classes = None if classes is None else classes.goodput()
+    return (report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)).answer
 
 
 def print_run(header: Header, console: Console) -> None:

@@ -66,7 +66,7 @@ def print_stuck(found: Standstills, console: Console) -> None:
             f"{'Livelock' if place.preempted else 'Stuck'}: {rank}{steps} ({place.num_steps:,} in a row){end}",
             *(Text(line) for line in _stuck_at(place)),
             Text(),
-            *(() if place.preempted else (_meanings_of(list(place.reasons)), Text())),
+            *((_meanings_of(list(place.reasons)), Text()) if place.reasons else ()),
             Text(place.explanation),
         )
 

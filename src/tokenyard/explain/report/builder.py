@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,10 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.advice.rule_reader import advise
 from tokenyard.explain.advice.rules import Advice
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_bounds
+from tokenyard.explain.answer.progress import ProgressCounter
 from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.population import LATENCIES, LatencyCounter
-from tokenyard.explain.progress import Holder, ProgressCounter
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
     Header,
@@ -107,8 +107,6 @@ class ReportBuilder:
         """The last step, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
         self._progress = ProgressCounter()
-        self.holder: Holder | None = None
-        """The holder of what was short; set by the reader of a trace without reasons."""
         self._arrivals = ArrivalsCounter()
         self._load = LoadCounter()
         self._latencies = LatencyCounter()
@@ -215,9 +213,11 @@ class ReportBuilder:
         self._latencies.arrived(record)
         self._load.arrive(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
+        self._progress.arrived(record)
 
     def _add_hits(self, record: PrefixCacheLookup) -> None:
         self._latencies.looked_up(record)
+        self._progress.looked_up(record)
         if record.total_prompt_tokens is not None:
             self._totals.lookups += 1
             self._totals.prompt_tokens += record.total_prompt_tokens
@@ -286,7 +286,7 @@ class ReportBuilder:
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
         self._symptoms.steps_repeated(steps)
-        self._progress.steps_repeated(steps.like, lasted=lasted)
+        self._progress.steps_repeated(steps.like, since=moments[0], lasted=lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
@@ -352,6 +352,14 @@ class ReportBuilder:
         self._speculation.add(drafts)
         self._symptoms.drafts_verified(drafts)
 
+    def computed(self, ts: float | None, scheduled: Mapping[str, int]) -> None:
+        """Take what a step computed, of a trace that does not record how long requests are."""
+        self._later(self._progress.computed, ts, scheduled)
+
+    def begin_at(self, origin: float | None) -> None:
+        """Note when the run began of which only a part is taken."""
+        self._progress.origin = origin
+
     def run_ended(self, ts: float) -> None:
         """Note that the run was ended at this moment, with whatever is unfinished."""
         self._is_ended = True
@@ -366,6 +374,7 @@ class ReportBuilder:
         self._arrivals.finish(record)
         self._load.finish(record)
         self._symptoms.finished(record.req_id)
+        self._progress.finished(record)
         self._note_moment(record.ts)
 
     def _note_moment(self, ts: float | None) -> None:
@@ -426,7 +435,7 @@ class ReportBuilder:
             buckets={bucket.value: self._totals.buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._totals.reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
-            progress=self._progress.result(self.holder),
+            progress=self._progress.result(),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known and not self._is_joined else None,

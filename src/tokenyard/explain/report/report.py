@@ -8,6 +8,9 @@ import msgspec
 from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Relief, Trial
+from tokenyard.explain.answer.answer import Answer, Told, answer_of, overload_of
+from tokenyard.explain.answer.causes import Counts, EngineLoad
+from tokenyard.explain.answer.progress import Progress
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
@@ -15,9 +18,7 @@ from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Attempts, Outcomes
 from tokenyard.explain.printable import Printable
-from tokenyard.explain.progress import Progress
 from tokenyard.explain.recorded_reasons import RecordedReason
-from tokenyard.explain.report.verdict import Verdict, Waiting, overload_of, verdict_of
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.steady import Load
 from tokenyard.explain.table import RowTable, table_from
@@ -113,6 +114,8 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     peak_kv_use: float | None
     waiting_mean: float | None
     """Waiting requests per step."""
+    waited_s: float = 0.0
+    """Request-seconds that its requests waited, for whatever is recorded or guessed."""
     ttft_ms: LatencyFigures
     tpot_ms: LatencyFigures
     source: str | None
@@ -478,19 +481,24 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, clients=seen)
 
     @property
-    def verdict(self) -> Verdict:
-        """The conclusion of the report, in one sentence and as fields."""
+    def answer(self) -> Answer:
+        """What is wrong, since when, whose requests it is, what would help; in one sentence and as fields."""
         mean = self.e2e_ms.mean
-        return verdict_of(
-            self.recorded_reasons,
-            self.goodput,
-            self.advice,
-            ended=self.requests_finished,
-            seconds=None if mean is None else mean / 1e3 * self._num_timed,
-            drafts=None if self.speculation is None else self.speculation.assumed,
-            overload=overload_of(self.load, self.relief, self.num_gpus),
-            waiting=Waiting(self.progress, self.queue_ms, self.requests, max(len(self.ranks), 1), self.load),
-            people=self.outcomes,
+        engines = [EngineLoad(each.rank, each.waited_s, each.requests_share) for each in self.ranks]
+        return answer_of(
+            Told(
+                progress=self.progress,
+                reasons=self.recorded_reasons,
+                counts=Counts(self.queue_ms, self.requests, engines, self.preemptions, self.peak_kv_use),
+                ended=self.requests_finished,
+                seconds=None if mean is None else mean / 1e3 * self._num_timed,
+                load=self.load,
+                overload=overload_of(self.load, self.relief, self.num_gpus),
+                goodput=self.goodput,
+                advice=self.advice,
+                drafts=None if self.speculation is None else self.speculation.assumed,
+                people=self.outcomes,
+            )
         )
 
     @property
@@ -506,8 +514,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
         return gpus if gpus is None or self.replicas is None else gpus * self.replicas.max_held
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as ``--json`` prints it, with its ``verdict``."""
-        return {"verdict": msgspec.to_builtins(self.verdict), **super().to_dict()}
+        """All of it, as ``--json`` prints it, with its ``answer``."""
+        return {"answer": msgspec.to_builtins(self.answer), **super().to_dict()}
 
     def summary(self) -> str:
         came, done = self.requests, self.requests_finished or 0

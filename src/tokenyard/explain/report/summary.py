@@ -8,16 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.progress import HolderCounter
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink, StepFacts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, FactSink
 from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, find_ranks
-from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, TraceStart
 from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -73,6 +72,7 @@ def _share(part: EnginePart, whole: Report, seconds: float) -> RankShare:
         prefix_hit_rate=report.prefix_hit_rate.local,
         peak_kv_use=report.peak_kv_use,
         waiting_mean=report.waiting.mean,
+        waited_s=sum(report.progress.waited_for.values()),
         ttft_ms=report.ttft_ms,
         tpot_ms=report.tpot_ms,
         source=report.header.source,
@@ -132,22 +132,28 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 # A trace read into a report: the traces of all engines, where there are several, into one.
 
 
-def summarize(path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = ()) -> Report:
+Between = tuple[int | None, int | None]
+"""First and last step that are looked at; None: from the beginning, or to the end."""
+
+
+def summarize(
+    path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = (), between: Between = (None, None)
+) -> Report:
     """The report on a trace: a file of the pair, the directory that holds it, or that of the engines of one run.
 
     ``slos`` are what goodput is counted by. ``requests=False`` leaves a requests file unread, which is faster; the
     classifier then knows no ``minNeed``. Raises TraceError if there is no trace, no step in it, or traces of
-    different runs.
+    different runs. ``between``: steps that are looked at, with the requests that are there in them.
     """
-    return summarized(path, requests=requests, slos=slos)[0]
+    return summarized(path, requests=requests, slos=slos, between=between)[0]
 
 
 def summarized(
-    path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = ()
+    path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = (), between: Between = (None, None)
 ) -> tuple[Report, list[ReportBuilder]]:
     """The same, with what it is made of: a builder for each engine."""
     traces = find_ranks(path)
-    parts = [EnginePart(each.rank or 0, *_summarized(each, slos, requests=requests)) for each in traces]
+    parts = [EnginePart(each.rank or 0, *_summarized(each, slos, between, requests=requests)) for each in traces]
     report = parts[0].report if len(parts) == 1 else joined_report(parts, source=str(path))
     return report, [part.builder for part in parts]
 
@@ -160,40 +166,76 @@ def advised(report: Report, builders: Sequence[ReportBuilder], of_classes: Seque
     return msgspec.structs.replace(report, advice=whole.advice(report, of_classes))
 
 
-def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tuple[ReportBuilder, Report]:
+def _summarized(
+    trace: RankTrace, slos: Sequence[SLO], between: Between, *, requests: bool
+) -> tuple[ReportBuilder, Report]:
     builder = ReportBuilder(slos)
     source = str(trace.files.source)
     if trace.is_idle:
         return builder, builder.report(source=source)
     reader = StepReader(trace.files, requests=requests)
-    holders = HolderCounter()
     sink: FactSink = builder
+    first, last = between
+    before = _Before()
     for step in reader.steps():
+        if first is not None and step.number < first:
+            before.note(step)
+            continue
+        if last is not None and step.number > last:
+            break
         if builder.start is None and reader.start is not None:
             builder.trace_started(reader.start)
             sink = AfterWarmup(builder, reader.start.warmup) if reader.start.warmup else builder
-        facts = _feed(sink, step, reader.start)
-        if reader.reconstructed:
-            holders.step(step, facts)
-    builder.holder = holders.result()
+        before.hand_on(sink, builder)
+        _feed(sink, step, reader.start, builder if reader.reconstructed else None)
     for each in reader.unfinished():
         builder.request_unfinished(each)
-    if reader.reader.ended_at is not None:
+    if reader.reader.ended_at is not None and last is None:
         builder.run_ended(reader.reader.ended_at)
     builder.jobs |= reader.jobs
     report = builder.report(source=source, notes=reader.reader.notes, reconstructed=reader.reconstructed)
     return builder, report
 
 
-def _feed(sink: FactSink, step: Step, start: TraceStart | None) -> StepFacts:
-    """Hand on one step, in the order in which things happened; returns its facts."""
+class _Before:
+    """The requests that came before the steps that are looked at, and have not ended."""
+
+    def __init__(self) -> None:
+        self._origin: float | None = None
+        self._here: dict[str | None, list[RequestArrived | PrefixCacheLookup]] = {}
+
+    def note(self, step: Step) -> None:
+        """A step that is not looked at."""
+        self._origin = step.ts if self._origin is None else self._origin
+        for arrived in (*step.arrived, *step.arrived_after):
+            self._here[arrived.req_id] = [arrived]
+        for lookup in step.lookups:
+            self._here.setdefault(lookup.req_id, []).append(lookup)
+        for finished in step.finished:
+            self._here.pop(finished.req_id, None)
+
+    def hand_on(self, sink: FactSink, builder: ReportBuilder) -> None:
+        """Hand on what is known of them, once."""
+        if self._origin is not None:
+            builder.begin_at(self._origin)
+        here, self._here, self._origin = self._here, {}, None
+        for record in (each for records in here.values() for each in records):
+            if isinstance(record, RequestArrived):
+                sink.request_arrived(record)
+            else:
+                sink.prefix_looked_up(record)
+
+
+def _feed(sink: FactSink, step: Step, start: TraceStart | None, builder: ReportBuilder | None) -> None:
+    """Hand on one step, in the order in which things happened; ``builder`` of a trace without lengths of requests."""
     for arrived in step.arrived:
         sink.request_arrived(arrived)
     for lookup in step.lookups:
         sink.prefix_looked_up(lookup)
     block_size = start.block_size if start is not None else None
-    facts = facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE)
-    sink.step_decided(facts)
+    sink.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+    if builder is not None and step.decision is not None:
+        builder.computed(step.ts, step.decision.num_scheduled_tokens or {})
     if step.completed is not None:
         done = step.completed
         sink.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens, streams_of(done))
@@ -203,4 +245,3 @@ def _feed(sink: FactSink, step: Step, start: TraceStart | None) -> StepFacts:
         sink.request_finished(finished)
     for arrived in step.arrived_after:
         sink.request_arrived(arrived)
-    return facts

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokenyard.arguments import given_path, suggests_keywords
+from tokenyard.explain.classifier import classify
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
@@ -54,7 +55,7 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None
     """The request at which the last of them stopped."""
     reason: str
-    """The reason with which that request was refused."""
+    """The reason with which that request was refused; of a trace that records none, a bucket (``kv-exhausted``)."""
     needed_blocks: int | None = None
     free_blocks: int | None = None
     total_blocks: int | None = None
@@ -114,17 +115,18 @@ def standstills(path: Path | str) -> Standstills:
         found: list[StuckPlace] = []
         run: _Run | None = None
         turns = _Turns(trace.rank)
-        for step in StepReader(trace.files, requests=False).steps():
+        reader = StepReader(trace.files, requests=False)
+        for step in reader.steps():
             num_steps += 1
             found += turns.take(step)
-            still = _still(step)
+            still = _bare_still(step) if reader.reconstructed else _still(step)
             if still is not None:
                 run = _Run(still, still, 1) if run is None else _Run(run.first, still, run.num_steps + 1)
                 continue
             if run is not None and run.num_steps >= LONG:
                 found.append(_place(trace.rank, run, ends=False))
             run = None
-        if run is not None and run.num_steps >= _AT_THE_END:
+        if run is not None and run.num_steps >= (LONG if reader.reconstructed else _AT_THE_END):
             found.append(_place(trace.rank, run, ends=True))
         found += turns.end()
         places += sorted(found, key=lambda place: place.first_step)
@@ -225,6 +227,17 @@ def _still(step: Step) -> _Still | None:
     return None
 
 
+def _bare_still(step: Step) -> _Still | None:
+    """A step of a trace without reasons that schedules nothing although requests are there."""
+    facts = facts_of(step)
+    there = (facts.num_running or 0) + (facts.num_waiting or 0)
+    if step.decision is None or facts.token_sum != 0 or not there:
+        return None
+    bucket = classify(facts).bucket.value
+    refusal = Refusal(reason=bucket, kv=KVNumbers(needed=facts.min_need, free=facts.free_blocks))
+    return _Still(facts, refusal, {})
+
+
 def _reasons(outcome: AdmissionOutcome) -> Counter[str]:
     """How many requests each reason held back."""
     counts: Counter[str] = Counter(outcome.not_scheduled_counts or {})
@@ -263,6 +276,11 @@ def _explanation(still: _Still) -> str:
     """What keeps it, in one or two sentences."""
     facts, refusal = still.facts, still.refusal
     kv = refusal.kv
+    if facts.outcome is None:
+        pinned = facts.pinned_blocks or 0
+        if facts.total_blocks and pinned >= facts.total_blocks / 2:
+            return f"Pins hold {pinned:,} of {facts.total_blocks:,} blocks, and none is let go: nothing else can run."
+        return "The trace records no reasons: requests are there, and no step schedules a token."
     if kv is not None and kv.needed is not None:
         total = facts.total_blocks
         if total is not None and kv.needed >= total:

@@ -26,6 +26,8 @@ from tokenyard.trace.start import SECTION, DeploymentHeader
 
 EMBEDDED_ID = "tokenyard-trace"
 """Id of the script tag (``viewer/src/data/embedded.ts`` looks for it)."""
+ANSWER_ID = "tokenyard-answer"
+"""Id of the script tag of the answer."""
 MOST_BYTES = 600_000_000
 """Bytes of JSON lines that a page may hold: of 518 MB a browser shows all steps, of 701 MB it gives up among them."""
 _BETWEEN = b"\x1e\n"
@@ -84,10 +86,19 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.name.endswith(".jsonl") else sum(len(line) for line in _lines(path))
 
 
-def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False, state: str = "") -> int:
+def embed(
+    page: str,
+    files: TraceFiles,
+    out: IO[bytes],
+    *,
+    with_prompts: bool = False,
+    state: str = "",
+    answer: msgspec.Struct | None = None,
+) -> int:
     """Write ``page`` with the trace in it; returns how many lines could not be read and were left out.
 
-    ``state`` is what the page shows at first, as its address has it behind the ``#``; without it the beginning.
+    ``answer`` is what the page says of it. ``state`` is what the page shows at first, as its address has it behind the
+    ``#``; without it the beginning.
     Raises TraceError if ``page`` is no HTML page, or no line can be kept.
     """
     head, end, tail = page.rpartition("</body>")
@@ -120,7 +131,11 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
     if not kept_lines:
         raise TraceError(f"{files.source}: holds no record that can be read")
     packed.finish()
-    out.write(f"</script>\n{end}{tail}".encode())
+    out.write(b"</script>\n")
+    if answer is not None:  # nothing in it can end the tag
+        said = msgspec.json.encode(answer).replace(b"<", b"\\u003c")
+        out.write(f'<script type="application/json" id="{ANSWER_ID}">'.encode() + said + b"</script>\n")
+    out.write(f"{end}{tail}".encode())
     return lost
 
 

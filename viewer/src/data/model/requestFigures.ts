@@ -28,8 +28,6 @@ export interface RequestFigures {
   /** Place in the waiting queue in which it is first seen, from 1, and of how many. */
   place: Float64Array;
   placeOf: Float64Array;
-  /** Request-seconds that others waited behind it while it stood refused at the head of the queue. */
-  heldUp: Float64Array;
   /** What it waited for most; "" if it did not wait. */
   reason: string[];
   /** By reason: seconds that each lost to it. */

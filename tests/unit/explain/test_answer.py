@@ -22,7 +22,7 @@ def found() -> ty.Report:
 
 @pytest.mark.slow
 def test_it_names_the_reason_its_share_and_the_change_that_helped(found: ty.Report) -> None:
-    verdict = found.verdict
+    verdict = found.answer
     assert (verdict.code, verdict.reason) == ("held_back", "max_num_seqs")
     lost = sum(each.seconds for each in found.recorded_reasons.values())
     assert verdict.lost_s == pytest.approx(lost)
@@ -46,25 +46,25 @@ def test_a_change_that_ends_answers_later_says_so(found: ty.Report) -> None:
     ]
     trial = msgspec.structs.replace(advice.trial, effects=effects)
     changed = msgspec.structs.replace(found, advice=[msgspec.structs.replace(advice, trial=trial)])
-    assert changed.verdict.sentence.endswith(", but answers may end later (E2E mean +2 %) (replayed).")
-    assert "answers end later" not in found.verdict.sentence
+    assert changed.answer.sentence.endswith(", but answers may end later (E2E mean +2 %) (replayed).")
+    assert "answers end later" not in found.answer.sentence
 
 
 def test_a_missed_bound_comes_first() -> None:
     found = ty.run("chat", DEPLOYMENT, limit=4, slo={"ttft_p90": "1ms", "e2e_p90": "60min"}).report
-    verdict = found.verdict
+    verdict = found.answer
     assert (verdict.code, verdict.missed) == ("missed", ["ttft_p90"])
     assert verdict.sentence.startswith("ttft_p90 is missed: ")
 
 
 def test_nothing_is_said_to_be_wrong_where_nothing_was() -> None:
-    verdict = ty.run("chat", DEPLOYMENT.with_(max_num_seqs=64), limit=3).report.verdict
+    verdict = ty.run("chat", DEPLOYMENT.with_(max_num_seqs=64), limit=3).report.answer
     assert (verdict.code, verdict.lever) == ("idle", None)
     assert verdict.sentence == "Requests hardly waited for the scheduler."
 
 
 def test_a_run_in_which_nothing_ended_says_so() -> None:
-    verdict = ty.run("chat", DEPLOYMENT, limit=3, until=0.01).report.verdict
+    verdict = ty.run("chat", DEPLOYMENT, limit=3, until=0.01).report.answer
     assert (verdict.code, verdict.sentence) == ("empty", "No request ended.")
 
 
@@ -74,14 +74,14 @@ def test_a_pipeline_at_work_holds_nobody_back() -> None:
     in_flight = found.recorded_reasons["no_new_tokens"]
     assert found.e2e_ms.mean is not None
     assert in_flight.seconds > 0.2e-3 * found.e2e_ms.mean * (found.requests_finished or 0)
-    assert (found.verdict.code, found.verdict.reason, found.verdict.lost_s) == ("idle", None, 0.0)
+    assert (found.answer.code, found.answer.reason, found.answer.lost_s) == ("idle", None, 0.0)
     assert "no_new_tokens" in str(found)
     short = ty.run("chat", staged, limit=8, rate_scale=30).report
     assert "no_new_tokens" in short.recorded_reasons
-    assert (short.verdict.code, short.verdict.reason) == ("held_back", "max_num_seqs")
+    assert (short.answer.code, short.answer.reason) == ("held_back", "max_num_seqs")
     others = {name: each.seconds for name, each in short.recorded_reasons.items() if name != "no_new_tokens"}
-    assert short.verdict.lost_s == pytest.approx(sum(others.values()))
-    assert "no_new_tokens" not in short.verdict.sentence
+    assert short.answer.lost_s == pytest.approx(sum(others.values()))
+    assert "no_new_tokens" not in short.answer.sentence
 
 
 def test_a_class_waits_for_no_pipeline() -> None:
@@ -102,5 +102,5 @@ def test_json_has_it_first(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["run", "chat", "--limit", "2", "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--json"]
     assert main([*given, "--max-model-len", "8192"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert next(iter(answer)) == "verdict"
-    assert answer["verdict"]["code"] == "idle"
+    assert next(iter(answer)) == "answer"
+    assert answer["answer"]["code"] == "idle"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from array import array
 from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
-from tokenyard.core.params import user_name
-from tokenyard.explain.classifier import BUCKETS, Bucket, Classification, classify
+from tokenyard.explain.answer.when import Span, TimeLog
+from tokenyard.explain.answer.whose import BLOCKS, SEATS, SLOTS, TOKENS, Whose, WhoseCounter
+from tokenyard.explain.classifier import BUCKETS, Bucket, Classification
 from tokenyard.trace.facts import StepFacts, micros
-from tokenyard.trace.held_back import main_reason
-from tokenyard.trace.schema import StepDecision, StepSnapshot
-from tokenyard.trace.steps import Step
-from tokenyard.vocabulary import Family, Reason
+from tokenyard.trace.held_back import held_by_reason, main_reason
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.units import moment
+from tokenyard.vocabulary import REASONS, Family, Reason, is_in_flight
 
 STUCK_S = 10.0
 """Seconds without a scheduled token, while requests are there, from which on the engine counts as stuck."""
@@ -25,10 +24,11 @@ _NOT_STUCK = (Reason.PAUSED, Reason.WAITING_STREAM_INPUT)
 _SHORTEST_S = 1.0
 """Seconds from which on a stretch without a token is noted."""
 _CHANGES_KEPT = 8
-_LARGE_PART = 2 / 3
-"""Share of what was short from which on its holder is named."""
-_MIDDLE = (0.05, 0.95)
-"""Between these parts of all waiting lies the time that a report calls its span."""
+_HIT_WINDOWS = 60
+_FELL = 0.3
+"""Part of prompt tokens by which hits have to fall, at least by half, to be said to have fallen."""
+_SIDE = 0.1
+"""Part of all prompt tokens that has to lie on either side of such a moment."""
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,22 +83,13 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     """Their share of the pool while requests waited, every second counted once for each of these; None: none did."""
 
 
-class WaitSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """The time in which nine tenths of the waiting lay, on the trace's clock."""
+class HitFall(msgspec.Struct, frozen=True, kw_only=True):
+    """From a moment on far fewer prompt tokens were found in a cache."""
 
-    start_ts: float
-    end_ts: float
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of most of what was short, while requests waited for it."""
-
-    kind: str
-    """``request``, ``job``, or ``jobs``: those whose ids begin with the name."""
-    name: str
-    of: str
-    """What was short: ``tokens`` of steps, ``blocks`` or ``seats``."""
-    share: float
+    ts: float
+    before: float
+    """Share of prompt tokens that was found until then, and after it."""
+    after: float
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +97,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     start_ts: float | None = None
     """When the first step began, on the trace's clock."""
+    origin_ts: float | None = None
+    """When the trace began, of which this is a part; None: with ``start_ts``."""
     end_ts: float | None = None
     """The last moment of the trace."""
     request_s: float = 0.0
@@ -114,8 +107,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Time of requests that steps left waiting without a recorded reason."""
     buckets: dict[str, float] = {}
     """Bucket -> its part of ``waited_s``, most first."""
-    span: WaitSpan | None = None
-    """None where nothing waited, or the trace has no times."""
+    waited_for: dict[str, float] = {}
+    """Recorded reason, or bucket where none is recorded -> request-seconds, most first; without those in flight."""
+    span: Span | None = None
+    """When most of what was short most was waited for; None where nothing was, or the trace has no times."""
+    whose: Whose | None = None
+    """The requests that had what was short meanwhile; None where no one had half of it."""
+    preempted: Span | None = None
+    """When most requests lost their blocks; None where none did."""
+    hit_fall: HitFall | None = None
     stall: Stall | None = None
     """The longest stretch without a token, of those of a second or more; the one that the trace ends with where the
     engine is stuck there."""
@@ -123,8 +123,26 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The first eight."""
     pins: Pins | None = None
     """None where nothing was pinned."""
-    holder: Holder | None = None
-    """None where no one had two thirds of it, and of a trace that records reasons."""
+
+    def moment(self, ts: float) -> str:
+        """A moment in words: a time of day, or how long after the beginning of the trace."""
+        return moment(ts, (self.start_ts if self.origin_ts is None else self.origin_ts) or 0.0)
+
+
+def short_of(name: str) -> str | None:
+    """What those had for whom a recorded reason, or a bucket, was missing; None: no request had it."""
+    if name == Reason.LORA_SLOTS:
+        return SLOTS
+    kinds = {Family.TOKENS: TOKENS, Family.SEQUENCES: SEATS, Family.MEMORY: BLOCKS, Family.ORDER: BLOCKS}
+    kinds[Family.PREEMPTED] = BLOCKS
+    return kinds.get(family_named(name))
+
+
+def family_named(name: str) -> Family:
+    """The family of a recorded reason or a bucket."""
+    if name in REASONS:
+        return REASONS[Reason(name)].family
+    return BUCKETS[Bucket(name)].family if name in list(Bucket) else Family.UNKNOWN
 
 
 def family_of(buckets: Mapping[str, float]) -> Family:
@@ -140,12 +158,15 @@ class ProgressCounter:
     """Gathers a :class:`Progress`. Costs about a microsecond a step."""
 
     def __init__(self) -> None:
+        self.origin: float | None = None
+        """When the trace began, where only a part of it is taken."""
         self._start: float | None = None
         self._request_micros = 0
         self._waited: Counter[Bucket] = Counter()
         """Request-microseconds."""
-        self._moments, self._weights = array("d"), array("d")
-        """When requests waited without a recorded reason, and how long all of them together."""
+        self._log, self._hits, self._preempted = TimeLog(), TimeLog(), TimeLog()
+        """When requests waited, and for what; when prefixes were looked up; when requests lost their blocks."""
+        self._whose = WhoseCounter()
         self._open: tuple[Bucket, int] | None = None
         """Bucket of the step that goes on, and requests that it left waiting without a recorded reason."""
         self._stall: tuple[StepFacts, StepFacts] | None = None
@@ -181,6 +202,27 @@ class ProgressCounter:
             self._total = total
         if facts.pinned_blocks is not None:
             self._pinned(facts, facts.pinned_blocks)
+        if facts.num_preempted and facts.ts is not None:
+            self._preempted.count("", micros(facts.ts), facts.num_preempted)
+
+    def arrived(self, record: RequestArrived) -> None:
+        """A request came."""
+        self._whose.arrived(record)
+
+    def looked_up(self, record: PrefixCacheLookup) -> None:
+        """A prefix was looked up."""
+        self._whose.looked_up(record)
+        if record.ts is not None and record.total_prompt_tokens:
+            self._hits.count("asked", micros(record.ts), record.total_prompt_tokens)
+            self._hits.count("found", micros(record.ts), min(record.total_hit_tokens or 0, record.total_prompt_tokens))
+
+    def computed(self, ts: float | None, scheduled: Mapping[str, int]) -> None:
+        """Take what a step computed, of a trace that does not record how long requests are."""
+        self._whose.computed(ts, scheduled)
+
+    def finished(self, record: RequestFinished) -> None:
+        """A request ended."""
+        self._whose.finished(record)
 
     def _pinned(self, facts: StepFacts, blocks: int) -> None:
         """Note since when pins only grew."""
@@ -200,17 +242,21 @@ class ProgressCounter:
 
     def step_ended(self, facts: StepFacts, passed: int) -> None:
         """The last step is over, after so many microseconds."""
-        self.steps_repeated(facts, lasted=passed)
+        self.steps_repeated(facts, since=facts.ts, lasted=passed)
         held, self._open = self._open, None
         if held is not None:
             bucket, requests = held
             self._waited[bucket] += requests * passed
-            if facts.ts is not None:
-                self._moments.append(facts.ts)
-                self._weights.append(requests * passed / 1e6)
+            if facts.ts is not None and requests > 0:
+                self._log.add(bucket.value, micros(facts.ts), micros(facts.ts) + passed, requests)
 
-    def steps_repeated(self, facts: StepFacts, *, lasted: int) -> None:
+    def steps_repeated(self, facts: StepFacts, *, since: float | None, lasted: int) -> None:
         """Steps like this one lasted so many microseconds, whose refusals are recorded where there are any."""
+        if facts.outcome is not None and since is not None and lasted > 0:
+            start = micros(since)
+            for name, requests in held_by_reason(facts.outcome).items():
+                if not is_in_flight(name):
+                    self._log.add(name, start, start + lasted, requests)
         waiting = lasted * (facts.num_waiting or 0)
         self._request_micros += waiting + lasted * (facts.num_running or 0)
         if waiting and facts.pinned_blocks and facts.total_blocks:
@@ -222,8 +268,8 @@ class ProgressCounter:
         self._start = min((each for each in (self._start, other._start) if each is not None), default=None)
         self._request_micros += other._request_micros
         self._waited += other._waited
-        self._moments.extend(other._moments)
-        self._weights.extend(other._weights)
+        for name in ("_log", "_hits", "_preempted", "_whose"):
+            vars(self)[name].join(vars(other)[name])
         self._changes = sorted([*self._changes, *other._changes], key=lambda each: each.ts or 0.0)[:_CHANGES_KEPT]
         self._end = max((each for each in (self._end, other._end) if each is not None), default=None)
         self._longest = _longer(self._longest, other._longest)
@@ -237,28 +283,64 @@ class ProgressCounter:
     def seen_until(self, end: float | None) -> None:
         """The last moment of this engine so far."""
         self._end = end
+        self._whose.seen_until(end)
 
     @property
     def _last_stall(self) -> Stall | None:
         """The stretch without a token that goes on."""
         return None if self._stall is None or self._end is None else _stall(*self._stall, self._end, ends=True)
 
-    def result(self, holder: Holder | None = None) -> Progress:
+    def result(self) -> Progress:
         """The progress so far."""
         last = _longer(self._stuck, self._last_stall)
         stall = last if last is not None and last.is_stuck else _longer(self._longest, last)
+        waited = {name: self._log.total(name) / 1e6 for name in self._log.names}
         return Progress(
             start_ts=self._start,
+            origin_ts=self.origin,
             end_ts=self._end,
             request_s=self._request_micros / 1e6,
             waited_s=sum(self._waited.values()) / 1e6,
             buckets={bucket.value: each / 1e6 for bucket, each in self._waited.most_common() if each},
-            span=self._span(),
+            waited_for={name: seconds for name, seconds in waited.items() if seconds},
+            span=self._span(self._log, list(waited)),
+            whose=self._whose_of(waited),
+            preempted=self._span(self._preempted, [""]),
+            hit_fall=self._hit_fall(),
             stall=None if stall is None or stall.seconds < _SHORTEST_S else stall,
             pool_changes=list(self._changes),
             pins=self._pins(),
-            holder=holder,
         )
+
+    def _whose_of(self, waited: Mapping[str, float]) -> Whose | None:
+        """Return who had what was short most."""
+        kinds: Counter[str] = Counter()
+        for name, seconds in waited.items():
+            kinds[short_of(name) or ""] += seconds  # type: ignore[assignment] # a Counter of floats
+        of = max(kinds, key=kinds.__getitem__, default="")
+        return self._whose.result(self._log, [name for name in waited if short_of(name) == of], of) if of else None
+
+    def _span(self, log: TimeLog, names: list[str]) -> Span | None:
+        if self._start is None or self._end is None:
+            return None
+        return log.span(names, self._start, self._end)
+
+    def _hit_fall(self) -> HitFall | None:
+        """The moment from which on hits were fewest beside those before it, where they fell."""
+        (moments, asked), (when, found) = self._hits.passed(["asked"]), self._hits.passed(["found"])
+        if not len(found) or not found[-1]:
+            return None
+        edges = np.linspace(moments[0], moments[-1], _HIT_WINDOWS + 1)[1:-1]
+        before, hits = np.interp(edges, moments, asked), np.interp(edges, when, found)
+        after, left = asked[-1] - before, found[-1] - hits
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fell = hits / before - left / after
+        fell[np.minimum(before, after) < _SIDE * asked[-1]] = 0.0
+        at = int(np.argmax(fell * np.sqrt(before * after)))
+        was, now = hits[at] / max(before[at], 1), left[at] / max(after[at], 1)
+        if fell[at] < _FELL or now > was / 2:
+            return None
+        return HitFall(ts=float(edges[at]), before=float(was), after=float(now))
 
     def _pins(self) -> Pins | None:
         last = self._last_pinned
@@ -273,15 +355,6 @@ class ProgressCounter:
             since_ts=self._pins_since,
             waiting_share=self._pinned_micros / waited if waited else None,
         )
-
-    def _span(self) -> WaitSpan | None:
-        moments, weights = np.array(self._moments), np.array(self._weights)
-        order = np.argsort(moments, kind="stable")
-        passed = np.cumsum(weights[order])
-        if not len(passed) or not passed[-1]:
-            return None
-        first, last = np.searchsorted(passed, [part * passed[-1] for part in _MIDDLE])
-        return WaitSpan(start_ts=float(moments[order[first]]), end_ts=float(moments[order[last]]))
 
 
 def _stall(first: StepFacts, last: StepFacts, end: float, *, ends: bool) -> Stall:
@@ -302,106 +375,3 @@ def _longer(one: Stall | None, other: Stall | None) -> Stall | None:
     if one is None or other is None:
         return one or other
     return other if other.seconds > one.seconds else one
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Who had what was short while others waited: from the ids of a trace that records no reasons.
-
-_OF = {Family.TOKENS: "tokens", Family.SEQUENCES: "seats"}
-"""What is short in steps of a family; of the others, blocks."""
-_NUMBER = re.compile(r"[-_.:#]?\d+$")
-
-
-class HolderCounter:
-    """Takes the steps of a trace in order. Costs some microseconds for each request that runs."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[str, str] = {}
-        self._last: int | None = None
-        self._has_gaps = False
-        """Steps are missing: what requests hold is not known."""
-        self._computed: dict[str, int] = {}
-        """Request that runs -> tokens that it holds blocks for."""
-        self._waited: Counter[str] = Counter()
-        """What was short -> request-microseconds of waiting for it."""
-        self._had: dict[str, Counter[str]] = {"tokens": Counter(), "seats": Counter(), "blocks": Counter()}
-        """What was short -> request -> what it had of it, times the waiting."""
-        self._step: tuple[float, int, str, dict[str, int]] | None = None
-        """When the last step began that left requests waiting, how many, for what, and who had it."""
-
-    def step(self, step: Step, facts: StepFacts) -> None:
-        """A step of the trace, with its facts."""
-        self._end(facts.ts)
-        self._has_gaps |= self._last is not None and step.number != self._last + 1
-        self._last = step.number
-        if step.snapshot is None or step.decision is None:
-            return
-        self._note_jobs(step.snapshot, step.decision)
-        self._note_tokens(step, step.snapshot, step.decision)
-        running, tokens = self._computed, step.decision.num_scheduled_tokens or {}
-        verdict = classify(facts)
-        if verdict.unadmitted and facts.ts is not None:
-            of = _OF.get(BUCKETS[verdict.bucket].family, "blocks")
-            had = dict(tokens) if of == "tokens" else dict.fromkeys(running, 1) if of == "seats" else dict(running)
-            self._step = facts.ts, verdict.unadmitted, of, had
-
-    def _note_jobs(self, snapshot: StepSnapshot, decision: StepDecision) -> None:
-        """Note the jobs of requests that are scheduled first; queues are long, and are looked at then alone."""
-        if all(name in self._jobs for name in decision.num_scheduled_tokens or ()):
-            return
-        for ids, jobs in (
-            (snapshot.running_req_ids or (), snapshot.running_job_ids or ()),
-            (snapshot.waiting_req_ids or (), snapshot.waiting_job_ids or ()),
-        ):
-            if len(ids) == len(jobs):
-                self._jobs.update((name, job or name) for name, job in zip(ids, jobs, strict=True))
-
-    def _note_tokens(self, step: Step, snapshot: StepSnapshot, decision: StepDecision) -> None:
-        """Note what each request holds blocks for: its hits, and what was scheduled since it was admitted."""
-        running, tokens = self._computed, decision.num_scheduled_tokens or {}
-        for lookup in step.lookups:
-            if lookup.req_id is not None:
-                running[lookup.req_id] = lookup.total_hit_tokens or 0
-        for name, number in tokens.items():
-            running[name] = running.get(name, 0) + number
-        if snapshot.running_req_ids is not None:
-            present = {*snapshot.running_req_ids, *tokens}.difference(decision.preempted_req_ids or ())
-            for name in [each for each in running if each not in present]:
-                del running[name]
-
-    def _end(self, now: float | None) -> None:
-        step, self._step = self._step, None
-        if step is None or now is None:
-            return
-        began, waiting, of, had = step
-        weight = waiting * max(micros(now) - micros(began), 0)
-        self._waited[of] += weight
-        total = sum(had.values())
-        counts = self._had[of]
-        if total:
-            for name, part in had.items():
-                counts[name] += weight * part // total
-
-    def result(self) -> Holder | None:
-        """A request, a job, or jobs of one name that had two thirds of it or more: the narrowest of these."""
-        if not self._waited:
-            return None
-        of = max(self._waited, key=self._waited.__getitem__)
-        if of == "blocks" and self._has_gaps:
-            return None
-        had, groups = self._had[of], {"request": Counter[str](), "job": Counter[str](), "jobs": Counter[str]()}
-        for request, number in had.items():
-            job = self._jobs.get(request, request)
-            groups["request"][request] += number
-            groups["job"][job] += number
-            groups["jobs"][_whose(job)] += number
-        for kind, counts in groups.items():
-            total, most = counts.total(), counts.most_common(1)
-            if len(counts) > 1 and total and most[0][1] >= _LARGE_PART * total:
-                return Holder(kind=kind, name=most[0][0], of=of, share=most[0][1] / total)
-        return None
-
-
-def _whose(job: str) -> str:
-    """What jobs of one user have in common: what stands before a slash, or before the number at the end."""
-    return user_name(job) if "/" in job else _NUMBER.sub("", job) or job
