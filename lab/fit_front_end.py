@@ -11,7 +11,6 @@ Priors and scatters are those of ``fit_latency.py``; the rows that are not among
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -106,10 +106,8 @@ def with_known_error(header: Header, latency: LatencyModel, workload: Workload) 
     return header if error is None else msgspec.structs.replace(header, step_time_error=error)
 
 
-def with_front_end(header: Header, front_end: FrontEndTime | None, *, is_known: bool) -> Header:
-    """The same header, with what requests take from their clients to the scheduler, where the workload has it not."""
-    if is_known or front_end is None:
-        return header
+def with_front_end(header: Header, front_end: FrontEndTime) -> Header:
+    """The same header, with what requests take from their clients to the scheduler."""
     return msgspec.structs.replace(header, assumed=[*header.assumed, assumed("front_end", str(front_end))])
 
 

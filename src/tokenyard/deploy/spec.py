@@ -340,8 +340,10 @@ def build_replay(
     latency = _latency_of(resolved, traffic)
     header = with_known_error(header, latency, traffic)
     front_end = front_end_of(latency)
-    header = with_front_end(header, front_end, is_known=traffic.knows_ways)
-    traffic = traffic.with_front_end(None if front_end is None else front_end.seconds)
+    if front_end is not None and not traffic.knows_ways:
+        header = with_front_end(header, front_end)
+        traffic = traffic.with_front_end(front_end.seconds)
+        arrivals = {**arrivals, "front_end": front_end._asdict()}
     start = describe_run(
         scheduler,
         resolved.cache,

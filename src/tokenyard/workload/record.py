@@ -452,14 +452,13 @@ class Workload:
         delayed = zip(self.requests, given, strict=True)
         return self._with((replace(each, delay=each.delay + delay) for each, delay in delayed), knows_ways=True)
 
-    def with_front_end(self, seconds: Callable[[int], float] | None) -> Workload:
+    def with_front_end(self, seconds: Callable[[int], float]) -> Workload:
         """The same workload, whose requests reach the scheduler after the ``seconds`` that a front end takes for so
         many prompt tokens, in place of those of another deployment; as it is where it knows its ways.
         """
         if self.knows_ways:
             return self
-        ways = (0.0 if seconds is None else seconds(each.num_prompt_tokens) for each in self.requests)
-        delayed = [r if r.delay == way else replace(r, delay=way) for r, way in zip(self.requests, ways, strict=True)]
+        delayed = (replace(each, delay=seconds(each.num_prompt_tokens)) for each in self.requests)
         return self._with(delayed, knows_ways=False)
 
     def with_notes(self, notes: Sequence[str | Remark]) -> Workload:

@@ -94,7 +94,9 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
     return steps.schedule(_moments(loop, ranks, steps), outputs)
 
 
-def replayed_times(loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: FrontEndTime) -> tuple[Floats, Floats]:
+def replayed_times(
+    loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: FrontEndTime
+) -> tuple[Floats, Floats]:
     """TTFT and TPOT of every request in seconds, as ``tokenyard run`` replays them: requests are on their way to the
     scheduler for as long as the front end says, and steps last as ``latency`` does.
     """
@@ -104,11 +106,9 @@ def replayed_times(loop: ClosedLoop, ranks: int, latency: RanksLatency, front_en
 
 def _moments(loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: FrontEndTime | None = None) -> Floats:
     """When each measured request arrived, got its first token and ended: shape ``[3, n]``."""
-    prompts, outputs = draw_lengths(loop)
-    before = loop.users if loop.distinct_prompts else 0
-    workload = Workload(
-        "closed loop", _requests(loop, prompts, outputs, before), max_concurrency=loop.users
-    ).with_front_end(None if front_end is None else front_end.seconds)
+    workload = Workload("closed loop", closed_loop_requests(loop), max_concurrency=loop.users)
+    if front_end is not None:
+        workload = workload.with_front_end(front_end.seconds)
     config = SchedulerConfig(
         profile=loop.profile,
         max_num_seqs=loop.max_num_seqs,
@@ -125,11 +125,18 @@ def _moments(loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: Fro
     ended = Ended()
     settings = ReplaySettings(config, cache, latency, fleet=Fleet(ranks, ranks > 1, loop.profile.vllm_version))
     replay_engines(workload, settings, observers=[ended] * ranks, policy="fcfs")
-    return ended.moments[:, before:]
+    return ended.moments[:, _sent_before(loop) :]
 
 
-def _requests(loop: ClosedLoop, prompts: Int64s, outputs: Int64s, before: int) -> list[WorkloadRequest]:
-    """The requests that are measured, behind ``before`` others that have to end first."""
+def _sent_before(loop: ClosedLoop) -> int:
+    """Requests that have to end before the measurement begins."""
+    return loop.users if loop.distinct_prompts else 0
+
+
+def closed_loop_requests(loop: ClosedLoop) -> list[WorkloadRequest]:
+    """The requests that are measured, behind those that have to end first."""
+    prompts, outputs = draw_lengths(loop)
+    before = _sent_before(loop)
     distinct = loop.distinct_prompts or len(prompts)
     names = tuple(str(i) for i in range(before))
     return [

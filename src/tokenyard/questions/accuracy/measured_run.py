@@ -156,9 +156,9 @@ def replay_run(run: MeasuredRun, latency: RanksLatency, front_end: FrontEndTime 
         for number, i in enumerate(order)
     ]
     fleet = Fleet(run.parallel.data, run.spec.num_experts > 0, run.scheduler.profile.vllm_version)
-    ended = Ended()
+    ended, workload = Ended(), Workload(run.name, requests)
     replay_engines(
-        Workload(run.name, requests).with_front_end(None if front_end is None else front_end.seconds),
+        workload if front_end is None else workload.with_front_end(front_end.seconds),
         ReplaySettings(run.scheduler, run.cache, latency, fleet=fleet),
         observers=[ended] * fleet.num_engines,
         policy=run.scheduler.policy,
