@@ -42,8 +42,8 @@ class TrafficSettings(Settings):
     retry_wait: Annotated[str, Help(metavar="TIME")] = "1s"
     """Time from disconnecting to sending again."""
     front_end_delay: Annotated[str | None, Help(metavar="TIME|TRACE", otherwise="as fitted")] = None
-    """Time from sending to the scheduler (network, tokenisation): 20ms, or a server's trace to draw it from. Fitted with
-    calibrated step times; other step times have none."""
+    """Time from sending to the scheduler (network, tokenisation): 20ms, or a server's trace to draw it from. One was
+    fitted with calibrated step times; others have none."""
     num_prompts: Annotated[int | None, Help(metavar="N", otherwise="1000")] = None
     """Number of requests of the workload `random`."""
     input_len: Annotated[int | None, Help(metavar="TOKENS", otherwise="1024")] = None
