@@ -1,11 +1,13 @@
 """Fit what lies between clients and scheduler, all else held, to replays as ``tokenyard run`` makes them.
 
-    python lab/fit_front_end.py POINTS.csv.gz [--every 3] [--write]
+    python lab/fit_front_end.py POINTS.csv.gz [--every 4] [--passes 2] [--write]
 
 ``fit_latency.py`` fits every constant at once, by schedules that know no times: there a request comes at the end of a
 step, and nothing is decided ahead. In a replay it comes while a step runs, and behind async scheduling it waits for one
 more. So what that fit says of the front end holds both waits, which a replay has by itself; this one takes them out.
-Priors and scatters are those of ``fit_latency.py``; the rows that are not among every so many are judged, not fitted.
+Priors and scatters are those of ``fit_latency.py``. One row of so many is fitted, the next one judged: errors of those,
+as ``tokenyard accuracy`` and ``run`` print them, are kept as ``printed``; the front end has not seen these rows, all
+other constants have. Without passes they are judged alone.
 """
 
 from __future__ import annotations
@@ -28,8 +30,6 @@ from tokenyard.steptime.formula import generation
 Floats = npt.NDArray[np.float64]
 
 NAMES = ("request", "request_token")
-PASSES = 2
-"""Times that points are replayed: when a request comes depends, a little, on what is fitted."""
 _DEGREES, _ROUNDS = 4.0, 60
 
 
@@ -37,18 +37,22 @@ def main() -> None:
     """Fit, judge, print; write with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("points", type=Path)
-    parser.add_argument("--every", type=int, default=3, help="fit one row of so many")
+    parser.add_argument("--every", type=int, default=4, help="fit one row of so many")
+    parser.add_argument(
+        "--passes", type=int, default=2, help="replays of the rows: when requests come changes a little"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {TARGET.name}")
     args = parser.parse_args()
     points, _ = read_points(args.points)
     fitted, judged = points[:: args.every], points[1 :: args.every]
     data: dict[str, Any] = dict(shipped_constants().data)
-    print(_line("judged, before", list(predict(judged, constants=Constants(data)))), flush=True)
-    for _ in range(PASSES):
+    for _ in range(args.passes):
         found = list(predict(fitted, constants=Constants(data)))
         print(_line("fitted, so far", found), flush=True)
         data = _with(data, _fit(fitted, found, Constants(data)))
-    print(_line("judged, after", list(predict(judged, constants=Constants(data)))), flush=True)
+    found = list(predict(judged, constants=Constants(data)))
+    print(_line("judged", found), flush=True)
+    data["printed"] = {name: _errors(name, found) for name in ("tpot", "ttft")}
     for name in NAMES:
         own = ", ".join(f"{key} {factors[name]:.2f}" for key, factors in data["models"].items())
         print(f"{name}: {data['common'][name]:.4g}; {own}")
@@ -107,17 +111,22 @@ def _with(data: Mapping[str, Any], values: Mapping[tuple[str, str], float]) -> d
     return {**data, "common": common, "models": models}
 
 
+def _errors(name: str, found: Sequence[Prediction]) -> dict[str, float]:
+    """Quantiles of the absolute error of a quantity, the median error, and the share in the range stated of it."""
+    measured = np.array([getattr(each.point, name) for each in found])
+    errors = np.array([getattr(each, name) for each in found]) / measured - 1
+    low, high = np.array([getattr(each, f"{name}_range") for each in found]).T
+    shares = np.quantile(abs(errors), (0.5, 0.9, 0.99)).tolist()
+    told = dict(zip(("median", "p90", "p99"), shares, strict=True))
+    told |= {"bias": float(np.median(errors)), "held": float(((low <= measured) & (measured <= high)).mean())}
+    return {key: round(value, 4) for key, value in told.items()} | {"n": len(found)}
+
+
 def _line(what: str, found: Sequence[Prediction]) -> str:
-    """Errors of both quantities, and the share within the range that is stated of each."""
     parts = []
     for name in ("tpot", "ttft"):
-        measured = np.array([getattr(each.point, name) for each in found])
-        predicted = np.array([getattr(each, name) for each in found])
-        low, high = np.array([getattr(each, f"{name}_range") for each in found]).T
-        errors = predicted / measured - 1
-        half, most = np.quantile(abs(errors), (0.5, 0.9))
-        within = ((low <= measured) & (measured <= high)).mean()
-        said = f"p50 {half:.1%} p90 {most:.1%} bias {np.median(errors):+.1%} in range {within:.0%}"
+        own = _errors(name, found)
+        said = f"p50 {own['median']:.1%} p90 {own['p90']:.1%} bias {own['bias']:+.1%} in range {own['held']:.0%}"
         parts.append(f"{name.upper()} {said}")
     return f"{what}: {len(found)} points, {'; '.join(parts)}"
 
