@@ -6,7 +6,7 @@ POINTS is a table of measured points (docs/accuracy.md), a profile is a folder o
 ``lss_<GPU>_<model>``. Prints what it fits, what came out, the errors when a part of the points is left out
 (``left_out.py``), and how often the ranges that would have been stated hold what was left out (``known_ranges.py``);
 they are shipped with the constants, and are what a report says of a prediction. Takes about a quarter of an hour; with
-``--kept FILE`` a second call takes the fits from there.
+``--kept FILE`` a second call takes the fits from there. ``fit_front_end.py`` comes after it.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ Table = dict[str, Any]
 COVERED = 0.9
 """Share of the points of groups that had no say in it which a range has to hold."""
 QUANTITIES = ("tpot", "ttft")
+LOADS = {"users": "users", "prompts": "input_tokens", "outputs": "output_tokens"}
+"""Kind of a load that is left out -> the points' field."""
 STUDENT = (6.314, 2.920, 2.353, 2.132)
 """Student's t, 95 % one-sided, of 1 to 4 degrees of freedom."""
 MANY = 5
@@ -68,10 +70,11 @@ def errors_of(points: Sequence[Point], left: Sequence[LeftOut], known: Mask | No
             own = _left_of(kind, quantity, measured, left, known)
             if len(own.ratios):
                 found.setdefault(quantity, {})[kind] = summary(own.ratios) | _range(own)
-    apart = round(_versions_apart(points, left), 2)
+    apart = {"version": _versions_apart(points, left)} | {kind: _loads_apart(kind, points, left) for kind in LOADS}
     for each in found.values():
-        if "version" in each:
-            each["version"]["apart"] = apart
+        for kind, mean in apart.items():
+            if kind in each:
+                each[kind]["apart"] = round(mean, 2)
     return found
 
 
@@ -193,6 +196,18 @@ def _versions_apart(points: Sequence[Point], left: Sequence[LeftOut]) -> float:
         number = minor_version(out[0].version)
         if number is not None and stayed:
             apart += [min(abs(number - each) for each in stayed)] * len(out)
+    return float(np.mean(apart)) if apart else 1.0
+
+
+def _loads_apart(kind: str, points: Sequence[Point], left: Sequence[LeftOut]) -> float:
+    """Doublings from what was left out to the nearest that stayed, the mean over points."""
+    sizes = np.array([getattr(point, LOADS[kind]) for point in points], np.float64)
+    apart: list[float] = []
+    for fold, _ in left:
+        if fold.kind == kind:
+            stayed = sizes[~fold.out]
+            beyond = np.maximum(sizes[fold.judged] / stayed.max(), stayed.min() / sizes[fold.judged])
+            apart += np.log2(beyond).tolist()
     return float(np.mean(apart)) if apart else 1.0
 
 

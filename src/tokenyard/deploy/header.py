@@ -23,6 +23,7 @@ from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.encoders import timed_encoders
 from tokenyard.steptime.formula import gpus_together
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.scaled import error_in_words
@@ -103,6 +104,11 @@ def with_known_error(header: Header, latency: LatencyModel, workload: Workload) 
     """The same header, with what is known of the error of step times under this workload, if they are calibrated."""
     error = error_in_words(latency, load_of(workload))
     return header if error is None else msgspec.structs.replace(header, step_time_error=error)
+
+
+def with_front_end(header: Header, front_end: FrontEndTime) -> Header:
+    """The same header, with what requests take from their clients to the scheduler."""
+    return msgspec.structs.replace(header, assumed=[*header.assumed, assumed("front_end", str(front_end))])
 
 
 def load_of(workload: Workload) -> SentLoad:

@@ -18,6 +18,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfi
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.deploy.header import (
     describe_deployment,
+    with_front_end,
     with_idle_policies,
     with_images,
     with_known_error,
@@ -54,7 +55,7 @@ from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.steptime.scaled import ScaledLatency, error_in_words, known_error_of, read_factors
+from tokenyard.steptime.scaled import ScaledLatency, error_in_words, front_end_of, known_error_of, read_factors
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
@@ -338,6 +339,11 @@ def build_replay(
         header = with_images(header, scheduler, settled)
     latency = _latency_of(resolved, traffic)
     header = with_known_error(header, latency, traffic)
+    front_end = front_end_of(latency)
+    if front_end is not None and not traffic.knows_ways:
+        header = with_front_end(header, front_end)
+        traffic = traffic.with_front_end(front_end.seconds)
+        arrivals = {**arrivals, "front_end": front_end._asdict()}
     start = describe_run(
         scheduler,
         resolved.cache,

@@ -41,8 +41,9 @@ class TrafficSettings(Settings):
     """Number of times that a client sends its request again after disconnecting."""
     retry_wait: Annotated[str, Help(metavar="TIME")] = "1s"
     """Time from disconnecting to sending again."""
-    front_end_delay: Annotated[str | None, Help(metavar="TIME|TRACE", otherwise="none")] = None
-    """Time from sending to the scheduler (network, tokenisation): 20ms, or a server's trace to draw it from."""
+    front_end_delay: Annotated[str | None, Help(metavar="TIME|TRACE", otherwise="as fitted")] = None
+    """Time from sending to the scheduler (network, tokenisation): 20ms, or a server's trace to draw it from. One was
+    fitted with calibrated step times; others have none."""
     num_prompts: Annotated[int | None, Help(metavar="N", otherwise="1000")] = None
     """Number of requests of the workload `random`."""
     input_len: Annotated[int | None, Help(metavar="TOKENS", otherwise="1024")] = None

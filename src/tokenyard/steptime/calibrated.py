@@ -27,6 +27,7 @@ from tokenyard.steptime.formula import (
     has_nvlink,
     work_counts,
 )
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import AskedDeployment, KnownError, SentLoad, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
@@ -140,6 +141,7 @@ class CalibratedLatency:
         "_ranks",
         "_stages",
         "_transfer",
+        "front_end",
         "host_seconds",
         "source",
     )
@@ -209,6 +211,7 @@ class CalibratedLatency:
         self._stages = asked.parallel.pipeline
         self._transfer = Transfer.of(gpu)
         self.host_seconds = fitted["host"]
+        self.front_end = FrontEndTime(fitted["request"], fitted["request_token"])
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
     def __repr__(self) -> str:

@@ -14,7 +14,8 @@ every gap widens the range by what predictions were further off when just that w
     version      one version of vLLM, where another one stayed; grows with the root of the minor versions between
     users        the largest and the smallest loads; adds to TPOT what a generation adds as well
     prompts      the longest and the shortest prompts
-    outputs      the longest and the shortest answers
+    outputs      the longest and the shortest answers; all three grow with the root of the doublings beyond what was
+                 measured
     term         nothing can be left out, for nothing was measured: counts as a layout, and the seconds that the term
                  takes may be off as far as constants that were estimated lay from what was fitted to measurements
 
@@ -64,6 +65,9 @@ more than fewer, on either side of what the other three ends of loads tell: what
 _SHOWN_BY_IN_TTFT = _SHOWN_BY | {"gpu": ("gpu", "pair", "generation"), "users": ("users",)}
 """Likewise for TTFT: what the host launches and the kernels for prompts are a server's as much as a GPU's. Without what
 a generation adds, ranges held half of what was measured on the one GPU of four that was furthest off."""
+_NEAR = 1.125
+"""Loads within an eighth of measured ones count as measured: benchmarks file what they draw from 0.8 to 1 of a length
+under that length, so that the mean of such a load lies a tenth below its name."""
 _NEAREST, _NAMED = 3, 2
 """Measured deployments that are kept, and that a sentence names."""
 
@@ -128,8 +132,8 @@ class MeasurementGap:
     """The kind as the table above names it."""
     what: str
     """What it is, in words."""
-    versions: int = 0
-    """Minor versions of vLLM to the nearest that was measured."""
+    apart: float = 0.0
+    """How far the nearest is that was measured: minor versions of vLLM; doublings of users or tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +288,7 @@ def _of_version(version: str, reference: Sequence[MeasuredDeployment]) -> Measur
         return MeasurementGap(kind="version", what=f"vLLM {version}")
     newest = max(known, key=lambda each: known[each])
     apart = min(abs(number - found) for found in known.values())
-    return MeasurementGap(kind="version", what=f"vLLM {version} (the newest is {newest})", versions=apart)
+    return MeasurementGap(kind="version", what=f"vLLM {version} (the newest is {newest})", apart=apart)
 
 
 def _of_load(load: SentLoad, reference: Sequence[MeasuredDeployment]) -> Iterator[MeasurementGap]:
@@ -295,8 +299,9 @@ def _of_load(load: SentLoad, reference: Sequence[MeasuredDeployment]) -> Iterato
     )
     for kind, unit, value, spans in checks:
         least, most = min(span[0] for span in spans), max(span[1] for span in spans)
-        if value is not None and not least <= value <= most:
-            yield MeasurementGap(kind=kind, what=f"{value:,.0f} {unit} ({least:,} to {most:,} were)")
+        if value is not None and not least / _NEAR <= value <= most * _NEAR:
+            apart = max(math.log2(least / value), math.log2(value / most)) if value > 0 else 0.0
+            yield MeasurementGap(kind=kind, what=f"{value:,.0f} {unit} ({least:,} to {most:,} were)", apart=apart)
 
 
 def _layout(parallel: Parallelism) -> tuple[int, int, int, bool]:
@@ -340,7 +345,7 @@ def _spread(
 def _added(errors: Mapping[str, Any], gap: MeasurementGap, kinds: Sequence[str]) -> tuple[float, float, float]:
     """What one gap adds to the median error, and to the logarithms of both ends: as folds of ``kinds`` show it."""
     found = [_beyond(errors["load"], errors[kind]) for kind in kinds]
-    scale = math.sqrt(max(1.0, gap.versions / errors["version"]["apart"])) if gap.versions else 1.0
+    scale = math.sqrt(max(1.0, gap.apart / errors[gap.kind]["apart"])) if gap.apart else 1.0
     median, low, high = (scale * math.hypot(*each) for each in zip(*found, strict=True))
     return median, low, high
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import (
     LatencyModel,
@@ -110,6 +111,12 @@ def known_error_of(latency: LatencyModel, load: SentLoad | None = None) -> Known
     """
     model = latency.model if isinstance(latency, ScaledLatency) else latency
     return model.known_error(load) if isinstance(model, CalibratedLatency) else None
+
+
+def front_end_of(latency: LatencyModel) -> FrontEndTime | None:
+    """What lies between clients and scheduler, whatever steps are scaled by; None of a model that does not say."""
+    model = latency.model if isinstance(latency, ScaledLatency) else latency
+    return model.front_end if isinstance(model, CalibratedLatency) else None
 
 
 def error_in_words(latency: LatencyModel, load: SentLoad | None = None) -> str | None:

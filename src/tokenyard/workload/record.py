@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache, lru_cache
 from os import PathLike
@@ -277,7 +277,7 @@ class Workload:
     Made by ``load_workload`` (files, logs, generators), by ``WorkloadBuilder``, or of ``WorkloadRequest`` objects.
     """
 
-    __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests", "service")
+    __slots__ = ("clients", "kind", "knows_ways", "max_concurrency", "name", "remarks", "requests", "service")
 
     def __init__(
         self,
@@ -289,6 +289,7 @@ class Workload:
         clients: Clients | None = None,
         kind: str | None = None,
         service: ServiceCounts | None = None,
+        knows_ways: bool | None = None,
     ) -> None:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
         if max_concurrency is not None:
@@ -307,6 +308,8 @@ class Workload:
         self.remarks = as_remarks(notes)
         """What was left out or assumed when it was read, and what looks wrong in it."""
         self.requests = tuple(_checked_requests(name, requests))
+        self.knows_ways = any(each.delay for each in self.requests) if knows_ways is None else knows_ways
+        """Whether it says how long requests are on their way to the scheduler; else the deployment does."""
         if not self.requests:
             fix = "give one WorkloadRequest at least"
             raise WorkloadError(name, 0, "holds no request", field="requests", value=(), fix=fix)
@@ -445,9 +448,17 @@ class Workload:
         if wrong is not None or len(given) != len(self.requests):
             fix = f"{_A_TIME} for each of {len(self.requests):,} requests"
             raise ConfigError("delays", f"{len(given):,} of them" if wrong is None else wrong, fix)
-        return self._with(
-            replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, given, strict=True)
-        )
+        delayed = zip(self.requests, given, strict=True)
+        return self._with((replace(each, delay=each.delay + delay) for each, delay in delayed), knows_ways=True)
+
+    def with_front_end(self, seconds: Callable[[int], float]) -> Workload:
+        """The same workload, whose requests reach the scheduler after the ``seconds`` that a front end takes for so
+        many prompt tokens, in place of those of another deployment; as it is where it knows its ways.
+        """
+        if self.knows_ways:
+            return self
+        delayed = (replace(each, delay=seconds(each.num_prompt_tokens)) for each in self.requests)
+        return self._with(delayed, knows_ways=False)
 
     def with_notes(self, notes: Sequence[str | Remark]) -> Workload:
         """The same workload with further remarks."""
@@ -471,6 +482,7 @@ class Workload:
         max_concurrency: int | None = None,
         notes: Sequence[str | Remark] | None = None,
         clients: Clients | None = None,
+        knows_ways: bool | None = None,
     ) -> Workload:
         return Workload(
             self.name,
@@ -480,6 +492,7 @@ class Workload:
             clients=self.clients if clients is None else clients,
             kind=self.kind,
             service=self.service,
+            knows_ways=self.knows_ways if knows_ways is None else knows_ways,
         )
 
 

@@ -287,3 +287,36 @@ def test_documents_cite_what_was_left_out_of_the_fit(name: str) -> None:
         assert tpot in text, kind
         assert ttft in text, kind
     assert "0.11 to 0.19" in text
+
+
+def test_loads_near_measured_ones_count_as_measured() -> None:
+    """InferenceX draws 0.8 to 1 of 1,024 tokens: a replay of the same load has 922 on average."""
+    constants = shipped_constants()
+    one = next(each for each in constants.deployments if each.input_tokens == (1024, 8192))
+    asked = AskedDeployment(
+        spec=measured_model(one.model, one.precision),
+        gpu=named_gpu(one.gpu),
+        parallel=Parallelism(tensor=one.layout[0], data=one.layout[1], expert=one.layout[3]),
+        kv_cache_dtype=None if one.kv_dtype == "auto" else one.kv_dtype,
+        version=one.versions[-1],
+    )
+
+    def kinds(tokens: float) -> list[str]:
+        return [gap.kind for gap in known_error(replace(asked, load=SentLoad(input_tokens=tokens))).gaps]
+
+    assert kinds(922) == kinds(1024)
+    assert kinds(9000) == kinds(8192)
+    assert set(kinds(500)) - set(kinds(1024)) == {"prompts"}
+
+
+@pytest.mark.parametrize("field", ["users", "input_tokens", "output_tokens"])
+def test_ranges_widen_with_the_distance_from_what_was_measured(field: str) -> None:
+    spec, gpu = measured_model("Qwen/Qwen3-32B", ""), named_gpu("h100")
+
+    def widths(value: float) -> tuple[float, float]:
+        asked = AskedDeployment(spec=spec, gpu=gpu, parallel=Parallelism(tensor=2), load=SentLoad(**{field: value}))
+        found = known_error(asked)
+        return found.tpot.high / found.tpot.low, found.ttft.high / found.ttft.low
+
+    near, far, further = widths(40_000), widths(160_000), widths(1_000_000)
+    assert all(a < b < c for a, b, c in zip(near, far, further, strict=True))

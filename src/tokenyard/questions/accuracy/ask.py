@@ -16,7 +16,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
 from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
-from tokenyard.questions.accuracy.open_loop import compare_open_loop, is_open_loop, read_open_loop
+from tokenyard.questions.accuracy.open_loop import is_open_loop, read_open_loop
 from tokenyard.questions.accuracy.points import (
     Engine,
     Point,
@@ -76,7 +76,7 @@ def accuracy(
             rows.append(row_of_run(str(path), comparison))
             continue
         if path.suffix == ".json" and is_open_loop(path):
-            rows.append(row_of_run(str(path), compare_open_loop(read_open_loop(path, engine, profile=profile))))
+            rows.append(row_of_run(str(path), compare_run(read_open_loop(path, engine, profile=profile))))
             continue
         points, unread = _points(path, engine)
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]

@@ -1,4 +1,4 @@
-"""A closed loop of users, replayed once for all latency models."""
+"""A closed loop of users: replayed as it is, or once for all latency models."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
+from tokenyard.steptime.front_end import FrontEndTime
+from tokenyard.steptime.model import RanksLatency, StepShape, StepWork, TransferDirection
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import StreamTokens
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A closed loop: as many requests in flight as there are users, the next one sent when one ends.
 #
-# What happens in which step does not depend on how long the steps take, because nothing arrives by the clock. So the
-# scheduler runs once per schedule, and any latency model is evaluated over the recorded steps afterwards:
+# With nothing between clients and scheduler, what happens in which step does not depend on how long the steps take,
+# because nothing arrives by the clock. A fit of step times goes by that: the scheduler runs once per schedule, and any
+# latency model is evaluated over the recorded steps afterwards:
 #
 #     end[s]    sum of the seconds of steps 0 .. s
 #     TTFT      end[first] - end[arrived]; arrived is the step whose end freed the place, -1 at the start
@@ -53,6 +55,8 @@ class ClosedLoop:
     max_num_seqs: int = 1024
     num_gpu_blocks: int = 1 << 20
     block_size: int = 16
+    async_scheduling: bool = False
+    """Steps are decided one ahead; a schedule, which knows no times, is of an engine that does not."""
     seed: int = 0
     profile: DecisionProfile = OLDEST
     """The scheduler whose decisions are replayed."""
@@ -86,15 +90,31 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
 
     Every step takes a second, so that moments count steps.
     """
-    prompts, outputs = draw_lengths(loop)
-    before = loop.users if loop.distinct_prompts else 0
-    requests = _requests(loop, prompts, outputs, before)
+    steps, outputs = _CountedSteps(), draw_lengths(loop)[1]
+    return steps.schedule(_moments(loop, ranks, steps), outputs)
+
+
+def replayed_times(
+    loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: FrontEndTime
+) -> tuple[Floats, Floats]:
+    """TTFT and TPOT of every request in seconds, as ``tokenyard run`` replays them: requests are on their way to the
+    scheduler for as long as the front end says, and steps last as ``latency`` does.
+    """
+    arrived, first, last = _moments(loop, ranks, latency, front_end)
+    return first - arrived, (last - first) / np.maximum(draw_lengths(loop)[1] - 1, 1)
+
+
+def _moments(loop: ClosedLoop, ranks: int, latency: RanksLatency, front_end: FrontEndTime | None = None) -> Floats:
+    """When each measured request arrived, got its first token and ended: shape ``[3, n]``."""
+    workload = Workload("closed loop", closed_loop_requests(loop), max_concurrency=loop.users)
+    if front_end is not None:
+        workload = workload.with_front_end(front_end.seconds)
     config = SchedulerConfig(
         profile=loop.profile,
         max_num_seqs=loop.max_num_seqs,
         max_num_batched_tokens=loop.max_num_batched_tokens,
         max_model_len=loop.input_tokens + loop.output_tokens + 1,
-        async_scheduling=False,
+        async_scheduling=loop.async_scheduling and front_end is not None,
     )
     # More blocks than all requests in flight can hold change no decision: a pool of a million only takes memory.
     most_blocks = loop.users * (config.max_model_len // loop.block_size + 2) + 1
@@ -102,15 +122,21 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
     caches = loop.distinct_prompts > 0
     blocks = loop.num_gpu_blocks if caches else blocks
     cache = CacheConfig(num_gpu_blocks=blocks, block_size=loop.block_size, enable_prefix_caching=caches)
-    steps, ended = _CountedSteps(), Ended()
-    settings = ReplaySettings(config, cache, steps, fleet=Fleet(ranks, ranks > 1, loop.profile.vllm_version))
-    workload = Workload("closed loop", requests, max_concurrency=loop.users)
+    ended = Ended()
+    settings = ReplaySettings(config, cache, latency, fleet=Fleet(ranks, ranks > 1, loop.profile.vllm_version))
     replay_engines(workload, settings, observers=[ended] * ranks, policy="fcfs")
-    return steps.schedule(ended.moments[:, before:], outputs)
+    return ended.moments[:, _sent_before(loop) :]
 
 
-def _requests(loop: ClosedLoop, prompts: Int64s, outputs: Int64s, before: int) -> list[WorkloadRequest]:
-    """The requests that are measured, behind ``before`` others that have to end first."""
+def _sent_before(loop: ClosedLoop) -> int:
+    """Requests that have to end before the measurement begins."""
+    return loop.users if loop.distinct_prompts else 0
+
+
+def closed_loop_requests(loop: ClosedLoop) -> list[WorkloadRequest]:
+    """The requests that are measured, behind those that have to end first."""
+    prompts, outputs = draw_lengths(loop)
+    before = _sent_before(loop)
     distinct = loop.distinct_prompts or len(prompts)
     names = tuple(str(i) for i in range(before))
     return [

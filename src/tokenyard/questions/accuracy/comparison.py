@@ -11,21 +11,17 @@ from msgspec.structs import asdict
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
+from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, replayed_times, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.calibrated import CalibratedLatency
-from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.constants import Constants
 from tokenyard.steptime.known_error import SentLoad
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is predicted for measured points: a closed loop on the deployment, with the calibrated step times.
-#
-#     TTFT = client and front end (a constant, and so much per prompt token)  +  waiting and computing, from the replay
-#     TPOT = from the replay
-#
-# The schedules do not depend on step times (:mod:`closed_loop`), so points with the same load share one.
+# What is predicted for measured points: what `tokenyard run` replays, a closed loop on the deployment, with the
+# calibrated step times and the front end that was fitted with them.
 
 _MAX_SEQS = 1024
 """vLLM's default for a server on such GPUs."""
@@ -63,11 +59,10 @@ def predict(
     points: Iterable[Point],
     *,
     profile: DecisionProfile = OLDEST,
+    constants: Constants | None = None,
     on_point: Callable[[], None] = lambda: None,
 ) -> Iterator[Prediction]:
-    """One prediction per point, in order; ``profile`` decides."""
-    schedules = Schedules()
-    constants = shipped_constants()
+    """One prediction per point, in order; ``profile`` decides, ``constants`` are the shipped ones if not given."""
     for point in points:
         latency = CalibratedLatency(
             point.spec,
@@ -80,11 +75,8 @@ def predict(
             prepared_ahead=point.recipe.async_scheduling,
             constants=constants,
         )
-        schedule = schedules.of(loop_of(point, profile), point.parallel.data)
-        shown = 0.0 if point.recipe.async_scheduling else latency.host_seconds
-        waits, paces = schedule.times(latency.rows_seconds(schedule.work) + shown)
-        ttft = float(waits.mean()) + front_end_seconds(point, constants)
-        tpot = float(paces.mean())
+        waits, paces = replayed_times(loop_of(point, profile), point.parallel.data, latency, latency.front_end)
+        ttft, tpot = float(waits.mean()), float(paces.mean())
         known = latency.known_error(load_sent(point))
         yield Prediction(point, ttft, tpot, known.ttft.around(ttft), known.tpot.around(tpot), known.familiarity)
         on_point()
@@ -93,12 +85,6 @@ def predict(
 def load_sent(point: Point) -> SentLoad:
     """What was sent. Of a table's nominal lengths: those that it was asked to generate."""
     return SentLoad(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
-
-
-def front_end_seconds(point: Point, constants: Constants) -> float:
-    """Seconds between client and scheduler, both ways: tokenising the prompt, HTTP, the first token's way."""
-    values = constants.of(point.spec, point.gpu, point.version or None)
-    return values["request"] + values["request_token"] * point.input_tokens * (1 + point.recipe.shortest) / 2
 
 
 def loop_of(point: Point, profile: DecisionProfile = OLDEST) -> ClosedLoop:
@@ -127,6 +113,7 @@ def loop_of(point: Point, profile: DecisionProfile = OLDEST) -> ClosedLoop:
         max_num_seqs=_MAX_SEQS,
         num_gpu_blocks=blocks,
         block_size=block_size,
+        async_scheduling=point.recipe.async_scheduling,
         profile=profile,
     )
 

@@ -28,6 +28,7 @@ from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import RanksLatency
 from tokenyard.workload.record import Workload, WorkloadRequest
@@ -57,6 +58,8 @@ class MeasuredRun:
     e2e: Floats
     arrivals: str = ""
     """How arrivals were made up, behind a comma; empty: they were recorded."""
+    is_of_clients: bool = False
+    """TTFT and E2E are the clients', with the front end; else the engine's, from the moment in which it queued them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +141,8 @@ def calibrated(run: MeasuredRun) -> CalibratedLatency:
     )
 
 
-def replay_run(run: MeasuredRun, latency: RanksLatency) -> ReplayedTimes:
-    """Replay a run with step times of ``latency``."""
+def replay_run(run: MeasuredRun, latency: RanksLatency, front_end: FrontEndTime | None = None) -> ReplayedTimes:
+    """Replay a run with step times of ``latency``, behind a front end if there is one."""
     order = np.argsort(run.arrived, kind="stable").tolist()
     requests = [
         WorkloadRequest(
@@ -152,9 +155,9 @@ def replay_run(run: MeasuredRun, latency: RanksLatency) -> ReplayedTimes:
         for number, i in enumerate(order)
     ]
     fleet = Fleet(run.parallel.data, run.spec.num_experts > 0, run.scheduler.profile.vllm_version)
-    ended = Ended()
+    ended, workload = Ended(), Workload(run.name, requests)
     replay_engines(
-        Workload(run.name, requests),
+        workload if front_end is None else workload.with_front_end(front_end.seconds),
         ReplaySettings(run.scheduler, run.cache, latency, fleet=fleet),
         observers=[ended] * fleet.num_engines,
         policy=run.scheduler.policy,
@@ -166,7 +169,7 @@ def replay_run(run: MeasuredRun, latency: RanksLatency) -> ReplayedTimes:
 def compare_run(run: MeasuredRun) -> RunComparison:
     """Replay a run with the calibrated step times."""
     latency = calibrated(run)
-    predicted = replay_run(run, latency)
+    predicted = replay_run(run, latency, latency.front_end if run.is_of_clients else None)
     order = np.argsort(run.arrived, kind="stable")
     measured = {"ttft": run.ttft, "tpot": run.tpot, "e2e": run.e2e}
     return RunComparison(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.accuracy.deployments import Recipe, measured_model, prepares_ahead
-from tokenyard.questions.accuracy.measured_run import Floats, MeasuredRun, RunComparison, compare_run
+from tokenyard.questions.accuracy.measured_run import Floats, MeasuredRun
 from tokenyard.questions.accuracy.points import Engine, json_object, kv_tokens
 from tokenyard.questions.measured import measured_times
-from tokenyard.steptime.constants import shipped_constants
 from tokenyard.workload.load import read_workload
 from tokenyard.workload.record import Workload, WorkloadRequest
 
@@ -92,6 +90,7 @@ def read_open_loop(path: Path, engine: Engine, *, seed: int = 0, profile: Decisi
         ttft=times[:, 0],
         tpot=times[:, 1],
         e2e=times[:, 2],
+        is_of_clients=True,
         arrivals="" if drawn is None else f", arrivals drawn at {request_rate(found):g} a second with seed {seed}",
     )
 
@@ -108,12 +107,3 @@ def _timed(path: Path, workload: Workload) -> tuple[list[WorkloadRequest], Float
         raise WorkloadError(str(path), 1, f"has a request rate, and no times of single requests: {_DETAILED}")
     known.sort(key=lambda i: workload.requests[i].arrival_time)
     return [workload.requests[i] for i in known], all_times[known]
-
-
-def compare_open_loop(run: MeasuredRun) -> RunComparison:
-    """Replay it with the calibrated step times; TTFT and E2E with what lies between client and scheduler."""
-    comparison = compare_run(run)
-    values = shipped_constants().of(run.spec, run.gpu, run.version or None)
-    outside = values["request"] + values["request_token"] * run.input_tokens
-    predicted = {name: times if name == "tpot" else times + outside for name, times in comparison.predicted.items()}
-    return replace(comparison, predicted=predicted)

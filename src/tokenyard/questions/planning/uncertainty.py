@@ -136,9 +136,10 @@ def unknown_of(source: KnownSource, row: Row, *, has_load: bool) -> Iterator[str
         yield "answers keep their lengths; clients that would send more do not"
     else:
         yield "answers keep their lengths, and clients that would send more, or give up, do neither"
-    if arrivals is not None and arrivals.front_end_delay is not None:
-        yield "the way back of an answer (detokenisation, network) is not in it"
-    elif isinstance(source, WorkloadVariants):
+    is_fitted = isinstance(source, WorkloadVariants) and source.run.hardware.latency.partition(":")[0] == "calibrated"
+    if is_fitted and arrivals is not None and arrivals.front_end_delay is None:
+        yield "front end, network and tokenisation take what they took where step times were fitted (--front-end-delay)"
+    elif isinstance(source, WorkloadVariants) and arrivals is not None and arrivals.front_end_delay is None:
         yield "the time of front end, network and tokenisation is not in it (--front-end-delay)"
     else:
         yield "the way back of an answer (detokenisation, network) is not in it"

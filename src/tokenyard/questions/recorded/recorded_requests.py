@@ -12,6 +12,7 @@ import msgspec
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import TraceError
 from tokenyard.questions.recorded.front_end import FrontEnd
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.trace.facts import attempt_before
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
@@ -166,10 +167,12 @@ class RecordedRequests:
         *,
         knows_turns: bool,
         clients: Clients | None = None,
+        front_end: FrontEndTime | None = None,
     ) -> None:
         """``knows_turns``: the records name for every turn the one before it, as those of a replay do.
 
         ``clients``: what those do that sent requests again; None: whatever came is a request of its own.
+        ``front_end``: what a replay sent its requests through; None: nothing, or a server's, which the trace shows.
         """
         self._name = name
         self._clients = clients
@@ -178,6 +181,7 @@ class RecordedRequests:
         self._max_model_len = max_model_len
         self._knows_turns = knows_turns
         self._front_end = None if knows_turns else FrontEnd()
+        self._replayed_front_end = front_end
         self._known: dict[str, _Known] = {}
         self._origins: dict[str, tuple[Origin, Origin]] = {}
         """Request id -> itself as one who brings blocks with its prompt, and with its output."""
@@ -322,7 +326,9 @@ class RecordedRequests:
         parents = self._parents(served)
         ways = self._front_end.ways() if self._front_end is not None else {}
         requests = [self._request(known, began, parents, ways) for known in served]
-        made = Workload(self._name, requests, notes=tuple(self._notes()))
+        made = Workload(self._name, requests, notes=tuple(self._notes()), knows_ways=self._replayed_front_end is None)
+        if self._replayed_front_end is not None:
+            made = made.with_front_end(self._replayed_front_end.seconds)
         return made if self._clients is None else made.with_clients(self._clients)
 
     def _users(self, served: list[_Known]) -> list[_Known]:

@@ -39,6 +39,7 @@ from tokenyard.steptime.fitted import (
     predicted_by_features,
     predicted_by_terms,
 )
+from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
 from tokenyard.steptime.pace import MachineSpeed
@@ -441,10 +442,23 @@ def read_run(path: Path | str) -> RecordedRun:
 def _requests(name: str, start: TraceStart | None, config: RecordedConfig) -> RecordedRequests:
     block_size = start.block_size if start is not None else None
     host = start.host if start is not None else None
-    clients = _clients(start, name)
     return RecordedRequests(
-        name, block_size, config.scheduler.max_model_len, knows_turns=host == REPLAY, clients=clients
+        name,
+        block_size,
+        config.scheduler.max_model_len,
+        knows_turns=host == REPLAY,
+        clients=_clients(start, name),
+        front_end=_front_end(start, name),
     )
+
+
+def _front_end(start: TraceStart | None, source: str) -> FrontEndTime | None:
+    """What a replay sent its requests through; None: nothing, or it is no replay."""
+    told = _section((start.config if start is not None else None) or {}, "workload", source).get("front_end")
+    try:
+        return None if told is None else FrontEndTime(float(told["request"]), float(told["prompt_token"]))
+    except (TypeError, KeyError, ValueError):
+        raise TraceError(f"{source}: its front end cannot be read: {shown(told)}") from None
 
 
 def _clients(start: TraceStart | None, source: str) -> Clients | None:

@@ -119,6 +119,8 @@ class SLOWatch(StepObserver):
         """No client goes away: who has come will end whole."""
         self._most_tokens = {request.request_id: request.max_tokens for request in workload}
         self._live: dict[str, Request] = {}
+        self._began = inf
+        """When a scheduler got the first request: rates count from there."""
         self._beyond = dict.fromkeys(self._slos, 0)
         """Requests that have ended beyond each bound."""
         self._bad = 0
@@ -129,6 +131,7 @@ class SLOWatch(StepObserver):
         """Figure of an incumbent -> what it can become at most, when :meth:`decide` last asked."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
+        self._began = min(self._began, ts)
         self._live[request.request_id] = request
 
     def request_refused(self, ts: float, request: Request) -> None:
@@ -163,8 +166,8 @@ class SLOWatch(StepObserver):
                 times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
                 return EarlyStop(why, met=False, at_least=self._slack, bound=slo.name)
-        if now > 0:
-            self.most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
+        if (ran := now - self._began) > 0:
+            self.most = {"goodput": (self._num_requests - bad) / ran, "throughput": self._num_tokens / ran}
         return next((stop for each in incumbents if (stop := each.beats(self.most)) is not None), None)
 
     def _beyond_by(self, request: Request, now: float) -> list[SLO]:

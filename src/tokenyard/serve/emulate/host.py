@@ -21,7 +21,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.spec import ResolvedDeployment
+from tokenyard.deploy.spec import ResolvedDeployment, seconds_of
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.async_llm import AsyncLLM
@@ -43,8 +43,9 @@ from tokenyard.sim.replay import prefill_seconds
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import KVLink
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
-from tokenyard.steptime.model import MappedLatency
+from tokenyard.steptime.model import LatencyModel, MappedLatency
 from tokenyard.steptime.pace import VirtualClock
+from tokenyard.steptime.scaled import front_end_of
 from tokenyard.workload.load import read_workload
 
 _MOST_QUEUED = 1_000_000
@@ -204,7 +205,8 @@ def emulate(
     tokenizer = _tokenizer(deployment, resolved, _model(deployment, resolved))
     making = _EngineMaker(deployment, resolved, settings, clock, faults, tokenizer, list(observers))
     groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)
-    engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall)
+    way = _way(settings.front_end_delay, resolved.latency)
+    engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall, way)
     faults.bind(engines, load_kv=any(group.has_connector for group in groups))
     lengths = [] if settings.lengths is None else [each.max_tokens for each in read_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
@@ -215,6 +217,15 @@ def emulate(
         group.metrics[0].more = partial(lateness_metrics, engines, front.llm.late_requests, fronts[0].names)
     is_approximate = isinstance(tokenizer, ApproximateTokenizer)
     return Emulation(resolved, settings, engines, faults, fronts, publishers, sources, is_approximate)
+
+
+def _way(given: str | None, latency: LatencyModel) -> Callable[[int], float]:
+    """Seconds from a request's arrival to the scheduler, by its prompt tokens: as given, else as fitted, else none."""
+    if given is not None:
+        seconds = seconds_of("front_end_delay", given)
+        return lambda _: seconds
+    front_end = front_end_of(latency)
+    return (lambda _: 0.0) if front_end is None else front_end.seconds
 
 
 def _front(making: _EngineMaker, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:

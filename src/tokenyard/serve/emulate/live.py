@@ -183,9 +183,17 @@ class LiveEngines:
     """Steps groups of engines in the running event loop. All methods belong to it."""
 
     def __init__(
-        self, groups: Sequence[EngineGroup], news: Sequence[Sequence[NewsOfSteps]], clock: VirtualClock, wall: WallClock
+        self,
+        groups: Sequence[EngineGroup],
+        news: Sequence[Sequence[NewsOfSteps]],
+        clock: VirtualClock,
+        wall: WallClock,
+        front_end: Callable[[int], float] = lambda _: 0.0,
     ) -> None:
-        """``news`` watch the engines of each group, one each."""
+        """``news`` watch the engines of each group, one each. ``front_end``: emulated seconds from which on an engine
+        has a request with so many prompt tokens, after it was received; vLLM's front end stamps its arrival then.
+        """
+        self._front_end = front_end
         self.groups, self.clock, self.wall = groups, clock, wall
         self.lateness = Lateness()
         self.on_event: list[Callable[[], None]] = []
@@ -250,13 +258,18 @@ class LiveEngines:
                 self._squeezed = first  # no two of them are at one moment, which gives their order
             moment = min(moment, max(received, first))
         for request in requests:
-            request.arrival_time, request.arrives_when_added = moment, False
-            insort(self._pending, _Pending(moment, ARRIVAL, group, request, ()), key=_moment_of)
+            stamped = moment + self._front_end(request.num_prompt_tokens)
+            request.arrival_time, request.arrives_when_added = stamped, False
+            insort(self._pending, _Pending(stamped, ARRIVAL, group, request, ()), key=_moment_of)
         self.wake()
 
     def abort(self, group: int, request_ids: Sequence[str]) -> None:
         """Clients have gone away."""
-        insort(self._pending, _Pending(self.stamp(), HANGING_UP, group, None, request_ids), key=_moment_of)
+        on_their_way = [
+            each.moment for each in self._pending if each.request is not None and each.request.request_id in request_ids
+        ]
+        moment = max([self.stamp(), *on_their_way])
+        insort(self._pending, _Pending(moment, HANGING_UP, group, None, request_ids), key=_moment_of)
         self.wake()
 
     def die(self, error: BaseException) -> None:

@@ -34,6 +34,8 @@ class EmulateSettings(Settings):
     """Version of vLLM whose metrics and fields of answers apply, where it is another."""
     holds: Annotated[float | None, Help(metavar="TOKENS_PER_S", otherwise="measured at the start")] = None
     """Tokens a second that this machine can stream; the start log says how many streams that is."""
+    front_end_delay: Annotated[str | None, Help(metavar="TIME", otherwise="as fitted")] = None
+    """Time from a request's arrival to the scheduler, at least; fitted with calibrated step times, else none."""
     seed: int = 0
     """Seed of answers and faults."""
     max_late_s: Annotated[float, NO_SETTING] = 0.0

@@ -26,6 +26,7 @@ from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.serve.output_processor import Generation
+from tokenyard.steptime.scaled import front_end_of
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 6 --max-model-len 1024 --no-async-scheduling"
 
@@ -58,11 +59,16 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenyard.serve.emulate.live.MOST_AHEAD", 0.05)
 
 
-def _run(steps: _Steps, work: Callable[[Emulation], Any], speed: float = 0.2, more: str = "") -> None:
+def _run(
+    steps: _Steps,
+    work: Callable[[Emulation], Any],
+    speed: float = 0.2,
+    more: str = "",
+    front_end_delay: str | None = "0ms",
+) -> None:
     async def run() -> None:
-        with closing(
-            emulate(Deployment(LINE + more, gpu="h100"), EmulateSettings(speed=speed), observers=[steps])
-        ) as it:
+        settings = EmulateSettings(speed=speed, front_end_delay=front_end_delay)
+        with closing(emulate(Deployment(LINE + more, gpu="h100"), settings, observers=[steps])) as it:
             async with it.fronts[0].llm:
                 await work(it)
             it.engines.stop()
@@ -246,3 +252,28 @@ def test_what_goes_wrong_after_the_head_is_an_event() -> None:
     events = error["body"].split(b"\n\n")
     assert json.loads(events[0].removeprefix(b"data: "))["error"]["code"] == 500
     assert events[1:] == [b"data: [DONE]", b""]
+
+
+def test_the_scheduler_gets_a_request_after_the_front_end() -> None:
+    """Its arrival is stamped then, as vLLM's front end does; a client that goes before is nobody's any more."""
+    settled = Deployment(LINE, gpu="h100").resolve()
+    front_end = front_end_of(settled.latency)
+    assert front_end is not None
+    for given, seconds in ((None, front_end.seconds(30)), ("50ms", 0.05), ("0ms", 0.0)):
+        steps = _Steps()
+
+        async def work(emulation: Emulation, steps: _Steps = steps, seconds: float = seconds) -> None:
+            engines, llm = emulation.engines, emulation.fronts[0].llm
+            params = GenerationParams(max_tokens=2, ignore_eos=True)
+            before = engines.wall.now()
+            begun = [llm.begin([7] * 30, params, name, told=lambda: None) for name in ("one", "gone")]
+            sent = engines.wall.now()
+            llm.leave(begun[1])
+            while not begun[0].is_finished:
+                await asyncio.sleep(0.001)
+            llm.leave(begun[0])
+            assert before + seconds <= steps.arrived["one"] <= sent + seconds
+            while engines.groups[0].ranks[0].scheduler.get_num_unfinished_requests():
+                await asyncio.sleep(0.001)
+
+        _run(steps, work, front_end_delay=given)

@@ -100,7 +100,7 @@ def test_that_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_late_is_what_has_not_happened_at_its_moment() -> None:
     wall = Behind()
     wall.speed = 4.0
-    with closing(emulate(Deployment(LINE, gpu="h100"), EmulateSettings(), wall=wall)) as emulation:
+    with closing(emulate(Deployment(LINE, gpu="h100"), EmulateSettings(front_end_delay="0ms"), wall=wall)) as emulation:
         engines = emulation.engines
         wall.seconds = 8.0
         assert engines.late_seconds == 0.0, "nothing is under way"
