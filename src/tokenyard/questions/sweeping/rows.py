@@ -173,6 +173,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Arrivals went on for so many times the mean answer, or session."""
     times: int = 1
     """The traffic was made so many times as long."""
+    variation: float | None = None
+    """How unlike its requests are: the standard deviation of the work of one, in how long it is served and in how long
+    after the one before it comes, over the mean. None where that was not looked at."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     taken: dict[str, Setting] = {}
