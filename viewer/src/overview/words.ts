@@ -6,6 +6,7 @@ import { MISSING, type Range } from "../data/model/columns";
 import type { Blame, BlamedGroup, Had, Stretch, Trait, Victims } from "../data/model/pressure";
 import type { Outcomes, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
+import { Attempts } from "../data/population";
 import { endRowOf } from "../data/requestTimes";
 import { isCutShort } from "../data/status";
 import type { StoreInside } from "../data/store";
@@ -302,10 +303,11 @@ export function cutShortWords(store: TraceStore, { first, last }: Range): string
   const { arrivalTime, finishedTime, firstTokenTime, count: all } = store.requests;
   const ages: number[] = [];
   let silent = 0;
+  const attempts = new Attempts(store as StoreInside);
   for (let request = 0; request < all; request++) {
     const row = isCutShort(store, request) ? endRowOf(store as StoreInside, request) : -1;
-    if (row < first || row > last) continue;
-    ages.push(finishedTime[request] - arrivalTime[request]);
+    if (row < first || row > last || attempts.goesOn(request)) continue;
+    ages.push(finishedTime[request] - arrivalTime[attempts.firstOf(request)]);
     if (Number.isNaN(firstTokenTime[request])) silent += 1;
   }
   const known = ages.filter((age) => age >= 0).sort((a, b) => a - b);
