@@ -133,6 +133,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: int = 0
     censored: list[str] = []
     """Figures that are lower bounds: they rest on requests that were not served."""
+    parts: dict[str, tuple[int, int]] = {}
+    """Metric of a caller's own that leaves requests out -> of how many it is, and how many came."""
     is_open: bool = False
     """A bound is neither met nor missed: its figure rests on such requests, or there is none."""
     open_for: dict[str, str] = {}
