@@ -160,11 +160,40 @@ def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all
     overload = told.verdict.overload
     assert overload is not None
     assert overload.engines is None, "what is done for clients that leave says nothing of a larger fleet"
-    assert "are cancelled meanwhile" in told.verdict.sentence
+    assert "of them are cancelled" in told.verdict.sentence
     patient = ty.run("random", SMALL, advice=False, client_timeout="60s", **given | {"request_rate": 2}).report.load
     assert patient is not None
     assert not patient.is_overloaded
     assert not patient.cancelled
+
+
+def test_clients_that_wait_for_longer_than_requests_come_are_overloaded_if_they_leave() -> None:
+    """All come within a second, and leave after three: nobody left while requests came."""
+    given: dict[str, Any] = {**FEW, "num_prompts": 80, "request_rate": 80, "client_timeout": "3s"}
+    told = ty.run("random", SMALL, rows=False, advice=True, **given).report
+    assert told.load is not None
+    assert told.outcomes is not None
+    assert told.load.is_overloaded
+    assert told.outcomes.cancelled > 40
+    relief, overload = told.relief, told.verdict.overload
+    assert relief is not None
+    assert overload is not None
+    assert (relief.is_enough, relief.serves_these, relief.served, relief.arrived) == (False, True, 80, 80)
+    assert (overload.flags, overload.flags_for_these, relief.gpus) == (None, relief.flags, 1)
+    assert "in too short a time to tell whether that lasts" in told.verdict.sentence
+    assert "nothing that was tried" not in told.verdict.sentence
+    assert f"{relief.flags} on 1 GPU serves all 80 requests" in " ".join(str(told).split())
+
+
+def test_where_nobody_is_served_more_replicas_are_tried() -> None:
+    """What is served to none says nothing of how many would: twice as many, until they serve it."""
+    slow = SMALL.with_(latency="constant:0.05", max_num_seqs=64, max_num_batched_tokens=64)
+    given: dict[str, Any] = {"num_prompts": 60, "request_rate": 30, "input_len": 256, "output_len": 4}
+    told = ty.run("random", slow, rows=False, advice=True, client_timeout="700ms", **given).report
+    assert told.load is not None
+    assert told.load.is_overloaded
+    assert told.relief is not None
+    assert told.relief.served > 3 * (told.outcomes.served if told.outcomes is not None else 0)
 
 
 def test_refused_requests_are_in_the_first_sentence() -> None:
