@@ -185,17 +185,6 @@ def test_clients_that_wait_for_longer_than_requests_come_are_overloaded_if_they_
     assert f"{relief.flags} on 1 GPU serves all 80 requests" in " ".join(str(told).split())
 
 
-def test_where_nobody_is_served_more_replicas_are_tried() -> None:
-    """What is served to none says nothing of how many would: twice as many, until they serve it."""
-    slow = SMALL.with_(latency="constant:0.05", max_num_seqs=64, max_num_batched_tokens=64)
-    given: dict[str, Any] = {"num_prompts": 60, "request_rate": 30, "input_len": 256, "output_len": 4}
-    told = ty.run("random", slow, rows=False, advice=True, client_timeout="700ms", **given).report
-    assert told.load is not None
-    assert told.load.is_overloaded
-    assert told.relief is not None
-    assert told.relief.served > 3 * (told.outcomes.served if told.outcomes is not None else 0)
-
-
 def test_refused_requests_are_in_the_first_sentence() -> None:
     given: dict[str, Any] = {"num_prompts": 30, "input_len": 52, "output_len": 4, "request_rate": 1}
     report = ty.run("random", SMALL.with_(max_model_len=50), advice=False, skip_refused=True, **given).report
@@ -319,6 +308,30 @@ def relieved(overloaded: Report, start: dict[str, Any], share: float, **capacity
 
 
 STARTS: list[dict[str, Any]] = [{}, {"replicas": 4}, {"replicas": 2, "tensor_parallel_size": 2}]
+
+
+def test_where_nobody_is_served_twice_as_many_replicas_are_tried(overloaded: Report) -> None:
+    """What is served to none says nothing of how many would: it takes eight."""
+    scenario = Scenario.of(SMALL.settings, "random", arrivals=traffic_by_name({"num_prompts": 40, "request_rate": 10}))
+    begun, load = msgspec.structs.replace(overloaded, relief=None, advice=[]), overloaded.load
+    assert load is not None
+
+    def replay(setup: ReplaySpec, scenario: Scenario, _: str) -> Report:
+        engines = int(scenario.parallel.replicas or 1)
+        told: dict[str, Any] = {"state": OVERLOADED, "served_requests_per_s": 0.0}
+        if engines >= 8:
+            told = {"state": STEADY, "served_requests_per_s": load.offered_requests_per_s}
+        header = msgspec.structs.replace(
+            begun.header,
+            tensor_parallel_size=setup.settled.hardware.tensor_parallel_size,
+            data_parallel_size=engines,
+        )
+        return msgspec.structs.replace(begun, load=msgspec.structs.replace(load, **told), header=header)
+
+    setup = replay_spec(scenario)
+    relief = with_relief(scenario, setup, replay(setup, scenario, ""), replay).relief
+    assert relief is not None
+    assert (relief.is_enough, relief.settings, relief.gpus) == (True, {"replicas": 8}, 8)
 
 
 @pytest.mark.parametrize("start", STARTS)
