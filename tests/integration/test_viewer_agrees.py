@@ -63,6 +63,28 @@ def test_the_goodput_where_requests_are_aborted_and_answer_with_one_token(
     assert 0 < slow["requests"] < told["requests"]  # those that have no TPOT
 
 
+@pytest.mark.parametrize("until", [None, 9.0], ids=["to the end", "cut"])
+@pytest.mark.parametrize("warmup", [0.0, 3.0])
+def test_a_user_is_one_arrival_with_all_attempts(
+    tmp_path: Path, headless_viewer: HeadlessViewer, until: float | None, warmup: float
+) -> None:
+    deployment = ty.Deployment(
+        model="llama-3.1-8b", gpu="l4", max_model_len=8192, latency="constant:0.02", max_num_seqs=2
+    )
+    traffic: dict[str, Any] = {"num_prompts": 80, "request_rate": 8, "input_len": 40, "output_len": 20}
+    clients: dict[str, Any] = {"client_timeout": "2s", "retries": 2, "retry_wait": "500ms"}
+    ty.run("random", deployment, trace=tmp_path / "trace", until=until, warmup=warmup, **traffic, **clients)
+    bounds = {"ttft": 800.0, "tpot": None, "e2e": 4000.0}
+    told = figures_of_package(tmp_path / "trace", bounds=bounds)
+    shown = figures_of_viewer(headless_viewer, tmp_path / "trace", bounds=bounds)
+    shown["spans"] = {name: shown["spans"].get(name) for name in told["spans"]}
+    assert list(differences(told, shown)) == []
+    ours = told["statistics"]
+    assert ours["attempts"]["again"] > 10
+    assert ours["outcomes"]["arrived"] + ours["attempts"]["again"] == ours["attempts"]["sent"]
+    assert (ours["outcomes"]["arrived"] == 80) == (until is None and not warmup)
+
+
 SETTINGS: dict[str, tuple[str, ...]] = {
     "as it was": (),
     "max_num_seqs": ("--max-num-seqs", "3"),

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.integration.command import call
 from tests.support.examples import examples
+from tests.support.figures import differences, figures_of_package, figures_of_viewer
+from tests.support.headless import HeadlessViewer
 
 import tokenyard as ty
 from tokenyard.core.request import Request
@@ -234,9 +236,9 @@ ASKED = ("outcomes", "attempts", "goodput", "load", "throughput", "output_tokens
 @pytest.mark.slow
 @given(drawn=RUNS.map(lambda drawn: drawn | FOR_ALL))
 @settings(deadline=None, max_examples=examples(12))
-def test_every_answer_has_the_same_figures(drawn: dict[str, Any]) -> None:
-    """A run, the report of its trace, its JSON, a study, a plan and the replay of a what-if, of one drawn run."""
-    slo = "ttft_p90=300ms ttft:300"
+def test_every_answer_has_the_same_figures(headless_viewer: HeadlessViewer, drawn: dict[str, Any]) -> None:
+    """A run, the report of its trace, its JSON, the page, a study, a plan and the replay of a what-if."""
+    slo, bounds = "ttft_p90=300ms ttft:300", {"ttft": 300.0, "tpot": None, "e2e": None}
     workload, deployment, clients = asked(drawn | {"requests": drawn["requests"] % FEWEST_ARRIVALS or 1})
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
@@ -245,6 +247,7 @@ def test_every_answer_has_the_same_figures(drawn: dict[str, Any]) -> None:
             return
         told = ty.report(trace, slo=slo)
         of_json = json.loads(call("report", str(trace), "--slo", *slo.split(), "--json", cwd=Path(folder)).stdout)
+        page, package = figures_of_viewer(headless_viewer, trace, None, bounds), figures_of_package(trace, None, bounds)
         study = ty.study(workload, deployment, slo=slo, skip_refused=True, **clients).rows[0]
         space = {"max_num_seqs": [drawn["seats"]]}
         plan = ty.plan(workload, deployment, space=space, slo=slo, skip_refused=True, largest_load=False, **clients)
@@ -254,6 +257,7 @@ def test_every_answer_has_the_same_figures(drawn: dict[str, Any]) -> None:
     for name in (*ASKED, *(f"{each}_ms" for each in ("queue", "ttft", "tpot", "itl", "e2e"))):
         assert getattr(told, name) == getattr(run.report, name), name
         assert of_json[name] == json.loads(json.dumps(run.report.to_dict()))[name], name
+    assert list(differences(package["statistics"], page["statistics"])) == []
     figures = figures_of(run.report)
     assert set(study.censored) == set(run.report.censored)
     row = plan.recommended

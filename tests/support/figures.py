@@ -127,6 +127,7 @@ def _statistics(report: Report) -> dict[str, Any]:
         "itlMs": _spread(report.itl_ms),
         "itlOf": report.itl_requests if report.itl_ms.left_out and report.itl_ms.mean is not None else None,
         "outcomes": None if report.outcomes is None else msgspec.to_builtins(report.outcomes),
+        "attempts": None if report.attempts is None else msgspec.to_builtins(report.attempts),
         "goodput": None if good is None or good.requests is None else [good.requests, good.open, good.share],
         "jobs": report.header.jobs,
     }
@@ -261,6 +262,7 @@ def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:
         "itlMs": _viewer_spread(found["itlSeconds"], _LATENCY, 1e3),
         "itlOf": (found["itlSeconds"] or {}).get("count"),
         "outcomes": found["outcomes"],
+        "attempts": _snake(found["attempts"]),
         "goodput": None if (good := told["goodput"]) is None else [good["requests"], good["open"], good["share"]],
         "jobs": told["jobs"],
     }
@@ -295,3 +297,12 @@ def _viewer_comparison(found: dict[str, Any]) -> dict[str, Any]:
 def _length(span: dict[str, Any] | None) -> float | None:
     """Seconds; None where the trace does not tell."""
     return None if span is None or span["begin"] is None else (micros(span["end"]) - micros(span["begin"])) / 1e6
+
+
+def _snake(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Names as the package has them."""
+    return (
+        None
+        if value is None
+        else {re.sub("[A-Z]", lambda at: f"_{at[0].lower()}", name): value[name] for name in value}
+    )

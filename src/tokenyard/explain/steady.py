@@ -88,7 +88,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     in_system: tuple[int, int] | None = None
     """Requests that had arrived and not ended, at the same moments."""
     cancelled: int = 0
-    """Requests that were cancelled in that time: clients that give up keep a queue short."""
+    """How many of those that came in that time were cancelled: clients that give up keep a queue short."""
     state: LoadState | None = None
     """None where there are too few arrivals to have a rate, or all come at once."""
 
@@ -124,7 +124,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         said += f" arrive, {rate_in_words(self.served_requests_per_s or 0.0)} are served meanwhile"
         if self.state is LoadState.OVERLOADED:
             if self.cancelled:
-                return f"{said}: {self.cancelled:,} are cancelled in that time"
+                return f"{said}: {self.cancelled:,} of those are cancelled"
             numbers, what = (self.in_system, "unfinished") if self.waiting is None else (self.waiting, "waiting")
             return (
                 said + ": the queue grows" + ("" if numbers is None else f", {numbers[0]:,} to {numbers[1]:,} {what}")
@@ -327,7 +327,8 @@ class LoadCounter:
             return float((what * ((when > third) & (when <= last))).sum()) / seconds if seconds > 0 else None
 
         number = int(((moments.arrivals > third) & (moments.arrivals <= last)).sum())
-        cancelled = int(((outcome == CANCELLED) & (end > third) & (end <= last)).sum())
+        # By when they came: clients wait, and the last of them may go when no more arrive.
+        cancelled = int(((outcome == CANCELLED) & (arrival > third) & (arrival <= last)).sum())
         state = load_state(moments, last, answer, session)
         gives_up = state is not None and cancelled >= max(_GIVEN_UP * number, FEWEST_ARRIVALS)
         return msgspec.structs.replace(

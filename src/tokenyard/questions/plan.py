@@ -425,7 +425,10 @@ def _load(question: PlanQuestion, lengths: Lengths, chosen: Row) -> tuple[Larges
         beyond = msgspec.structs.replace(whole, tightest=beyond.tightest, times=beyond.times)
         replays += 1
     offered = None if found.borne is None else found.borne.figures.get("load.offered_requests_per_s")
-    told = LargestLoad(load=load, is_all=is_all, offered_requests_per_s=offered, row=found.borne, beyond=beyond)
+    chance = None if found.borne is None else lengths.chance(found.borne)
+    told = LargestLoad(
+        load=load, is_all=is_all, offered_requests_per_s=offered, chance=chance, row=found.borne, beyond=beyond
+    )
     return told, replays
 
 

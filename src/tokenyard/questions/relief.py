@@ -74,6 +74,12 @@ class _Step(msgspec.Struct, frozen=True):
         return self.report.requests_finished or 0 if people is None else people.served
 
     @property
+    def serves_all(self) -> bool:
+        """Whether each of them does."""
+        people = self.report.outcomes
+        return people is not None and people.all_served
+
+    @property
     def mean(self) -> float:
         """Milliseconds of a request, queueing among them: what a growing queue shows in."""
         mean = self.report.e2e_ms.mean
@@ -110,8 +116,13 @@ class ReliefSearch:
         load = self._ground.report.load
         if load is None or not load.is_overloaded:
             return None
-        enough = next((step for step in self._levels() if step is not None and step.is_enough), None)
-        return self._relief(enough or self._best, is_enough=enough is not None)
+        nearest: _Step | None = None
+        for step in filter(None, self._levels()):
+            if step.is_enough:
+                return self._relief(step, is_enough=True)
+            if nearest is None and load.cancelled and step.serves_all:  # the fewest GPUs, too short to tell
+                nearest = step
+        return self._relief(nearest or self._best, is_enough=False)
 
     def _levels(self) -> Iterator[_Step | None]:
         """Each number of GPUs, the fewest first; of as many in one engine before those in several."""
@@ -230,11 +241,12 @@ class ReliefSearch:
     def _replicas(self, step: _Step) -> Change | None:
         """Return so many replicas of a step that they would serve what arrives; None where that is not known."""
         load, parallel = step.report.load, step.scenario.parallel
-        if step.is_enough or load is None or load.excess is None or parallel.data_parallel_size > 1:
+        if step.is_enough or load is None or parallel.data_parallel_size > 1:
             return None
         now = parallel.replicas or (1 if step.report.replicas is None else step.report.replicas.mean_held)
-        # What is served to clients that give up says nothing of what would be without.
-        number = max(ceil(now * (2 if load.cancelled else load.excess)), int(now) + 1)
+        # What is served to clients that give up, or to none, says nothing of what would be without.
+        is_known = not load.cancelled and load.excess is not None
+        number = max(ceil(now * (load.excess if is_known else 2)), int(now) + 1)
         flag = f"--replicas {number}"
         also = () if parallel.autoscale is None else (("autoscale", None),)
         return Change("replicas", parallel.replicas, number, flag, is_vllm=False, cost=Cost.GPUS, also=also)
@@ -269,6 +281,8 @@ class ReliefSearch:
             gpus_now=self._ground.report.num_gpus,
             offered_requests_per_s=None if load is None else load.offered_requests_per_s,
             served_requests_per_s=None if load is None else load.served_requests_per_s,
+            served=step.served,
+            arrived=step.report.requests or 0,
             effects=effects_of(self._ground.report, step.report) if step.changes else [],
             replays=self._replays,
             tried_on=self._ground.words,

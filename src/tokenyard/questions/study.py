@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from itertools import product
 from math import isnan
@@ -29,7 +29,8 @@ from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.identity import contents_of
-from tokenyard.questions.run import RunResult, run
+from tokenyard.questions.own_metrics import Basis, Measure
+from tokenyard.questions.run import run
 from tokenyard.questions.scenario import (
     OnCount,
     Scenario,
@@ -48,9 +49,6 @@ from tokenyard.sim.extent import Extent
 from tokenyard.units import count_of
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
-
-Measure = Callable[[RunResult], float | None]
-"""A figure of one replay; None or NaN where it has none."""
 
 _COUNTS = ("problem", "requests", "refused", "cancelled", "unfinished")
 _SHOWN = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean", "throughput.output_tokens_per_s")
@@ -110,10 +108,9 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Seed -> value, where the replay has one. ConfigError for a metric that there is not."""
         self._require(metric)
         found = {}
-        for row in self.rows:
+        for row in self._rows_of(cell):
             value = row.figures.get(metric)
-            of_cell = (row.settings["deployment"], row.settings["policy"], row.settings["load"]) == cell
-            if of_cell and value is not None and not isnan(value):
+            if value is not None and not isnan(value):
                 found[int(row.settings["seed"] or 0)] = value
         return found
 
@@ -124,11 +121,27 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def is_at_least(self, metric: str, cell: StudyCell) -> bool:
         """Whether the mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
-        return any(
-            metric in row.censored
+        return any(metric in row.censored for row in self._rows_of(cell))
+
+    def part(self, metric: str, cell: StudyCell) -> tuple[int, int] | None:
+        """Return how many requests an own metric is of, and how many came, over all seeds; None: all."""
+        rows = [row for row in self._rows_of(cell) if row.problem is None]
+        if not any(metric in row.parts for row in rows):
+            return None
+        came = [row.requests + row.refused + row.cancelled + row.unfinished for row in rows]
+        parts = [row.parts.get(metric, (each, each)) for row, each in zip(rows, came, strict=True)]
+        return sum(part for part, _ in parts), sum(whole for _, whole in parts)
+
+    def is_sure(self, metric: str, cell: StudyCell) -> bool:
+        """Whether it is of everybody who came, and no lower bound; others are not compared."""
+        return not self.is_at_least(metric, cell) and self.part(metric, cell) is None
+
+    def _rows_of(self, cell: StudyCell) -> list[Row]:
+        return [
+            row
             for row in self.rows
             if (row.settings["deployment"], row.settings["policy"], row.settings["load"]) == cell
-        )
+        ]
 
     def against(self, metric: str, cell: StudyCell, baseline: StudyCell, *, ratio: bool = False) -> Interval | None:
         """The difference to the baseline, or the ratio, taken seed by seed, with the interval of 95 % of its mean.
@@ -142,8 +155,8 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def as_table(self) -> RowTable:
         """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``; ``requests`` that were
-        served, ``refused``, ``cancelled`` and ``unfinished`` ones; ``censored``, metrics that are lower bounds; then
-        every metric.
+        served, ``refused``, ``cancelled`` and ``unfinished`` ones; ``censored``, metrics that are lower bounds;
+        ``parts``, own metrics that leave requests out, with how many they are of; then every metric.
         """
         names = self.metrics
         return table_from(
@@ -151,6 +164,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
             [
                 {**row.settings, **{name: getattr(row, name) for name in _COUNTS}}
                 | {"censored": " ".join(row.censored) or None}
+                | {"parts": " ".join(f"{name}:{part}/{whole}" for name, (part, whole) in row.parts.items()) or None}
                 | {name: row.figures.get(name) for name in names}
                 for row in self.rows
             ],
@@ -159,7 +173,8 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def means(self, *metrics: str) -> RowTable:
         """One row per cell: each metric's mean, half of its interval (``..._half``), and the paired difference to the
-        first cell of the same load (``..._change``, ``..._change_half``). Without names: the caller's own metrics.
+        first cell of the same load (``..._change``, ``..._change_half``). ``..._is``: ``at least`` of a lower bound,
+        ``of 37/80`` where requests are left out, None of everybody. Without names: the caller's own metrics.
         """
         names = metrics or self.shown
         rows: list[dict[str, Any]] = []
@@ -170,6 +185,9 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
                 mean, change = self.interval(name, cell), self.against(name, cell, first)
                 row |= {name: mean and mean.mean, f"{name}_half": mean and mean.half}
                 row |= {f"{name}_change": change and change.mean, f"{name}_change_half": change and change.half}
+                part = self.part(name, cell)
+                of_part = None if part is None else f"of {part[0]}/{part[1]}"
+                row[f"{name}_is"] = "at least" if self.is_at_least(name, cell) else of_part
             rows.append(row)
         columns = [f"{name}{end}" for name in names for end in ("", "_half", "_change", "_change_half")]
         return table_from("cells", rows, numbers=columns)
@@ -344,7 +362,7 @@ class _Replayer:
             )
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error))
-        own = {name: self._value(name, found) for name in self.measures}
+        own = {name: Basis(name, measure, found) for name, measure in self.measures.items()}
         result, people = found.result, found.report.outcomes
         return Row(
             settings=dict(settings),
@@ -353,29 +371,11 @@ class _Replayer:
             refused=result.num_left_out + (len(result.refused) if people is None else people.refused),
             cancelled=0 if people is None else people.cancelled,
             unfinished=0 if people is None else people.unfinished,
-            censored=[
-                *(name for name in self.measures if self._is_bound(name, found, own[name])),
-                *found.report.censored,
-            ],
-            figures={**own, **figures_of(found.report)},
+            censored=[*(name for name, each in own.items() if each.is_at_least), *found.report.censored],
+            parts={name: each.part for name, each in own.items() if each.part is not None},
+            figures={**{name: each.value for name, each in own.items()}, **figures_of(found.report)},
             drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
-
-    def _is_bound(self, name: str, found: RunResult, value: float | None) -> bool:
-        """Whether a metric of the caller's is a lower bound: it is higher if those of the report are."""
-        if value is None or not found.report.censored:
-            return False
-        higher = self._value(name, replace(found, report=found.report.with_higher_bounds()))
-        return higher is not None and higher > value
-
-    def _value(self, name: str, found: RunResult) -> float | None:
-        value = self.measures[name](found)
-        if value is None:
-            return None
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ConfigError("metrics", name, f"returned {value!r}: return a number, or None") from None
 
     def _workload(self, seed: int) -> WorkloadChoice:
         return self.workload(seed) if callable(self.workload) else self.workload

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tokenyard.quick_named_tuple import NamedTuple
+import msgspec
 
 
-class FrontEndTime(NamedTuple):
+class FrontEndTime(msgspec.Struct, frozen=True):
     """Seconds between client and scheduler, both ways: HTTP, tokenising the prompt, the first token's way back.
 
     It is part of what a client measures (``vllm bench serve``, InferenceX). Of vLLM's own

@@ -42,6 +42,7 @@ RECORDED: dict[str, dict[str, Any]] = {
         "max_model_len": 40,
     },
     "some cancelled, refused and unfinished": PRESSURE | {"until": 6},
+    "some sent again": PRESSURE | {"again": (2, 4, 5)},
 }
 NAMES = [*RECORDED, "of another emitter", "damaged"]
 NOT_NEEDED = {"config", "tokenyard_version", "gpu_cached_blocks", "load_kv_async", "priority", "policy", "status"}
@@ -59,14 +60,14 @@ REPORTED = [
         "queue_ms",
         "ttft_ms",
     ],
-    *["tpot_ms", "e2e_ms", "itl_ms", "outcomes", "reading", "header"],
+    *["tpot_ms", "e2e_ms", "itl_ms", "outcomes", "attempts", "reading", "header"],
 ]
 
 
 def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
     """The lines of a short life under pressure: the steps file's, the requests file's."""
     settings = dict(RECORDED[name])
-    late, until = settings.pop("late", 0.0), settings.pop("until", None)
+    late, until, again = settings.pop("late", 0.0), settings.pop("until", None), settings.pop("again", ())
     toy = RecordedYard(path, trace={"request_records": True} | settings.pop("trace", {}), **settings)
     rng = random.Random(name)
     toy.now = 1_713_567_000.25
@@ -87,6 +88,11 @@ def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
         toy.step()
         if until is not None and toy.scheduler.step == 4:
             toy.abort(next(iter(toy.scheduler.requests)))
+        if toy.scheduler.step in again:
+            given_up = list(toy.scheduler.requests)[-1]
+            first, _, number = given_up.partition("~")
+            toy.abort(given_up)
+            toy.add(f"{first}~{int(number or 1) + 1}", 12, max_tokens=3, arrival_time=toy.now)
     toy.writer.close()
     return [slim(line) for line in lines_of(path)], [slim(line, NEEDED) for line in lines_of(path, "requests")]
 

@@ -160,11 +160,29 @@ def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all
     overload = told.answer.overload
     assert overload is not None
     assert overload.engines is None, "what is done for clients that leave says nothing of a larger fleet"
-    assert "are cancelled meanwhile" in told.answer.sentence
+    assert "of them are cancelled" in told.answer.sentence
     patient = ty.run("random", SMALL, advice=False, client_timeout="60s", **given | {"request_rate": 2}).report.load
     assert patient is not None
     assert not patient.is_overloaded
     assert not patient.cancelled
+
+
+def test_clients_that_wait_for_longer_than_requests_come_are_overloaded_if_they_leave() -> None:
+    """All come within a second, and leave after three: nobody left while requests came."""
+    given: dict[str, Any] = {**FEW, "num_prompts": 80, "request_rate": 80, "client_timeout": "3s"}
+    told = ty.run("random", SMALL, rows=False, advice=True, **given).report
+    assert told.load is not None
+    assert told.outcomes is not None
+    assert told.load.is_overloaded
+    assert told.outcomes.cancelled > 40
+    relief, overload = told.relief, told.answer.overload
+    assert relief is not None
+    assert overload is not None
+    assert (relief.is_enough, relief.serves_these, relief.served, relief.arrived) == (False, True, 80, 80)
+    assert (overload.flags, overload.flags_for_these, relief.gpus) == (None, relief.flags, 1)
+    assert "in too short a time to tell whether that lasts" in told.answer.sentence
+    assert "nothing that was tried" not in told.answer.sentence
+    assert f"{relief.flags} on 1 GPU serves all 80 requests" in " ".join(str(told).split())
 
 
 def test_refused_requests_are_in_the_first_sentence() -> None:
@@ -290,6 +308,30 @@ def relieved(overloaded: Report, start: dict[str, Any], share: float, **capacity
 
 
 STARTS: list[dict[str, Any]] = [{}, {"replicas": 4}, {"replicas": 2, "tensor_parallel_size": 2}]
+
+
+def test_where_nobody_is_served_twice_as_many_replicas_are_tried(overloaded: Report) -> None:
+    """What is served to none says nothing of how many would: it takes eight."""
+    scenario = Scenario.of(SMALL.settings, "random", arrivals=traffic_by_name({"num_prompts": 40, "request_rate": 10}))
+    begun, load = msgspec.structs.replace(overloaded, relief=None, advice=[]), overloaded.load
+    assert load is not None
+
+    def replay(setup: ReplaySpec, scenario: Scenario, _: str) -> Report:
+        engines = int(scenario.parallel.replicas or 1)
+        told: dict[str, Any] = {"state": OVERLOADED, "served_requests_per_s": 0.0}
+        if engines >= 8:
+            told = {"state": STEADY, "served_requests_per_s": load.offered_requests_per_s}
+        header = msgspec.structs.replace(
+            begun.header,
+            tensor_parallel_size=setup.settled.hardware.tensor_parallel_size,
+            data_parallel_size=engines,
+        )
+        return msgspec.structs.replace(begun, load=msgspec.structs.replace(load, **told), header=header)
+
+    setup = replay_spec(scenario)
+    relief = with_relief(scenario, setup, replay(setup, scenario, ""), replay).relief
+    assert relief is not None
+    assert (relief.is_enough, relief.settings, relief.gpus) == (True, {"replicas": 8}, 8)
 
 
 @pytest.mark.parametrize("start", STARTS)

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokenyard as ty
@@ -177,3 +178,49 @@ def test_own_metrics_that_rest_on_lower_bounds_have_their_sign() -> None:
     assert f"≥{found.interval('tail_s', cell)}" in str(found)
     whole = ty.study("random", slow, metrics=own, **traffic)
     assert not any(whole.is_at_least(name, cell) for name in own)
+
+
+def test_own_metrics_from_tables_say_of_how_many_they_are() -> None:
+    """What skips those who have no latency is of a part; what counts them is not, whichever way it does that."""
+    slow = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=4096, max_num_seqs=4)
+    traffic: dict[str, Any] = {"num_prompts": 30, "request_rate": 4, "input_len": 300, "output_len": 30}
+    parts: dict[str, Any] = {
+        "mean_ms": lambda run: np.nanmean(run.requests["e2e_ms"]),
+        "median_ms": lambda run: np.nanmedian(run.requests["e2e_ms"]),
+        "ends_s": lambda run: max(row["finished_s"] for row in run.requests if row["finished_s"] is not None),
+        "within": lambda run: np.mean([each < 6000 for each in run.requests["e2e_ms"] if not np.isnan(each)]),
+    }
+    of_all: dict[str, Any] = {
+        "served_share": lambda run: np.mean(~np.isnan(run.requests["e2e_ms"])),
+        "within_of_all": lambda run: np.mean(run.requests["e2e_ms"] < 6000),
+        "prompts": lambda run: run.requests["prompt_tokens"].sum(),
+        "gap_ms": lambda run: run.token_gaps().mean(),
+        "none": lambda run: run.requests["e2e_ms"].max(),
+    }
+    bounds: dict[str, Any] = {
+        "age_s": lambda run: (run.requests["until_s"] - run.requests["arrival_s"]).max(),
+        "class_ms": lambda run: run.by("priority")["0"].e2e_ms.p99,
+    }
+    own = {**parts, **of_all, **bounds}
+    found = ty.study("random", {"slow": slow, "fast": slow.with_(gpu="h100")}, until=9.0, metrics=own, **traffic)
+    cell, fast = found.cells
+    (row, _) = found.rows
+    assert 0 < row.unfinished < 30
+    served, came = row.requests, row.requests + row.unfinished
+    assert {name: found.part(name, cell) for name in own} == {
+        **dict.fromkeys(parts, (served, came)),
+        **dict.fromkeys([*of_all, *bounds], None),
+    }
+    assert [name for name in own if found.is_at_least(name, cell)] == [*bounds]
+    assert all(found.is_sure(name, fast) for name in own)
+    shown = ty.study("random", {"slow": slow}, until=9.0, metrics={"mean_ms": parts["mean_ms"]}, **traffic)
+    table, text = found.as_table(), " ".join(str(shown).split())
+    assert str(table["parts"][0]).split()[0] == f"mean_ms:{served}/{came}"
+    assert f"({served} of {came})" in text
+    assert "requests that were not served are left out of it; it is not compared" in text
+    means = next(iter(found.means("mean_ms", "class_ms", "within_of_all")))
+    assert [means[f"{name}_is"] for name in ("mean_ms", "class_ms", "within_of_all")] == [
+        f"of {served}/{came}",
+        "at least",
+        None,
+    ]

@@ -21,6 +21,7 @@ const store = {
   },
   requests: {
     count: 1,
+    ids: ["one"],
     arrivalTime: Float64Array.of(10),
     firstScheduledTime: Float64Array.of(10),
     firstTokenTime: Float64Array.of(11),

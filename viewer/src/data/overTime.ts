@@ -6,6 +6,7 @@ import { MISSING, type Range } from "./model/columns";
 import type { OverTime, Percentiles } from "./model/overTime";
 import type { Bounds } from "./model/slo";
 import type { TraceStore } from "./model/trace";
+import { Attempts } from "./population";
 import { endRowOf, tellsTimes, timesOf } from "./requestTimes";
 import { inSlices } from "./slices";
 import { isBounded, meets } from "./slo";
@@ -48,6 +49,7 @@ export async function overTime(
   const hits = meanOf(slices);
   const times = { ttft: collected(slices), tpot: collected(slices), e2e: collected(slices) };
   const timed = tellsTimes(inside);
+  const attempts = new Attempts(inside);
   const ended = new Array<number>(slices).fill(0);
   const cut = new Array<number>(slices).fill(0);
   const good = timed && isBounded(bounds) ? new Array<number>(slices).fill(0) : null;
@@ -61,7 +63,8 @@ export async function overTime(
         const hit = Math.max(requests.localHitTokens[request], 0) + Math.max(requests.externalHitTokens[request], 0);
         hits.add(of(steps.ts[looked]), hit / prompt, prompt);
       }
-      const took = timesOf(store, request);
+      if (attempts.goesOn(request)) return;
+      const took = timesOf(store, request, attempts.firstOf(request));
       const token = requests.firstTokenTime[request];
       if (timed && token >= from && token <= until && !Number.isNaN(took.ttft)) times.ttft[of(token)].push(took.ttft);
       const row = endRowOf(inside, request);

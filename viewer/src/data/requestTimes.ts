@@ -29,9 +29,10 @@ export function endRowOf({ requests, livesRecorded }: StoreInside, request: Requ
   return livesRecorded || Number.isNaN(requests.finishedTime[request]) ? -1 : requests.lastRow[request];
 }
 
-export function timesOf(store: TraceStore, request: RequestIndex): RequestTimes {
+/** `first`: the request with which its user came. */
+export function timesOf(store: TraceStore, request: RequestIndex, first: RequestIndex = request): RequestTimes {
   const { requests } = store;
-  const arrival = requests.arrivalTime[request];
+  const arrival = requests.arrivalTime[first];
   const token = requests.firstTokenTime[request];
   const end = isCutShort(store, request) ? Number.NaN : requests.finishedTime[request];
   const output = requests.outputTokens[request];

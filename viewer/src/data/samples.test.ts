@@ -51,6 +51,7 @@ interface Report {
   e2e_ms: Latency;
   itl_ms: Latency;
   outcomes: Record<string, number>;
+  attempts: { sent: number; again: number; lost_tokens: number } | null;
   reading: Record<string, number | Record<string, number>>;
   header: { jobs: number; max_running: number | null; seconds: number | null; steps: number };
 }
@@ -134,6 +135,8 @@ for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sampl
         spreads(found.e2eSeconds, report.e2e_ms, 1e3, "e2e");
         spreads(found.itlSeconds, report.itl_ms, 1e3, "itl");
         expect(found.outcomes).toEqual(report.outcomes);
+        const tried = found.attempts && { ...found.attempts, lost_tokens: found.attempts.lostTokens };
+        expect(tried).toEqual(report.attempts && { ...report.attempts, lostTokens: report.attempts.lost_tokens });
       }
     });
 

@@ -5,7 +5,7 @@ import { MISSING, type Range, type RequestIndex, type Row } from "./model/column
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
-import { isOpen, LATENCIES, personOf, soFar } from "./population";
+import { Attempts, isOpen, LATENCIES, personOf, soFar } from "./population";
 import { endRowOf, tellsTimes } from "./requestTimes";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
@@ -90,6 +90,9 @@ class Gathering {
   private readonly open: Statistics["open"] = [];
   private readonly outcomes = { arrived: 0, served: 0, refused: 0, cancelled: 0, unfinished: 0 };
   private readonly timed: boolean;
+  private readonly attempts: Attempts;
+  private again = 0;
+  private lostTokens = 0;
 
   constructor(
     private readonly store: StoreInside,
@@ -98,6 +101,7 @@ class Gathering {
     private readonly warmup: number | null | undefined,
   ) {
     this.timed = tellsTimes(store);
+    this.attempts = new Attempts(store, (request) => this.counts(request));
   }
 
   row(row: Row): void {
@@ -179,9 +183,13 @@ class Gathering {
     if (smallest <= free - spoken) tally.kv.fits += 1;
   }
 
+  private counts(request: RequestIndex): boolean {
+    return !(this.warmup && this.store.requests.arrivalTime[request] < this.warmup);
+  }
+
   request(request: RequestIndex): void {
     const { requests } = this.store;
-    if (this.warmup && requests.arrivalTime[request] < this.warmup) return;
+    if (!this.counts(request)) return;
     const looked = requests.lookupRow[request];
     if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
     const ended = endRowOf(this.store, request);
@@ -222,6 +230,11 @@ class Gathering {
   }
 
   private end(request: RequestIndex): void {
+    if (this.attempts.goesOn(request)) {
+      this.again += 1;
+      this.lostTokens += or0(this.store.requests.outputTokens[request]);
+      return;
+    }
     this.finished += 1;
     const why = this.store.finishReasons[this.store.requests.finishReason[request]] ?? "unknown";
     this.ends.set(why, (this.ends.get(why) ?? 0) + 1);
@@ -230,7 +243,7 @@ class Gathering {
   }
 
   private count(request: RequestIndex): void {
-    const { outcome, times, floors } = personOf(this.store, request);
+    const { outcome, times, floors } = personOf(this.store, request, this.attempts.firstOf(request));
     this.outcomes.arrived += 1;
     this.outcomes[outcome] += 1;
     if (!this.timed) return;
@@ -249,7 +262,8 @@ class Gathering {
     const { shares, ...hits } = this.hits;
     const everyStep = (store.start?.everyN ?? 1) === 1;
     const told = this.finished > 0 && store.livesRecorded;
-    const outputTokens = this.sampled !== null && everyStep ? this.sampled : told ? this.outputTokens : null;
+    const sampled = this.sampled !== null && everyStep ? this.sampled - this.lostTokens : null;
+    const outputTokens = sampled ?? (told ? this.outputTokens : null);
     return {
       range,
       steps: empty ? 0 : range.last - range.first + 1,
@@ -278,6 +292,9 @@ class Gathering {
       finished: this.finished,
       outputTokens,
       outcomes: this.outcomes,
+      attempts: this.again
+        ? { sent: this.outcomes.arrived + this.again, again: this.again, lostTokens: this.lostTokens }
+        : null,
       requestsPerSecond: known ? this.outcomes.served / known : null,
       tokensPerSecond: known && outputTokens !== null ? outputTokens / known : null,
       queueSeconds: knownSpread(this.times.queue, this.floors.queue),

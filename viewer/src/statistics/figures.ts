@@ -126,9 +126,20 @@ function throughput(found: Statistics, scope: string): Figure[] {
       meaning: "what became of them; of a selection: of those that ended in it",
       parts: [done, ...(done.filter ? ends : [])],
     },
+    ...attempts(found),
     ...speculation(found),
     ...(rates.length ? [{ label: "throughput", meaning: "served requests and sampled tokens", parts: rates }] : []),
   ];
+}
+
+function attempts({ attempts: tried }: Statistics): Figure[] {
+  if (!tried) return [];
+  const parts = [
+    { text: count(tried.sent), name: "in all" },
+    { text: count(tried.again), name: "given up and sent again" },
+    ...(tried.lostTokens ? [{ text: count(tried.lostTokens), name: "tokens of those, in no throughput" }] : []),
+  ];
+  return [{ label: "attempts", meaning: "a request that its client sends again is not two", parts }];
 }
 
 function speculation({ drafts }: Statistics): Figure[] {

@@ -90,13 +90,22 @@ class Relief(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that it takes then, and takes now."""
     gpus_now: int | None
     offered_requests_per_s: float | None
-    """Requests that arrive and that are served per second, with these changes."""
+    """Requests that arrive, and answers that end meanwhile, per second with these changes."""
     served_requests_per_s: float | None
+    served: int
+    """Users who got their whole answer with them, whenever that was, and all who came."""
+    arrived: int
     effects: list[Effect]
     replays: int
     """Replays that the search took."""
     tried_on: str | None = None
     """Which requests they were of, in words; None: all."""
+
+    @property
+    def serves_these(self) -> bool:
+        """Whether all were served who had given up before, in too short a time to tell whether that lasts."""
+        gave_up = any(each.figure == "outcomes.served" for each in self.effects)
+        return gave_up and not self.is_enough and self.served == self.arrived
 
 
 def _value_in_words(value: Any) -> str:

@@ -51,10 +51,12 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     """About how many GPUs these have, or those of ``flags`` do."""
     flags: str | None = None
     """Changes with which the queue did not grow when they were replayed; None: none that was tried, or none was."""
+    flags_for_these: str | None = None
+    """Changes with which each of these requests was served, in too short a time to tell whether that lasts."""
     was_tried: bool = False
     """Changes were replayed together."""
     cancelled: int = 0
-    """Requests that were cancelled meanwhile, where so many are that the queue stays short for it."""
+    """How many of those that came meanwhile were cancelled, where so many are that the queue stays short for it."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +145,7 @@ def answer_of(told: Told) -> Answer:
     causes = causes_of(told.reasons, progress, told.counts, loss, is_stuck=is_stuck)
     lever = _lever(told.advice) if code in ("missed", HELD_BACK) else None
     if overload is not None and not is_stuck:
-        code, lever = "overloaded", lever if overload.flags is None else None
+        code, lever = "overloaded", lever if (overload.flags or overload.flags_for_these) is None else None
     remedies = remedies_for(
         causes, told.advice, is_stuck=is_stuck, engines=None if overload is None else overload.engines
     )
@@ -245,14 +247,16 @@ def overload_of(load: Load | None, relief: Relief | None, gpus: int | None) -> O
         return None
     # What a server gets done for clients that give up says nothing of what it would without.
     engines = None if load.excess is None or load.cancelled else ceil(load.excess)
-    is_served = relief is not None and relief.is_enough
+    serves_these = relief is not None and relief.serves_these
+    is_served = relief is not None and (relief.is_enough or serves_these)
     needed = None if engines is None or gpus is None else engines * gpus
     return Overload(
         offered_requests_per_s=load.offered_requests_per_s,
         served_requests_per_s=load.served_requests_per_s or 0.0,
         engines=engines,
         gpus=relief.gpus if relief is not None and is_served else needed,
-        flags=relief.flags if relief is not None and is_served else None,
+        flags=relief.flags if relief is not None and relief.is_enough else None,
+        flags_for_these=relief.flags if relief is not None and serves_these else None,
         was_tried=relief is not None,
         cancelled=load.cancelled,
     )
@@ -268,13 +272,17 @@ def _falls_behind(load: Load) -> str:
 
 def _overloaded(overload: Overload) -> str:
     offered, served = map(rate_in_words, (overload.offered_requests_per_s, overload.served_requests_per_s))
-    said = f"Overloaded: {offered} requests/s arrive, {served} are served; "
+    meanwhile = f"{served} are served" if overload.served_requests_per_s else "none is served meanwhile"
+    said = f"Overloaded: {offered} requests/s arrive, {meanwhile}; "
     gpus = "" if overload.gpus is None else f"{overload.gpus:,} GPU{'s' * (overload.gpus != 1)}"
     if overload.flags is not None:
         return f"{said}with {overload.flags} all are{f', on {gpus}' * bool(gpus)} (replayed)."
+    if overload.flags_for_these is not None:
+        these = f"with {overload.flags_for_these} all of these are{f', on {gpus}' * bool(gpus)} (replayed)"
+        return f"{said}{these}, in too short a time to tell whether that lasts."
     tried = "nothing that was tried serves it, " if overload.was_tried else ""
     if overload.cancelled:
-        return f"{said}{tried}{overload.cancelled:,} are cancelled meanwhile."
+        return f"{said}{tried}{overload.cancelled:,} of them are cancelled."
     if overload.engines is None:
         return f"{said}{tried or 'less has to arrive, '}and none ended meanwhile."
     like = f"{overload.engines:,} deployments like this one"

@@ -307,9 +307,15 @@ def _relief(relief: Relief) -> str:
     others = _effects([each for each in relief.effects if each is not ttft]).rstrip(".")
     if relief.is_enough:
         return f"The queue does not grow with {relief.flags}{gpus}: {waits}{others} ({many})."
+    if relief.serves_these:
+        these = f"{relief.flags}{gpus} serves all {relief.arrived:,} requests"
+        return f"{these}, in too short a time to tell whether that lasts: {waits}{others} ({many})."
     rates = (relief.served_requests_per_s, relief.offered_requests_per_s)
     served, offered = ("-" if each is None else rate_in_words(each) for each in rates)
-    nearest = f"Nearest comes {relief.flags}{gpus}: {served} of {offered} requests/s are served"
+    share = f"{served} of {offered} requests/s are served"
+    if any(each.figure == "outcomes.served" for each in relief.effects):
+        share = f"{relief.served:,} of {relief.arrived:,} requests are served"
+    nearest = f"Nearest comes {relief.flags}{gpus}: {share}"
     return f"Nothing that was tried is enough. {nearest}, {waits}{others} ({many})."
 
 

@@ -249,6 +249,9 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Whatever was tried was borne; a greater one changes hardly anything, or was not tried."""
     offered_requests_per_s: float | None = None
     """Requests that arrive per second at that load; None where ``load`` is."""
+    chance: float | None = None
+    """Share of the load by which that of other requests, as many and as unlike each other, may be less or more: two
+    standard deviations of the work that they bring. None where it is not known."""
     row: Row | None
     """The recommended setting at that load."""
     beyond: Row | None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import ceil
+from math import ceil, sqrt
 
 import msgspec
 
@@ -104,6 +104,14 @@ class Lengths:
         is_drawn = isinstance(job.source, WorkloadVariants) and drawn_longer(job.source.run, workload, 1) is not None
         most = max(MOST_REQUESTS // len(workload), 1) if has_pace(workload) else 1
         return cls(job=job, most=most, fewest=FEWEST_FOR_LOAD if is_drawn else FEWEST_OF_A_LOG)
+
+    def chance(self, row: Row) -> float | None:
+        """Return the share of a load that is a matter of luck: of which requests are drawn, or a log happens to have.
+
+        What is repeated says no more of others than it does once.
+        """
+        drawn = row.requests if self.fewest == FEWEST_FOR_LOAD else row.requests / row.times
+        return None if row.variation is None else 2 * row.variation / sqrt(max(drawn, 1))
 
     def worker(self, times: int) -> VariantWorker:
         """Return what measures variants with so many times the traffic."""

@@ -12,7 +12,7 @@ from rich.text import Text
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState, rate_in_words
-from tokenyard.questions.planning.answer import LargestLoad, Plan, ServedSplit, sentence_of
+from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
 from tokenyard.questions.planning.steadiness import is_unsettled
 from tokenyard.questions.planning.sureness import Sureness
@@ -272,4 +272,6 @@ def _load(found: LargestLoad, chosen: Row) -> str:
         if is_unsettled(found.beyond):
             missed = "no steady state is shown"
         said += f"; at {_number(found.beyond.load)} times {missed}"
+    if found.chance is not None and found.chance > PRECISION:
+        said += f". With as many other requests, as unlike each other, it may be {percent(found.chance)} less or more"
     return said

@@ -31,6 +31,8 @@ def print_study(study: Study, console: Console) -> None:
         console.print(
             "\N{GREATER-THAN OR EQUAL TO}: a lower bound, since requests were not served; two are not compared"
         )
+    if any(study.part(name, cell) is not None for name in study.shown for cell in study.cells):
+        console.print("n of m: requests that were not served are left out of it; it is not compared")
     for row in study.rows:
         if row.problem is not None:
             where = ", ".join(f"{name} {value}" for name, value in row.settings.items() if value != "")
@@ -41,12 +43,15 @@ def _interval(study: Study, name: str, cell: StudyCell) -> str:
     value, is_bound = study.interval(name, cell), study.is_at_least(name, cell)
     if value is None:
         return "never" if is_bound else "-"
-    return f"\N{GREATER-THAN OR EQUAL TO}{value}" if is_bound and value.mean else "-" if is_bound else str(value)
+    if is_bound:
+        return f"\N{GREATER-THAN OR EQUAL TO}{value}" if value.mean else "-"
+    part = study.part(name, cell)
+    return str(value) if part is None else f"{value} ({part[0]:,} of {part[1]:,})"
 
 
 def _change(study: Study, name: str, cell: StudyCell, first: StudyCell) -> str:
     ratio = study.against(name, cell, first, ratio=True)
-    if ratio is None or study.is_at_least(name, cell) or study.is_at_least(name, first):
+    if ratio is None or not (study.is_sure(name, cell) and study.is_sure(name, first)):
         return "-"
     half = "" if ratio.half is None else f" ± {100 * ratio.half:.1f}"
     return f"{100 * (ratio.mean - 1):+.1f}{half} %"

@@ -101,10 +101,20 @@ class Halves(StepObserver):
                 continue
             bound, following = slo.bound_ms / 1e3, 2 * values[1] - values[0]
             says_other = min(values) <= bound < max(values)
-            if says_other or (following > bound and apart > _SIGMAS * _chance(parts, slo.statistic or "mean")):
+            if (says_other or following > bound) and apart > _SIGMAS * _chance(parts, slo.statistic or "mean"):
                 return Agreement.NONE
             found = Agreement.NEARLY
         return found
+
+    def variation(self) -> float | None:
+        """Return how unlike requests are: the standard deviation of the work that one brings, its gap to the one before
+        it included, over the mean; None where there are too few.
+        """
+        arrival, stay = (np.array(self._columns[name]) for name in ("arrival", "e2e"))
+        works = (stay - np.array(self._columns["queue"]), np.diff(np.sort(arrival)))
+        if len(arrival) < FEWEST_ARRIVALS or not all(float(each.mean()) for each in works):
+            return None
+        return sqrt(sum((float(each.std(ddof=1)) / float(each.mean())) ** 2 for each in works))
 
 
 def _takes(columns: Mapping[str, FloatArray], chosen: npt.NDArray[np.bool_]) -> float:

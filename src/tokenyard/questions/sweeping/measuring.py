@@ -509,7 +509,8 @@ def with_state(row: Row, load: Load | None, workload: Workload, halves: Halves |
         state = LoadState.SHORT
     met = False if state is LoadState.OVERLOADED and row.met else row.met
     nearly = agreement is Agreement.NEARLY
-    return msgspec.structs.replace(row, state=state, nearly_steady=nearly, answers_long=load.answers_long, met=met)
+    told = {"answers_long": load.answers_long, "variation": None if halves is None else halves.variation()}
+    return msgspec.structs.replace(row, state=state, nearly_steady=nearly, met=met, **told)
 
 
 class Measured(msgspec.Struct, frozen=True):

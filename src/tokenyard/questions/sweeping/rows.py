@@ -133,6 +133,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: int = 0
     censored: list[str] = []
     """Figures that are lower bounds: they rest on requests that were not served."""
+    parts: dict[str, tuple[int, int]] = {}
+    """Metric of a caller's own that leaves requests out -> of how many it is, and how many came."""
     is_open: bool = False
     """A bound is neither met nor missed: its figure rests on such requests, or there is none."""
     open_for: dict[str, str] = {}
@@ -173,6 +175,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Arrivals went on for so many times the mean answer, or session."""
     times: int = 1
     """The traffic was made so many times as long."""
+    variation: float | None = None
+    """How unlike its requests are: the standard deviation of the work of one, in how long it is served and in how long
+    after the one before it comes, over the mean. None where that was not looked at."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     taken: dict[str, Setting] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -149,6 +150,12 @@ class ReplayRows:
         """
         until = [self._until_us(engine) / 1e6 for engine in range(len(self._engines))]
         return requests_table([_entry(engine, row, until[engine]) for engine, row in self._rows])
+
+    def with_requests(self, requests: RowTable) -> ReplayRows:
+        """Return the same rows with another table of requests."""
+        other = copy(self)
+        other.__dict__["requests"] = requests
+        return other
 
     @cached_property
     def steps(self) -> RowTable:

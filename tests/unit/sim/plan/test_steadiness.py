@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from tokenyard.explain.slo import SLO, read_slos
 from tokenyard.explain.steady import LoadCounter, LoadState
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan
 from tokenyard.questions.planning.search import steady_load
-from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, Lengths
+from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, FEWEST_OF_A_LOG, Lengths
 from tokenyard.questions.sweeping.halves import Halves, has_pace
 from tokenyard.questions.sweeping.measuring import with_state
 from tokenyard.questions.sweeping.rows import Row
@@ -125,6 +127,48 @@ def test_so_is_it_with_eight_thousand_requests_of_any_seed(bound: float, edge: f
     assert len(errors) == len(found)
     assert float(np.median(errors)) <= 0.03
     assert max(errors) <= 0.05
+
+
+def test_a_few_long_requests_leave_the_edge_open_by_what_is_said() -> None:
+    """M/G/1, one in twenty takes 81 times as long: 8,000 requests have 400 of them, give or take 5 %.
+
+    Halves that differ by chance are no trend: the load that is found is the edge of the very requests replayed.
+    """
+    services, bound = (0.1,) * 19 + (8.1,), 2.0
+    mean, square = (sum(each**power for each in services) / len(services) for power in (1, 2))
+    edge = 2 * bound / (square + 2 * bound * mean)
+    lengths = QueueLengths(job=Queue(services, read_slos([[f"queue_mean={bound}s"]])), most=20)  # type: ignore[arg-type]
+    errors = []
+    for seed in range(6):
+        borne = edge_of(services, bound, most=20, seed=seed).borne
+        assert borne is not None
+        chance = lengths.chance(borne)
+        assert chance == pytest.approx(2 * sqrt((square / mean**2) / borne.requests), rel=0.1), (
+            "gaps have 1, services more"
+        )
+        errors.append(abs(borne.load / edge - 1))
+        assert errors[-1] <= chance
+        own = _mean_wait(services, borne.requests, borne.load * 1.05, seed)
+        assert own > bound, "with these requests no load that is 5 % greater is within the bound"
+    assert float(np.median(errors)) <= 0.03
+
+
+def _mean_wait(services: tuple[float, ...], number: int, load: float, seed: int) -> float:
+    """Lindley's recursion over the requests of a queue, apart from it."""
+    rng, others = (np.random.default_rng(each + 1000 * seed) for each in (1, 2))
+    gaps, lengths = rng.exponential(1 / load, number), others.choice(services, number)
+    waits = [0.0]
+    for gap, length in zip(gaps[1:], lengths[:-1], strict=True):
+        waits.append(max(waits[-1] + length - gap, 0.0))
+    return float(np.mean(waits))
+
+
+def test_a_log_that_is_repeated_says_no_more_of_others_than_it_does_once() -> None:
+    job: Any = None
+    row = Row(settings={}, requests=8000, times=20, variation=1.5)
+    assert Lengths(job=job, most=20).chance(row) == pytest.approx(3 / sqrt(8000))
+    assert Lengths(job=job, most=20, fewest=FEWEST_OF_A_LOG).chance(row) == pytest.approx(3 / sqrt(400))
+    assert Lengths(job=job, most=20).chance(msgspec.structs.replace(row, variation=None)) is None
 
 
 @pytest.mark.parametrize(("rho", "state"), [(0.5, "steady"), (0.8, "steady"), (0.9, "steady"), (1.1, "overloaded")])

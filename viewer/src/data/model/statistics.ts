@@ -113,10 +113,12 @@ export interface Statistics {
   preemptions: number | null;
   recomputedTokens: number | null;
   sampledTokens: number | null;
-  /** Requests that ended in the range. */
+  /** Requests that ended in the range, but for attempts that were sent again. */
   finished: number;
   outcomes: Outcomes;
-  /** Sampled in the range if the trace says it, else of the requests that finished in it. */
+  /** What clients sent again, where they did: all other figures are of users, each with all its attempts. */
+  attempts: { sent: number; again: number; lostTokens: number } | null;
+  /** Sampled in the range if the trace says it, else of the requests that finished in it; those of attempts that were sent again are not among them. */
   outputTokens: number | null;
   requestsPerSecond: number | null;
   tokensPerSecond: number | null;
