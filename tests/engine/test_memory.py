@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -224,3 +226,26 @@ def test_drafts_and_adapters_are_measured_with_the_model(
         assert serve(core, [request]).tokens == [target.greedy(PROMPTS[0], 12)]
     finally:
         core.shutdown()
+
+
+_LENGTHS = """
+from pathlib import Path
+from tokenyard.serve.torch.checkpoint import require_torch
+
+torch = require_torch()
+weights = torch.zeros(128, 64, dtype=torch.bfloat16)
+
+def megabytes(first, last):
+    for tokens in range(first, last):
+        torch.nn.functional.linear(torch.zeros(tokens, 64, dtype=torch.bfloat16), weights)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+print(-megabytes(1, 100) + megabytes(100, 500))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory of a process is read as Linux tells it")
+def test_steps_of_ever_other_lengths_gain_no_memory() -> None:
+    """oneDNN keeps a kernel for each: 1,024 at most as it comes, about a megabyte apiece."""
+    gained = subprocess.run([sys.executable, "-c", _LENGTHS], capture_output=True, text=True, check=True).stdout
+    assert float(gained) < 60

@@ -185,10 +185,11 @@ class ApiKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on."""
-        is_admitted = scope["type"] != "http" or self._is_open(scope) or self._is_known(Headers(scope=scope))
+        is_admitted = scope["type"] != "http" or self._is_open(scope) or self.is_known(Headers(scope=scope))
         await (self._app if is_admitted else self._refuse())(scope, receive, send)
 
-    def _is_known(self, headers: Headers) -> bool:
+    def is_known(self, headers: Headers) -> bool:
+        """Whether there is a key that is right."""
         kind, _, key = headers.get("authorization", "").partition(" ")
         if self._digests is None:
             return kind.lower() == "bearer" and bool(key.strip())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
+from starlette.responses import Response
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
-from tokenyard.web.guard import is_loopback
+from tokenyard.web.app import make_app
+from tokenyard.web.guard import ApiKeys, is_loopback
 
 
 @pytest.fixture
@@ -111,3 +115,21 @@ def test_a_second_header_is_looked_at_as_well(client: Client, header: str) -> No
     good, evil = (ORIGIN, "http://evil.example") if header == "Origin" else ("same-origin", "cross-site")
     for values in ((good, evil), (evil, good)):
         refused(client.get("/api/traces", headers=[(header, value) for value in values]), 403, header)
+
+
+@pytest.mark.parametrize("given", ["first", "second", "third", "firsX", "Xirst", "f", ""])
+def test_every_key_is_compared_in_constant_time_whichever_is_given(
+    given: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digests of one length, all of them: how long it takes tells nothing of a key."""
+    compared, compare = list[int](), hmac.compare_digest
+
+    def counted(one: bytes, other: bytes) -> bool:
+        compared.append(len(one))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    keys = ApiKeys(make_app([folder]), ["first", "second", "third"], refuse=Response)
+    is_right = given in ("first", "second", "third")
+    assert keys.is_known(Headers({"authorization": f"Bearer {given}"})) is is_right
+    assert compared == [32, 32, 32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,16 @@ class LoadedModel:
         return self.spec.vocab_size
 
 
+_KEPT_KERNELS = "64"
+"""Kernels of matrix products that oneDNN, and PyTorch on it, keep: one for each number of tokens and each shape of
+weights. They would keep 1,024 each, about a megabyte apiece, and steps have as many tokens as they come to.
+"""
+
+
 def require_torch() -> Any:
     """The module ``torch``. MissingExtraError unless it and transformers are installed."""
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, _KEPT_KERNELS)  # looked at when the first is made
     try:
         import torch  # noqa: PLC0415 - an extra
         import transformers  # noqa: F401, PLC0415
