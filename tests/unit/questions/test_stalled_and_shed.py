@@ -159,7 +159,7 @@ def test_those_who_are_turned_away_are_not_good_and_are_named() -> None:
     assert (report.goodput.requests, report.goodput.share) == (good, good / 80)
     assert (report.ttft_ms.censored, report.ttft_ms.p50) == (("mean", "p90", "p95", "p99", "max"), report.ttft_ms.p50)
     assert report.goodput.met is False
-    assert f"{refused} of 80 requests were refused." in report.verdict.sentence
+    assert f"{refused} of 80 requests were refused." in report.answer.sentence
     study = ty.study("random", SEATS, policies=["fcfs", Sheds], slo=slo, **asked)
     row = next(row for row in study.rows if row.settings["policy"] == "Sheds")
     assert (row.requests, row.refused, row.figures["goodput.share"]) == (80 - refused, refused, good / 80)
