@@ -143,6 +143,7 @@ def test_a_few_long_requests_leave_the_edge_open_by_what_is_said() -> None:
         borne = edge_of(services, bound, most=20, seed=seed).borne
         assert borne is not None
         chance = lengths.chance(borne)
+        assert chance is not None
         assert chance == pytest.approx(2 * sqrt((square / mean**2) / borne.requests), rel=0.1), (
             "gaps have 1, services more"
         )
