@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import MissingExtraError
+from tokenyard.questions.experiment import workers_for
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, is_borne, largest_load
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
 from tokenyard.questions.planning.steadiness import Lengths, is_settled
-from tokenyard.questions.sweeping.cluster import Cluster
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
-from tokenyard.questions.sweeping.variants import Grid, Workers
+from tokenyard.questions.sweeping.variants import Grid
 from tokenyard.quick_named_tuple import NamedTuple
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Trying:
         self._times = times
         self._known = known
         replay = partial(_replayed, lengths, times, goal)
-        self._workers = Workers(replay, processes) if ray is None else Cluster(replay, ray)
+        self._workers = workers_for(replay, processes, ray)
         self.goal = goal
         self._has_rivals = has_incumbents
         self._journal = journal
