@@ -27,8 +27,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
-from tokenyard.questions.experiment import complete
-from tokenyard.questions.identity import contents_of
+from tokenyard.questions.experiment import complete, contents_of
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import (
     OnCount,
@@ -72,7 +71,7 @@ class StudyCell(NamedTuple):
 class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """One row per replay, and what the replays of a cell come to together."""
 
-    printer = "tokenyard.questions.printing.study:print_study"
+    printer = "tokenyard.questions.printing.policies:print_study"
 
     workload: str
     deployments: tuple[str, ...]

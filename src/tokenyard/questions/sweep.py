@@ -19,9 +19,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
-from tokenyard.questions.experiment import complete
-from tokenyard.questions.identity import identity_of
-from tokenyard.questions.prices import prices_of
+from tokenyard.questions.experiment import complete, identity_of
 from tokenyard.questions.scenario import (
     Counting,
     OnCount,
@@ -35,7 +33,7 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
-from tokenyard.questions.space import Space, grid_of
+from tokenyard.questions.space import Space, grid_of, prices_of
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, read_variants
 from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
