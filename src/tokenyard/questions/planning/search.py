@@ -128,7 +128,7 @@ class Trying:
         if incumbents == judged_by:
             return row
         if row.stopped is not None and row.met is None:  # by one that is not the best any more
-            row = self.job.measured(settings, incumbents).row
+            row = self.job(settings, stops=True, incumbents=incumbents)
         else:
             row = measured.judged(incumbents)
         return msgspec.structs.replace(row, times=self._times)
@@ -176,7 +176,7 @@ def _replayed(lengths: Lengths, times: int, goal: Goal, task: _Task) -> _Tried:
     """Do a task; it can be done in any process."""
     settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
-        measured = lengths.worker(times).measured(settings, incumbents)
+        measured = lengths.worker(times).measured(settings, stops=True, incumbents=incumbents)
         return _Tried(task, measured._replace(row=msgspec.structs.replace(measured.row, times=times)))
     found = steady_load(lengths, settings, must_bear=must_bear)
     row = found.borne or found.missed
