@@ -23,11 +23,11 @@ from tokenyard.cli.plan import make_plan
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags.planning import PlanCommand
 from tokenyard.cli.support.parsing import parse
+from tokenyard.questions.experiment import measured
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value
 from tokenyard.questions.planning.search import search
 from tokenyard.questions.space import space_of
 from tokenyard.questions.sweeping.rows import Row, Settings, key_of, settings_in_words
-from tokenyard.questions.sweeping.variants import measured
 from tokenyard.questions.variant_sources import measuring_for, source_of
 
 __all__ = ["main"]

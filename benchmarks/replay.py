@@ -56,7 +56,7 @@ def timed(setup: ReplaySpec, *, skip_refused: bool, leaps: bool, reports: bool) 
         leaps=leaps,
     )
     wall, cpu = perf_counter() - wall, process_time() - cpu
-    return Timed(result, None if recordings is None else recordings.report(), wall, cpu)
+    return Timed(result, None if recordings is None else recordings.side_report(), wall, cpu)
 
 
 def measure(arguments: Sequence[str]) -> bool:

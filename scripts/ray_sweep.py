@@ -24,10 +24,11 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags.planning import SweepCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.slo import read_slos
-from tokenyard.questions.sweeping.cluster import LOCAL_RAY, measured_on_ray
+from tokenyard.questions.experiment import measured
+from tokenyard.questions.sweeping.cluster import LOCAL_RAY
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings
-from tokenyard.questions.sweeping.variants import Grid, Job, measured
+from tokenyard.questions.sweeping.variants import Grid, Job
 from tokenyard.questions.variant_sources import source_of
 
 __all__ = ["grid_of", "job_of", "main", "on_dying_cluster", "table_of"]
@@ -75,7 +76,7 @@ def on_dying_cluster(job: VariantWorker, variants: Sequence[Settings], mark: Pat
     """Rows from two workers of a cluster on this machine, one of which is killed with what it is doing."""
     ray.init(LOCAL_RAY, num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
     try:
-        yield from measured_on_ray(Dying(job, variants[len(variants) // 3], mark), variants, LOCAL_RAY)
+        yield from measured(Dying(job, variants[len(variants) // 3], mark), variants, ray=LOCAL_RAY)
     finally:
         ray.shutdown()
 

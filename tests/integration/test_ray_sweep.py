@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 def test_a_worker_that_is_killed_loses_no_row(tmp_path: Path) -> None:
     from ray_sweep import grid_of, job_of, on_dying_cluster, table_of  # noqa: PLC0415 - needs Ray
-    from tokenyard.questions.sweeping.variants import measured  # noqa: PLC0415 - as above
+    from tokenyard.questions.experiment import measured  # noqa: PLC0415 - as above
 
     job, variants = job_of(), grid_of(24)
     serial = table_of(measured(job, variants), variants, tmp_path / "serial")

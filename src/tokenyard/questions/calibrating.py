@@ -23,7 +23,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.explain.measured import MISLEADS, Calibration, Floats, RequestTimes
 from tokenyard.questions.measured import ReplayedTimes, measured_beside, measured_times, seats_of
-from tokenyard.questions.replaying import Engines, Recordings, Watching
+from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import Bars, Scenario, replay_spec, without_trace
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.steptime.model import StepShape, step_seconds
@@ -181,7 +181,7 @@ class _Search:
     def _replay(self, factors: StepTimeFactors, number: int) -> ReplayedTimes:
         spec = replace(self._spec, latency=self._scaled(factors))
         times = ReplayedTimes(spec.workload)
-        engines = Engines(Recordings(spec, watching=Watching(times=times)))
+        engines = Engines(spec, watching=Watching(times=times))
         with self._bars(len(spec.workload), f"scaling step times, {number}") as on_progress:
             engines.replay(skip_refused=self._skip_refused, on_progress=on_progress)
         if number == 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor
-from typing import Any
 
 import msgspec
 
@@ -233,7 +232,7 @@ def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple
         """Blocks that there are in any case; -1 if not even by the estimate."""
         if value not in fewest:
             try:
-                settled = deployment.with_(**_with(setting, value)).resolve().settled
+                settled = deployment.with_(**{setting: value}).resolve().settled
                 fewest[value] = settled.fewest_blocks if settled.fewest_blocks is not None else settled.plan.num_blocks
             except NoStartError:
                 fewest[value] = -1
@@ -242,10 +241,6 @@ def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple
         return found
 
     return _last(lambda value: blocks(value) >= 0, low, high), _last(lambda value: blocks(value) > 0, low, high)
-
-
-def _with(setting: str, value: int) -> dict[str, Any]:
-    return {setting: value}
 
 
 def _last(holds: Callable[[int], bool], low: int, high: int) -> int | None:

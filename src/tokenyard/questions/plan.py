@@ -25,7 +25,7 @@ from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.calibrating import calibrated
-from tokenyard.questions.identity import identity_of
+from tokenyard.questions.experiment import identity_of
 from tokenyard.questions.planning.answer import (
     PRECISION,
     AchievableBound,
@@ -44,7 +44,6 @@ from tokenyard.questions.planning.progress import progress_journal, say_so_far
 from tokenyard.questions.planning.search import Searched, Trying, search, steady_load
 from tokenyard.questions.planning.steadiness import Lengths, is_settled, is_unsettled, traffic_in_words, unsteady_of
 from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
-from tokenyard.questions.prices import prices_of
 from tokenyard.questions.scenario import (
     Bars,
     Counting,
@@ -60,7 +59,7 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
-from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.space import COSTLY, Space, prices_of, space_of
 from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Setting, key_of

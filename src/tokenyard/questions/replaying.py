@@ -132,7 +132,7 @@ class Recordings:
             writer.flush()
         return bool(self._writers) and self.problem is None
 
-    def report(
+    def side_report(
         self, uses: Sequence[RankUse] = (), seconds: float | None = None, classes: Classes | None = None
     ) -> Report:
         """The report; of several engines together, with the share of each by its use, in a run of so many
@@ -177,45 +177,31 @@ def _rank_of(setup: ReplaySpec, rank: int) -> ReplaySpec:
 # One engine or several: a replay of a setup, who watches it, and its report.
 
 
-class Engines:
+class Engines(Recordings):
     """The engines of one replay, and what records them."""
 
-    def __init__(self, recordings: Recordings) -> None:
-        self._setup = recordings.setup
-        self._recordings = recordings
-        self._result: ReplayResult | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """Why a trace is not whole; None if all are, or none is wanted."""
-        return self._recordings.problem
-
-    @property
-    def is_trace_whole(self) -> bool:
-        """Whether traces are wanted, and everything so far is in them."""
-        return self._recordings.is_trace_whole
+    _result: ReplayResult | None = None
 
     def replay(self, *, skip_refused: bool, on_progress: OnProgress | None) -> ReplayResult:
         """Run the workload to its end, or as far as is wanted."""
-        setup, watching = self._setup, self._recordings.watching
-        observers = self._recordings.observers(setup)
+        setup, watching = self.setup, self.watching
         result = replay_engines(
             setup.workload,
             setup.replays(skip_refused=skip_refused),
-            observers=observers,
+            observers=self.observers(setup),
             policy=setup.policy,
             on_progress=on_progress,
             warmup=watching.warmup,
             until=watching.until,
         )
         ended_at = None if result.ended_by is EndedBy.WORKLOAD else result.seconds
-        self._result = replace(result, rows=self._recordings.rows(ended_at))
+        self._result = replace(result, rows=self.rows(ended_at))
         return self._result
 
     @cached_property
     def classes(self) -> Classes | None:
         """The classes whose bounds are judged, once the replay is over; None if none are."""
-        result, bounds = self._result, self._recordings.watching.classes
+        result, bounds = self._result, self.watching.classes
         if result is None or result.rows is None or bounds is None:
             return None
         return bounds.classes_of(result.rows, result.rows.report.duration_s)
@@ -228,17 +214,17 @@ class Engines:
 
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
-        result, watching = self._result, self._recordings.watching
+        result, watching = self._result, self.watching
         if result is None:
-            return self._recordings.report()
+            return self.side_report()
         seconds = None if watching.warmup else result.seconds
-        report = self._recordings.report(result.ranks, seconds, self.classes)
+        report = self.side_report(result.ranks, seconds, self.classes)
         if watching.times is not None:
-            measured = measured_beside(self._setup, watching.times, warmup=watching.warmup)
+            measured = measured_beside(self.setup, watching.times, warmup=watching.warmup)
             report = msgspec.structs.replace(report, measured=measured)
         if result.clients is not None:
             report = report.with_clients(result.clients)
         if result.replicas is not None:
-            replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
+            replicas = msgspec.structs.replace(result.replicas, gpus=self.setup.gpus_per_replica)
             report = msgspec.structs.replace(report, replicas=replicas)
         return report

@@ -32,7 +32,7 @@ from tokenyard.questions.by_class import ClassBounds, read_bounds, require_colum
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
 from tokenyard.questions.relief import with_relief
-from tokenyard.questions.replaying import Engines, Recordings, Watching
+from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
     OnProgress,
@@ -301,7 +301,7 @@ def ask(
     times = ReplayedTimes(spec.workload) if has_measured(spec.workload) else None
     watching = msgspec.structs.replace(watching or Watching(), classes=classes, times=times)
     with ExitStack() as stack:
-        engines = Engines(Recordings(spec, stack, turn_orders(spec.workload), on_overwritten, watching))
+        engines = Engines(spec, stack, turn_orders(spec.workload), on_overwritten, watching)
         try:
             with bars(len(spec.workload), "") as on_progress:
                 result = engines.replay(skip_refused=skip_refused, on_progress=on_progress)
@@ -314,7 +314,7 @@ def ask(
         """The report of a replay that is not the requested one."""
         same_policy = other.scheduler.policy == spec.scheduler.policy
         changed_spec = (chosen if same_policy else msgspec.structs.replace(chosen, policy=None)).on(other)
-        beside = Engines(Recordings(changed_spec, watching=Watching(rows=classes is not None, classes=classes)))
+        beside = Engines(changed_spec, watching=Watching(rows=classes is not None, classes=classes))
         with bars(len(other.workload), f"trying {what}") as on_progress:
             beside.replay(skip_refused=of.arrivals.skip_refused, on_progress=on_progress)
         return beside.judged()

@@ -139,8 +139,8 @@ def ask(
         header=sides.decode.deployment,
         prefill_engines=sides.prefill.num_engines,
         decode_engines=sides.decode.num_engines,
-        prefill=prefill.report(result.prefill.ranks, result.seconds),
-        decode=decode.report(result.decode.ranks, result.seconds),
+        prefill=prefill.side_report(result.prefill.ranks, result.seconds),
+        decode=decode.side_report(result.decode.ranks, result.seconds),
         use=_use(result),
     )
     problem = prefill.problem or decode.problem

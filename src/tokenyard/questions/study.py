@@ -7,10 +7,9 @@ cancels out. Each replay is a row; nothing is averaged away before the caller ha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
-from functools import partial
 from itertools import product
 from math import isnan
 from os import PathLike
@@ -28,7 +27,7 @@ from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
-from tokenyard.questions.identity import contents_of
+from tokenyard.questions.experiment import complete, contents_of
 from tokenyard.questions.own_metrics import Basis, Measure
 from tokenyard.questions.run import run
 from tokenyard.questions.scenario import (
@@ -40,9 +39,8 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
-from tokenyard.questions.sweeping.cluster import measured_on_ray
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
-from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
 from tokenyard.sim.extent import Extent
@@ -70,7 +68,7 @@ class StudyCell(NamedTuple):
 class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """One row per replay, and what the replays of a cell come to together."""
 
-    printer = "tokenyard.questions.printing.study:print_study"
+    printer = "tokenyard.questions.printing.policies:print_study"
 
     workload: str
     deployments: tuple[str, ...]
@@ -278,7 +276,7 @@ def study(
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if kept is None else kept
         journal = stack.enter_context(Journal(Path(folder), replayer.identity(seeds[0])))
-        _complete(journal, tasks, partial(_replayed, replayer, jobs=jobs, ray=ray), progress)
+        complete(journal, tasks, replayer, counting_of(progress, "replays"), processes=jobs, ray=ray)
         rows = [row for row in map(journal.get, tasks) if row is not None]
     return Study(
         workload=replayer.scenario(seeds[0]).name,
@@ -300,30 +298,6 @@ def _by_name(deployments: Deployment | Mapping[str, Deployment]) -> dict[str, De
     for each in named.values():
         deployment_settings(each)
     return named
-
-
-def _complete(
-    journal: Journal,
-    tasks: Sequence[Settings],
-    replayed: Callable[[Sequence[Settings]], Iterator[Row]],
-    progress: OnCount | bool | None,
-) -> None:
-    """Replay what the journal lacks, and keep it there."""
-    left = [task for task in tasks if task not in journal]
-    if not left:
-        return
-    with counting_of(progress, "replays")(len(tasks), len(tasks) - len(left)) as advance:
-        for row in replayed(left):
-            journal.add(row)
-            advance()
-
-
-def _replayed(replayer: _Replayer, left: Sequence[Settings], jobs: int, ray: str | None) -> Iterator[Row]:
-    if ray is not None:
-        yield from measured_on_ray(replayer, left, ray)
-        return
-    with Workers(replayer, min(jobs, len(left))) as workers:
-        yield from (row for _, row in workers.each(left))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, field, replace
 from os import PathLike
@@ -19,8 +19,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
-from tokenyard.questions.identity import identity_of
-from tokenyard.questions.prices import prices_of
+from tokenyard.questions.experiment import complete, identity_of
 from tokenyard.questions.scenario import (
     Counting,
     OnCount,
@@ -34,10 +33,9 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
-from tokenyard.questions.space import Space, grid_of
-from tokenyard.questions.sweeping.cluster import measured_on_ray
+from tokenyard.questions.space import Space, grid_of, prices_of
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
-from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, read_variants
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, read_variants
 from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
 from tokenyard.quick_dataclass import dataclass
 
@@ -173,15 +171,19 @@ def ask(question: SweepQuestion) -> SweepResult:
     say_idle_policies(source, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
     around = {"apart": asdict(scenario.split_settings), "traces": question.traces}
     with Journal(output, identity_of(scenario, question.prices, around)) as journal:
-        left = [settings for settings in variants if settings not in journal]
-        before = len(variants) - len(left)
+        before = sum(settings in journal for settings in variants)
         if before:
             say(f"{before:,} of {len(variants):,} variants were finished before: {output} has them")
         try:
-            with question.bar(len(variants), before) as advance:
-                for row in _measured(question, job, left) if left else ():
-                    journal.add(row)
-                    advance()
+            complete(
+                journal,
+                variants,
+                job,
+                question.bar,
+                processes=question.jobs,
+                ray=question.ray,
+                traces=_traces(question),
+            )
         except KeyboardInterrupt:
             say(f"{len(journal.rows):,} variants are finished: the same command goes on with the others")
             raise
@@ -215,9 +217,3 @@ def _variants(question: SweepQuestion, source: KnownSource) -> list[dict[str, Se
         return read_variants(given, source.convert)
     several = [dict(source.convert(name, value, "variants") for name, value in each.items()) for each in given]
     return list({key_of(each): each for each in several}.values())
-
-
-def _measured(question: SweepQuestion, job: Job, left: Sequence[dict[str, Setting]]) -> Iterator[Row]:
-    if question.ray is not None:
-        return measured_on_ray(job, left, question.ray, traces=_traces(question))
-    return measured(job, left, question.jobs)

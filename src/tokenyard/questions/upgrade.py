@@ -34,7 +34,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.recorded.answer import FIGURES
 from tokenyard.questions.recorded.recorded_run import read_run
-from tokenyard.questions.replaying import Engines, Recordings, Watching
+from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
     OnProgress,
@@ -154,7 +154,7 @@ class _Watch(StepObserver):
 
 
 def _watched(spec: ReplaySpec, watch: _Watch, bars: Bars, what: str, *, until: float | None = None) -> Report:
-    engines = Engines(Recordings(spec, watching=Watching(until=until, observer=watch)))
+    engines = Engines(spec, watching=Watching(until=until, observer=watch))
     with bars(len(spec.workload), what) as on_progress:
         engines.replay(skip_refused=True, on_progress=on_progress)
     return engines.report()

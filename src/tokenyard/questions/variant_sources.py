@@ -15,7 +15,6 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.questions.by_class import bounds_by_class, read_bounds
-from tokenyard.questions.context_length import ShorterContext, made_to_start
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
 from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
@@ -24,7 +23,15 @@ from tokenyard.questions.replaying import engines_of
 from tokenyard.questions.scenario import Say, Scenario, replay_spec
 from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant, VariantWorker
 from tokenyard.questions.sweeping.rows import Setting, Settings, key_of, text_of_settings
-from tokenyard.questions.variants import SplitDeployment, modelled, read_setting, sides_of, with_changes
+from tokenyard.questions.variants import (
+    ShorterContext,
+    SplitDeployment,
+    made_to_start,
+    modelled,
+    read_setting,
+    sides_of,
+    with_changes,
+)
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.config import TraceConfig

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -16,16 +16,15 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.given import changed, settings_of_line
 from tokenyard.deploy.serve_line import read_serve_line
 from tokenyard.deploy.setting_values import as_value, did_you_mean, group_of, names_of, range_in
-from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
+from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.deploy.vllm_serve.flags import config_field, setting_name
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.hub_names import hub_id
 from tokenyard.models.named import MODELS
 from tokenyard.patterns import lazy_pattern
-from tokenyard.questions.context_length import made_to_start
 from tokenyard.questions.recorded.deployment import (
     GivenDeployment,
     RecordedDeployment,
@@ -181,6 +180,76 @@ def check_split(run: Scenario, split: SplitSettings) -> None:
     if run.arrivals.client_timeout is not None:
         fix = "clients of a split do not hang up in a replay: leave it out"
         raise ConfigError("client_timeout", run.arrivals.client_timeout, fix)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A shorter context than the model's own, where vLLM would not start with that one and no request needs it.
+
+_LEAST = 1024
+
+
+class _WithLaunch(Protocol):
+    """Settings that know which of them were given."""
+
+    @property
+    def launch(self) -> LaunchSettings: ...
+
+
+S = TypeVar("S", bound=_WithLaunch)
+T = TypeVar("T")
+
+
+class ShorterContext(msgspec.Struct, frozen=True):
+    """The ``max_model_len`` that is taken, and why."""
+
+    max_model_len: int
+    default: int
+    """What vLLM would take, and not start with."""
+    longest_request: int
+    """Tokens of the workload's longest request, prompt and answer."""
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """What to give beside the other settings."""
+        return {"max_model_len": self.max_model_len}
+
+    @property
+    def sentence(self) -> str:
+        """For the notes of an answer."""
+        return (
+            f"max_model_len {self.max_model_len:,} is taken, for none was given and vLLM would not start with the"
+            f" model's own {self.default:,}, which need more KV cache than there is; the longest request has"
+            f" {self.longest_request:,} tokens"
+        )
+
+
+def shorter_context(settings: _WithLaunch, error: NoStartError, workload: Workload) -> ShorterContext | None:
+    """The power of two that holds the longest request, or the most that fits; None where that is not what is wrong.
+
+    It is not where a length was given, or the longest request does not fit either.
+    """
+    fits = error.details.get("longest")
+    if error.field != "max_model_len" or not isinstance(fits, int) or settings.launch.asked.says(("max_model_len",)):
+        return None
+    longest = max((len(request.prompt) + request.max_tokens for request in workload), default=0)
+    if longest > fits:
+        return None
+    rounded = max(_LEAST, 1 << (longest - 1).bit_length())
+    return ShorterContext(min(rounded, fits), int(str(error.value)), longest)
+
+
+def made_to_start(
+    settings: S, workload: Callable[[], Workload], make: Callable[[S], T]
+) -> tuple[T, ShorterContext | None]:
+    """What ``make`` makes of the settings, or of them with a shorter context. Raises NoStartError if none helps."""
+    try:
+        return make(settings), None
+    except NoStartError as error:
+        shorter = shorter_context(settings, error, workload())
+        if shorter is None:
+            raise
+    other: Any = changed(settings, shorter.settings)
+    return make(other), shorter
 
 
 # ---------------------------------------------------------------------------------------------------------------------

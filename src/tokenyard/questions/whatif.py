@@ -23,6 +23,7 @@ from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant
 from tokenyard.questions.scenario import Bars, OnProgress, bars_of, deployment_settings
 from tokenyard.questions.sweeping.rows import NotAnswered, quoted, read_values, text_of_settings
+from tokenyard.questions.sweeping.variants import Grid
 from tokenyard.questions.variants import (
     deployed,
     each_value,
@@ -204,8 +205,10 @@ def _each_of(text: str) -> list[str]:
 
 def _combinations(several: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Every combination of the values of settings, each of a range among them."""
-    spread = [[each for value in values for each in each_value(name, value)] for name, values in several.items()]
-    return [dict(zip(several, values, strict=True)) for values in product(*spread)]
+    spread = [
+        (name, tuple(each for value in values for each in each_value(name, value))) for name, values in several.items()
+    ]
+    return Grid(spread).all()
 
 
 def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> list[AskedVariant]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenyard.questions.identity import contents_of
+from tokenyard.questions.experiment import contents_of
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest
 from tokenyard.workload.tokens import ListedTokens
 

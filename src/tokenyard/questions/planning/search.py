@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.errors import MissingExtraError
+from tokenyard.questions.experiment import workers_for
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, is_borne, largest_load
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value, incumbent_of, is_feasible
 from tokenyard.questions.planning.steadiness import Lengths, is_settled
-from tokenyard.questions.sweeping.cluster import Cluster
 from tokenyard.questions.sweeping.measuring import Incumbent, Measured
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
-from tokenyard.questions.sweeping.variants import Grid, Workers
+from tokenyard.questions.sweeping.variants import Grid
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The variants of a plan, replayed one after the other or some side by side: what is known of each, on disk if wanted.
@@ -51,7 +51,7 @@ class Trying:
         self._times = times
         self._known = known
         replay = partial(_replayed, lengths, times, goal)
-        self._workers = Workers(replay, processes) if ray is None else Cluster(replay, ray)
+        self._workers = workers_for(replay, processes, ray)
         self.goal = goal
         self._has_rivals = has_incumbents
         self._journal = journal
@@ -127,7 +127,7 @@ class Trying:
         if incumbents == judged_by:
             return row
         if row.stopped is not None and row.met is None:  # by one that is not the best any more
-            row = self.job.measured(settings, incumbents).row
+            row = self.job(settings, stops=True, incumbents=incumbents)
         else:
             row = measured.judged(incumbents)
         return msgspec.structs.replace(row, times=self._times)
@@ -175,7 +175,7 @@ def _replayed(lengths: Lengths, times: int, goal: Goal, task: _Task) -> _Tried:
     """Do a task; it can be done in any process."""
     settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
-        measured = lengths.worker(times).measured(settings, incumbents)
+        measured = lengths.worker(times).measured(settings, stops=True, incumbents=incumbents)
         return _Tried(task, msgspec.structs.replace(measured, row=msgspec.structs.replace(measured.row, times=times)))
     found = steady_load(lengths, settings, must_bear=must_bear)
     row = found.borne or found.missed

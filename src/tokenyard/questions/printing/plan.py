@@ -16,7 +16,7 @@ from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, Se
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
 from tokenyard.questions.planning.steadiness import is_unsettled
 from tokenyard.questions.planning.sureness import Sureness
-from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
+from tokenyard.questions.sweeping.rows import Row, by_problem, first_in_words, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, milliseconds, percent
 
@@ -48,9 +48,9 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
         console.print()
     drafts = () if chosen.drafts is None else (str(chosen.drafts),)
     console.print(Text(plain(" ".join((_verdict(plan, chosen, goal), *_not_served(chosen), *drafts))), "bold"))
-    problems = _by_problem(plan.rows)
+    problems = by_problem(plan.rows)
     for problem, those in list(problems.items())[:_FIRST_PROBLEMS]:
-        console.print(Text(plain(f"Not replayed: {_named(those)}: {problem}"), "yellow"))
+        console.print(Text(plain(f"Not replayed: {first_in_words(those)}: {problem}"), "yellow"))
     print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
@@ -122,25 +122,10 @@ def _not_served(chosen: Row) -> Iterator[str]:
         yield f"Of its {chosen.requests:,} requests {' and '.join(told)}: they count as not served."
 
 
-def _by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Each problem once, with the variants that have it."""
-    variants: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.problem is not None:
-            variants.setdefault(row.problem, []).append(row)
-    return variants
-
-
-def _named(those: Sequence[Row]) -> str:
-    """The first of some variants, and how many more there are."""
-    more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-    return f"{settings_in_words(those[0].settings)}{more}"
-
-
 def _further(problems: Mapping[str, Sequence[Row]]) -> Iterator[Text]:
     """The problems that do not stand below the verdict."""
     for problem, those in list(problems.items())[_FIRST_PROBLEMS:_MOST_PROBLEMS]:
-        yield Text(plain(f"{_named(those)}: {problem}"))
+        yield Text(plain(f"{first_in_words(those)}: {problem}"))
     if len(problems) > _MOST_PROBLEMS:
         yield Text(f"and {count(len(problems) - _MOST_PROBLEMS)} other problems: --json has them")
 

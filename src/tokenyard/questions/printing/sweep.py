@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.sweep import SweepResult
-from tokenyard.questions.sweeping.rows import Row, row_in_words, settings_in_words
+from tokenyard.questions.sweeping.rows import Row, by_problem, first_in_words, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, count_of, milliseconds, percent
 
@@ -102,17 +102,13 @@ def _verdict(rows: Sequence[Row]) -> str:
 
 def _print_problems(rows: Sequence[Row], console: Console) -> None:
     """What kept variants from being replayed, each problem once, with the variants that have it."""
-    variants: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.problem is not None:
-            variants.setdefault(row.problem, []).append(row)
+    variants = by_problem(rows)
     if not variants:
         return
     failed = sum(map(len, variants.values()))
     console.print(Text(f"\n{count(failed)} could not be replayed:", "red"))
     for problem, those in list(variants.items())[:_SHOWN]:
-        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
-        console.print(Text(plain(f"  {settings_in_words(those[0].settings)}{more}: {problem}"), "red"))
+        console.print(Text(plain(f"  {first_in_words(those)}: {problem}"), "red"))
     if len(variants) > _SHOWN:
         console.print(Text(f"  and {count(len(variants) - _SHOWN)} other problems: the table has them", "red"))
 

@@ -14,10 +14,8 @@ from uuid import uuid4
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.questions.sweeping import worker
-from tokenyard.questions.sweeping.rows import Row, Settings
-from tokenyard.questions.sweeping.variants import Job
 
-__all__ = ["LOCAL_RAY", "Cluster", "measured_on_ray"]
+__all__ = ["LOCAL_RAY", "Cluster"]
 
 LOCAL_RAY = "local"
 """Stands in the place of an address: a cluster of this machine, for this command."""
@@ -36,14 +34,6 @@ _LITTLE_ROOM = 1 << 30
 T = TypeVar("T")
 R = TypeVar("R")
 _log = logging.getLogger("tokenyard.cluster")
-
-
-def measured_on_ray(
-    job: Job, variants: Sequence[Settings], address: str, *, traces: Path | None = None
-) -> Iterator[Row]:
-    """A row per variant, as they finish, from the workers of a Ray cluster; see :class:`Cluster`."""
-    with Cluster(job, address, traces=traces) as cluster:
-        yield from (row for _, row in cluster.each(variants))
 
 
 class Cluster(Generic[T, R]):

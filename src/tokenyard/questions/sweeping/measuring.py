@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from hashlib import blake2s
 from math import floor, inf, isfinite
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -413,7 +413,11 @@ class VariantWorker:
     traces: Path | None = None
     """A folder in which every variant that is replayed leaves its traces, in one of its own; None: nowhere."""
 
-    def __call__(
+    def __call__(self, settings: Settings, **how: Any) -> Row:
+        """Return the row of a variant, which :meth:`measured` replays as it is told."""
+        return self.measured(settings, **how).row
+
+    def measured(
         self,
         settings: Settings,
         *,
@@ -423,11 +427,12 @@ class VariantWorker:
         incumbents: Sequence[Incumbent] = (),
         one_at_a_time: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> Row:
+    ) -> Measured:
         """Replay one variant, its requests arriving ``load`` times as fast, or ``one_at_a_time``.
 
         With ``stops`` the replay ends as soon as it is certain that a bound is missed (by more than ``slack`` times its
-        value), or that it cannot beat one of ``incumbents`` at the same cost or less.
+        value), or that it cannot beat one of ``incumbents`` at the same cost or less. Return the row, and what to know
+        to judge it by other incumbents.
         """
         try:
             variant = self.source.prepared(settings)
@@ -435,28 +440,9 @@ class VariantWorker:
             if one_at_a_time:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
+            return Measured(Row(settings=dict(settings), load=load, problem=str(error), replays=0))
         variant = msgspec.structs.replace(variant, workload=workload)
         watch = SLOWatch(self.slos, workload, by=self.by, slack=slack) if stops else None
-        return self._replayed(settings, load, variant, watch, incumbents, on_progress).row
-
-    def measured(self, settings: Settings, incumbents: Sequence[Incumbent]) -> Measured:
-        """The row of a variant whose replay ends early if it can, and what to know to judge it by other incumbents."""
-        try:
-            variant = self.source.prepared(settings)
-        except TokenyardError as error:
-            return Measured(Row(settings=dict(settings), problem=str(error), replays=0))
-        return self._replayed(settings, 1.0, variant, SLOWatch(self.slos, variant.workload, by=self.by), incumbents)
-
-    def _replayed(
-        self,
-        settings: Settings,
-        load: float,
-        variant: PreparedVariant,
-        watch: SLOWatch | None,
-        incumbents: Sequence[Incumbent],
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> Measured:
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
         unmeasured = Row(

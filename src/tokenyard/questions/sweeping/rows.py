@@ -19,7 +19,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.steady import LoadState
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
-from tokenyard.units import milliseconds
+from tokenyard.units import count, milliseconds
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The one way in which commands write settings and their values: ``max_num_seqs=64,128``.
@@ -231,6 +231,21 @@ def row_in_words(row: Row) -> str:
     """The settings of a row for people, with those that were taken for it: ``gpu=l4 (with max_model_len=8192)``."""
     taken = f" (with {settings_in_words(row.taken)})" if row.taken else ""
     return f"{settings_in_words(row.settings)}{taken}"
+
+
+def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return each problem once, with the variants that have it."""
+    variants: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.problem is not None:
+            variants.setdefault(row.problem, []).append(row)
+    return variants
+
+
+def first_in_words(rows: Sequence[Row]) -> str:
+    """Return the settings of the first of some rows, and how many more there are."""
+    more = f" and {count(len(rows) - 1)} more" if len(rows) > 1 else ""
+    return f"{settings_in_words(rows[0].settings)}{more}"
 
 
 def key_of(settings: Settings) -> str:

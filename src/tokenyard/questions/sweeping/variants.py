@@ -202,15 +202,6 @@ _MOST_DEATHS = 3
 """Times that worker processes may die without a variant finished in between."""
 
 
-def measured(job: Job, variants: Sequence[Settings], processes: int | None = 1) -> Iterator[Row]:
-    """A row per variant, as they finish. A variant whose process dies is begun anew. None: as :class:`Workers`.
-
-    Raises ConfigError if processes die again and again.
-    """
-    with Workers(job, None if processes is None else min(processes, len(variants))) as workers:
-        yield from (row for _, row in workers.each(variants))
-
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -394,7 +394,7 @@ def test_rows_of_variants_side_by_side_are_those_of_one_after_the_other(
     variants = [{"max_num_seqs": number} for number in seats]
     one, single = (Trying(Lengths(job=job, most=1), goal, has_incumbents=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenyard.questions.planning.search.Workers", lambda job, _: _OutOfOrder(job, Random(seed)))
+        patch.setattr("tokenyard.questions.experiment.Workers", lambda job, _: _OutOfOrder(job, Random(seed)))
         several = Trying(Lengths(job=job, most=1), goal, has_incumbents=True)
     rows = [row for each in variants for row in single.evaluate([each])]
     assert several.evaluate(variants) == one.evaluate(variants) == rows

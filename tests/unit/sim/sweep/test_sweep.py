@@ -22,6 +22,7 @@ from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import read_slos
+from tokenyard.questions.experiment import measured
 from tokenyard.questions.sweeping import variants as running
 from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker, folder_of
 from tokenyard.questions.sweeping.page import MEASURES, front_of_measures, page
@@ -34,7 +35,7 @@ from tokenyard.questions.sweeping.rows import (
     read_values,
     settings_in_words,
 )
-from tokenyard.questions.sweeping.variants import measured, read_grid, read_variants
+from tokenyard.questions.sweeping.variants import read_grid, read_variants
 
 SEATS = [{"max_num_seqs": number} for number in (1, 2, 3, 4, 5)]
 
