@@ -232,7 +232,8 @@ class Engines:
         result, watching = self._result, self._recordings.watching
         if result is None:
             return self._recordings.report()
-        seconds = None if watching.warmup else result.seconds
+        # Shares are of the time from the first step on, as in a trace: behind a front end that is not the start.
+        seconds = None if watching.warmup or self._setup.workload.requests[0].delay else result.seconds
         report = self._recordings.report(result.ranks, seconds, self.classes)
         if watching.times is not None:
             measured = measured_beside(self._setup, watching.times, warmup=watching.warmup)
