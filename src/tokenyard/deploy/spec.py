@@ -343,7 +343,7 @@ def build_replay(
     if front_end is not None and not traffic.knows_ways:
         header = with_front_end(header, front_end)
         traffic = traffic.with_front_end(front_end.seconds)
-        arrivals = {**arrivals, "front_end": front_end._asdict()}
+        arrivals = {**arrivals, "front_end": msgspec.structs.asdict(front_end)}
     start = describe_run(
         scheduler,
         resolved.cache,

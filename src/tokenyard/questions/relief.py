@@ -246,7 +246,7 @@ class ReliefSearch:
         now = parallel.replicas or (1 if step.report.replicas is None else step.report.replicas.mean_held)
         # What is served to clients that give up, or to none, says nothing of what would be without.
         excess = None if load.cancelled else load.excess
-        number = max(ceil(now * (2 if excess is None else excess)), int(now) + 1)
+        number = max(ceil(now * (excess or 2)), int(now) + 1)
         flag = f"--replicas {number}"
         also = () if parallel.autoscale is None else (("autoscale", None),)
         return Change("replicas", parallel.replicas, number, flag, is_vllm=False, cost=Cost.GPUS, also=also)

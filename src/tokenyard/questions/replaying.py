@@ -217,7 +217,8 @@ class Engines(Recordings):
         result, watching = self._result, self.watching
         if result is None:
             return self.side_report()
-        seconds = None if watching.warmup else result.seconds
+        # Shares are of the time from the first step on, as in a trace: behind a front end that is not the start.
+        seconds = None if watching.warmup or self.setup.workload.requests[0].delay else result.seconds
         report = self.side_report(result.ranks, seconds, self.classes)
         if watching.times is not None:
             measured = measured_beside(self.setup, watching.times, warmup=watching.warmup)

@@ -90,9 +90,9 @@ def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
             toy.abort(next(iter(toy.scheduler.requests)))
         if toy.scheduler.step in again:
             given_up = list(toy.scheduler.requests)[-1]
-            first, _, number = given_up.partition("~")
+            first, _, attempt = given_up.partition("~")
             toy.abort(given_up)
-            toy.add(f"{first}~{int(number or 1) + 1}", 12, max_tokens=3, arrival_time=toy.now)
+            toy.add(f"{first}~{int(attempt or 1) + 1}", 12, max_tokens=3, arrival_time=toy.now)
     toy.writer.close()
     return [slim(line) for line in lines_of(path)], [slim(line, NEEDED) for line in lines_of(path, "requests")]
 

@@ -255,7 +255,7 @@ def test_what_goes_wrong_after_the_head_is_an_event() -> None:
 
 
 def test_the_scheduler_gets_a_request_after_the_front_end() -> None:
-    """Its arrival is stamped then, as vLLM's front end does; a client that goes before is nobody's any more."""
+    """Its arrival is stamped then, as vLLM's front end does; a client that goes before that holds nothing."""
     settled = Deployment(LINE, gpu="h100").resolve()
     front_end = front_end_of(settled.latency)
     assert front_end is not None

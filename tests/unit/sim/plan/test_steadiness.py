@@ -149,6 +149,7 @@ def test_a_few_long_requests_leave_the_edge_open_by_what_is_said() -> None:
         )
         errors.append(abs(borne.load / edge - 1))
         assert errors[-1] <= chance
+        assert borne.load is not None
         own = _mean_wait(services, borne.requests, borne.load * 1.05, seed)
         assert own > bound, "with these requests no load that is 5 % greater is within the bound"
     assert float(np.median(errors)) <= 0.03
