@@ -15,7 +15,7 @@ from typing import Any
 
 from generate_parity_map import FOLDER, tables
 from noted import noted
-from tokenyard.cli.support.field_docs import field_docs
+from tokenyard.cli.support.flag_table import field_docs
 from tokenyard.core.outside import outside
 from tokenyard.core.profiles import PROFILES, DecisionProfile
 from tokenyard.core.releases import RELEASES, Release

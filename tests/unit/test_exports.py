@@ -151,9 +151,10 @@ def _riddles(tree: ast.Module) -> Iterator[str]:
 
 
 def _long_command(module: Module) -> Iterator[str]:
-    """A module of the command line is argv, one call and print."""
+    """The module of a command is argv, one call and print; what reads the words is longer."""
     lines = max((getattr(node, "end_lineno", 0) for node in module.tree.body), default=0)
-    if module.name.startswith("tokenyard.cli.") and lines > _MOST_CLI_LINES:
+    is_command = module.name.startswith("tokenyard.cli.") and not module.name.startswith("tokenyard.cli.support.")
+    if is_command and lines > _MOST_CLI_LINES:
         yield f"has {lines} lines: what it decides belongs into the library"
 
 

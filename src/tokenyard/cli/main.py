@@ -92,7 +92,7 @@ def _run(arguments: list[str], typed: list[type]) -> int:
 
     typed += [command_of(name) for name in arguments[:1] if name in COMMANDS]
     command = with_stdin(parse(arguments))
-    from tokenyard.cli.support.ignored_flags import ignored_flags
+    from tokenyard.cli.support.parsing import ignored_flags
 
     for sentence in ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")

@@ -7,7 +7,7 @@ from itertools import chain
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, warn
 from tokenyard.cli.support.flags.planning import WhatIfCommand
-from tokenyard.cli.support.policy_names import names_in
+from tokenyard.cli.support.parsing import names_in
 from tokenyard.errors import TraceError
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.printing.whatif import off_by, print_check, print_whatif

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tokenyard.cli.support.field_docs import field_docs
+from tokenyard.cli.support.flag_table import field_docs
 
 
 @dataclass

@@ -16,10 +16,7 @@ from tokenyard.cli.support.flags import COMMANDS, command_of
 from tokenyard.cli.support.flags.planning import WhatIfCommand
 from tokenyard.cli.support.flags.replays import CompareCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.flags.traces import ReportCommand, ViewCommand
-from tokenyard.cli.support.ignored_flags import ignored_flags
-from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.policy_names import names_in
-from tokenyard.cli.support.vllm_argv import REPLAYS
+from tokenyard.cli.support.parsing import REPLAYS, ignored_flags, names_in, parse
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
 from tokenyard.deploy.vllm_serve.flags import flag_table, written_out

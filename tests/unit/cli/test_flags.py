@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tokenyard.cli.main import main
+from tokenyard.cli.support.flag_table import Command
 from tokenyard.cli.support.flags import COMMANDS, command_of, module_of, name_of
 from tokenyard.cli.support.flags.known import ParityCommand
-from tokenyard.cli.support.flags.marks import Command
 from tokenyard.cli.support.flags.replays import DemoCommand, RunCommand
 from tokenyard.cli.support.flags.traces import ReportCommand
 from tokenyard.cli.support.parsing import parse

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.cli.support.completion import completion
 from tokenyard.cli.support.flag_table import Flag, flags_of
 from tokenyard.cli.support.flags import COMMANDS, command_of
-from tokenyard.cli.support.help_pages import help_of, short_help_of
+from tokenyard.cli.support.help_pages import completion, help_of, short_help_of
 from tokenyard.cli.support.parser import read
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.setting_values import kinds_in

@@ -1,24 +1,65 @@
 """The flags of each command as a table, read from the fields of its class, and what the library calls settings.
 
 The parser, the help, completion in a shell and messages all ask this table. Messages do because the library names
-settings as its configurations do.
+settings as its configurations do. A field says of its flag what type, default and the text below it do not by a mark:
+``Positional``, ``Repeated``, :class:`Arg`.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED, Arg
 from tokenyard.deploy.setting_values import kinds_in
-from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, SameAs
+from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, Marker, SameAs
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
 from tokenyard.errors import worded
+from tokenyard.quick_dataclass import dataclass
+
+_T = TypeVar("_T")
+
+POSITIONAL = Marker("POSITIONAL")
+REPEATED = Marker("REPEATED")
+
+Positional = Annotated[_T, POSITIONAL]
+"""It stands without a flag."""
+Repeated = Annotated[tuple[tuple[str, ...], ...], REPEATED]
+"""A flag that may be given several times, each time with one value or more."""
+
+
+class Command:
+    """Base of the sub-commands."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arg(Help):
+    """What a help says of a flag, and how else the flag is called."""
+
+    name: str | None = None
+    """Its name, where that is not the field's."""
+    aliases: tuple[str, ...] = ()
+    """Further spellings, with their dashes."""
+
+
+SLO_FLAG = Arg(metavar="NAME=TIME ...", otherwise="none")
+"""Bounds on latencies, wherever a report is made."""
+
+
+def optional(metavar: str, otherwise: str) -> Arg:
+    """Describe a flag whose default is worked out later: the help says how."""
+    return Arg(metavar=metavar, otherwise=otherwise)
+
 
 HELP = ("-h", "--help")
 """What every command takes besides its flags: the first for a screen, the second for all."""
@@ -116,8 +157,6 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """What it does: the text below its field, or below that of the configuration that it is like."""
-        from tokenyard.cli.support.field_docs import field_docs  # noqa: PLC0415 - sources are read for a help alone
-
         same = next((each.config for each in self.marks if isinstance(each, SameAs)), self.declared_in)
         return field_docs(same)[self.name]
 
@@ -185,3 +224,56 @@ def _settings_in_json() -> set[str]:
     from tokenyard.connectors.config import SETTINGS, KVTransferConfig  # noqa: PLC0415 - only when something is wrong
 
     return {each.name for each in fields(KVTransferConfig)} | {name for names in SETTINGS.values() for name in names}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the source says about the fields of a class: the text that stands below each.
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """Docstrings of the attributes that the class body declares, by name, each on one line; inherited ones included.
+
+    Empty for classes without a source of their own, such as built-in ones.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if declared := _classes_of(each.__module__).get(each.__qualname__):
+            found |= _declared(declared)
+    return found
+
+
+@cache
+def _classes_of(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by their qualified names, read from its source once."""
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return dict(_classes_in(ast.parse(source).body))
+
+
+def _classes_in(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield within + node.name, node
+            yield from _classes_in(node.body, f"{within}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield from _classes_in(node.body, f"{within}{node.name}.<locals>.")
+
+
+def _declared(declared: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for statement, text in _documented(declared.body):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+        if isinstance(target, ast.Name):
+            found[target.id] = text
+    return found
+
+
+def _documented(body: list[ast.stmt]) -> Iterator[tuple[ast.AnnAssign | ast.Assign, str]]:
+    """Assignments with a text below them, which is put on one line."""
+    for statement, text in pairwise(body):
+        if not isinstance(statement, ast.AnnAssign | ast.Assign) or not isinstance(text, ast.Expr):
+            continue
+        if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            yield statement, " ".join(text.value.value.split())

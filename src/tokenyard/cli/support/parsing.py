@@ -1,21 +1,33 @@
-"""From the words of a command line to a command with its flags."""
+"""From the words of a command line to a command with its flags, and the flags among them that it will not heed.
+
+Whatever vLLM understands (pasted as a line, read from a file, or given by itself) is taken out of the words and read as
+vLLM reads it, once: our parser gets the other words, and the values are filled into the command that it makes.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 
-from tokenyard.cli.support.flag_table import HELP, spellings
-from tokenyard.cli.support.flags import COMMANDS, command_of
+import msgspec
+
+from tokenyard.cli.support.flag_table import HELP, Command, flag, flags_of, in_words_of, setting_names, spellings
+from tokenyard.cli.support.flags import COMMANDS, command_of, name_of
+from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
+from tokenyard.cli.support.flags.replays import CompareCommand, ReplayFlags, RunCommand, SplitCommand, UpgradeCommand
 from tokenyard.cli.support.parser import read
-from tokenyard.cli.support.vllm_argv import REPLAYS, read_replay
-from tokenyard.deploy.serve_line import check_joined
-from tokenyard.deploy.vllm_serve.flags import written_out
+from tokenyard.deploy.given import OURS, given_by
+from tokenyard.deploy.serve_line import ServeLine, check_joined, read_config_file, read_serve_line
+from tokenyard.deploy.setting_values import with_values
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table, written_out
+from tokenyard.deploy.vllm_serve.given import read_words
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.redaction import hidden_words
-
-if TYPE_CHECKING:
-    from tokenyard.cli.support.flags.marks import Command
 
 _ABOUT = """vLLM's scheduler as a library: replay traffic, see what held requests back, and try another setting.
 To begin with: `tokenyard demo`. The flags of a command: `tokenyard COMMAND -h`."""
@@ -45,7 +57,7 @@ def _instead_of_a_command(name: str, given: Sequence[str]) -> str:
 
         return help_of_all(_ABOUT, brief=name not in ("--help", "help"))
     if name == "--print-completion":
-        from tokenyard.cli.support.completion import completion  # noqa: PLC0415 - the same
+        from tokenyard.cli.support.help_pages import completion  # noqa: PLC0415 - the same
 
         return completion("".join(given))
     close = near_names(name, COMMANDS, n=1, cutoff=0.75)
@@ -69,3 +81,164 @@ def _written_out(command: type[Command], words: Iterable[str]) -> Iterator[str]:
         head, equals, value = word.partition("=")
         full = written_out(head.replace("_", "-"), flags) if head.startswith("--") else None
         yield word if full is None else f"{full}{equals}{value}"
+
+
+ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand
+REPLAYS: dict[str, type[ReplayCommand]] = {
+    "run": RunCommand,
+    "compare": CompareCommand,
+    "split": SplitCommand,
+    "plan": PlanCommand,
+    "sweep": SweepCommand,
+    "upgrade": UpgradeCommand,
+}
+"""Sub-commands that take flags of vLLM."""
+_SPLIT = re.compile(r"--split\b|(?:^|[,\s=])split=")
+"""Words by which variants of a plan or a sweep are splits: ``--split 1+1``, ``--set split=1+1``."""
+
+
+def read_replay(kind: type[ReplayCommand], words: Sequence[str]) -> ReplayCommand:
+    """Make the command of words of ours and of vLLM's. Raises ConfigError."""
+    if {"--async-scheduling", "--no-async-scheduling"} <= set(words):
+        raise ConfigError("--async-scheduling", True, "--no-async-scheduling says the opposite: give one of them")
+    own = dict(_own_flags(kind))
+    direct, rest = read_words(words, own=own)
+    command = read(kind, with_one_policies(rest) if kind is CompareCommand else rest, flag_table().long_names)
+    launch = command.launch
+    line = ServeLine() if launch.serve is None else read_serve_line(launch.serve)
+    config = next((each for each in direct if each.flag.name == "config"), None)
+    from_file = read_config_file(Path(config.value)) if config is not None else []
+    typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
+    has = setting_names(kind)
+    if kind is SplitCommand or any(_SPLIT.search(word) for word in rest):
+        has -= {"replicas", "autoscale"}  # a split is replayed with one number of engines on each side
+    given = given_by(
+        line,
+        [direct],
+        before=from_file,
+        typed=typed,
+        gpu=command.hardware.gpu.lower() if "gpu" in typed else None,
+        has=has,
+        one_deployment=kind in (RunCommand, CompareCommand, UpgradeCommand),
+        with_trace="trace" in typed,
+    )
+    launch = replace(launch, asked=given.asked, serve=None if launch.serve is None else str(line))
+    return with_values(replace(command, launch=launch), given.values)
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _field(word: str) -> str:
+    return _name(word).removeprefix("--").removeprefix("no-").replace("-", "_")
+
+
+def _own_flags(command: type[ReplayCommand]) -> Iterator[tuple[str, str]]:
+    """Flags of ours, and what they are: those of the command that no flag of vLLM's is called."""
+    theirs = {each.field for each in flag_table() if each.effect is FlagEffect.USED}
+    for each in flags_of(command):
+        if not each.is_positional and (each.name not in theirs or each.name in OURS):
+            yield from ((word, each.name) for word in each.spellings)
+            yield from ((word, f"no_{each.name}") for word in each.off_spellings)
+    yield "--help", "help"
+
+
+_POLICIES = ("--policies", "--policy")
+
+
+def names_in(texts: Iterable[str]) -> list[str]:
+    """The names, however texts group them."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def with_one_policies(words: Sequence[str]) -> list[str]:
+    """The words of `compare` with all names of policies in one flag.
+
+    What names a workload or a file, and no policy, ends the list: it is what is compared. Behind a list with commas so
+    does whatever is no policy that is known.
+    """
+    rest: list[str] = []
+    names: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, sign, value = word.partition("=")
+        if name not in _POLICIES:
+            rest.append(word)
+            continue
+        found = [value] if sign else []
+        while not sign and left and _lists_more(found, left[0]):
+            found.append(left.pop(0))
+        if not found:
+            return list(words)  # a flag without a name: its reader says so
+        names += found
+    return [*rest, f"{_POLICIES[0]}={','.join(names_in(names))}"] if names else rest
+
+
+def _lists_more(found: Sequence[str], word: str) -> bool:
+    """Whether ``word`` names further policies."""
+    if word.startswith("-"):
+        return False
+    from tokenyard.vocabulary import known_policies  # noqa: PLC0415 - only where policies are listed
+    from tokenyard.workload.load import GENERATORS  # noqa: PLC0415 - the same
+
+    known = known_policies()
+    if not found or all(name in known or ".py:" in name for name in names_in([word])):
+        return True
+    is_compared = word in GENERATORS or os.path.exists(word)  # noqa: PTH110
+    return not is_compared and "," not in found[-1]
+
+
+_MAY_REPEAT = {"slo", "price", "space", "grid", "changes", "policies"}
+"""Flags of which every one counts."""
+_SPLITS = {"split"}
+"""Likewise, of `plan`."""
+_OF_TRACES = {"align", "json"}
+"""What two traces are compared by; every other flag of `compare` is about replays."""
+
+
+def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
+    """A sentence for each flag among ``arguments`` that ``command``, which they were read into, will not heed."""
+    kind: type = type(command)
+    known = setting_names(kind)
+    words = (word.partition("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word[:2] == "--")
+    typed = Counter(word if word in known else word.removeprefix("no_") for word in words)
+    once = known - _MAY_REPEAT - (_SPLITS if kind is PlanCommand else set())
+    repeated = [
+        f"{flag(name)} is given {times} times: the last one counts"
+        for name, times in typed.items()
+        if name in once and times > 1
+    ]
+    heard = [name for name in typed if name in known]
+    if not heard or not isinstance(command, ReplayFlags):
+        return repeated
+    ignored = (in_words_of(kind, f"§{name} is ignored: {because}") for name, because in _ignored(command, heard))
+    return [*repeated, *ignored]
+
+
+def _ignored(command: Command, typed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if isinstance(command, CompareCommand) and command.other is not None:
+        yield from (
+            (name, "two traces are compared, and nothing is replayed") for name in typed if name not in _OF_TRACES
+        )
+        return
+    from tokenyard.cli.support.asking import scenario_of  # noqa: PLC0415 - most commands replay nothing
+    from tokenyard.questions import without_effect as rules  # noqa: PLC0415 - the same
+
+    assert isinstance(command, ReplayFlags)
+    asked = rules.Asked(scenario_of(command), name_of(type(command)))
+    if isinstance(command, PlanCommand):
+        splits = {"split"} if command.split else set()
+        asked = msgspec.structs.replace(asked, varied=rules.varied_in(chain.from_iterable(command.space)) | splits)
+    elif isinstance(command, SweepCommand):
+        varied = rules.varied_in(chain.from_iterable(command.grid))
+        asked = msgspec.structs.replace(asked, varied=varied, varies_any=command.variants is not None)
+    yield from rules.without_effect(asked, typed)
+    if isinstance(command, UpgradeCommand) and "vllm_version" in typed:
+        yield "vllm_version", "--from and --to name the versions"
+    if isinstance(command, CompareCommand):
+        if "scheduling_policy" in typed and not command.changes:
+            yield "scheduling_policy", "--policies names those that are compared"
+        if "align" in typed:
+            yield "align", "it is for two traces, and one is given"

@@ -1,7 +1,7 @@
 """The sub-commands: for each a frozen dataclass with a field for every flag.
 
 A field is the only place of its flag: name, type and default stand in the code, what the help says in the text below
-it, and what else a command line needs in :mod:`~tokenyard.cli.support.flags.marks`. Flags that set something in vLLM
+it, and what else a command line needs in :mod:`~tokenyard.cli.support.flag_table`. Flags that set something in vLLM
 carry vLLM's name. The modules here are imported for every ``--help`` and therefore import nothing heavy; what a
 sub-command does stands in the module of its name.
 """
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from tokenyard.cli.support.flags.marks import Command
+    from tokenyard.cli.support.flag_table import Command
 
 TASKS = {
     "look": {

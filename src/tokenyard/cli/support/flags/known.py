@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Command, Positional, optional
+from tokenyard.cli.support.flag_table import Arg, Command, Positional, optional
 from tokenyard.deploy.settings import Switch
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings

@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Command, Positional, Repeated, optional
+from tokenyard.cli.support.flag_table import SLO_FLAG, Arg, Command, Positional, Repeated, optional
 from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, Switch, TransferSettings
 from tokenyard.quick_dataclass import dataclass

@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Command, Positional, optional
+from tokenyard.cli.support.flag_table import Arg, Command, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Command, Positional, Repeated, optional
+from tokenyard.cli.support.flag_table import SLO_FLAG, Arg, Command, Positional, Repeated, optional
 from tokenyard.deploy.settings import Switch
 from tokenyard.quick_dataclass import dataclass
 
