@@ -25,9 +25,11 @@ from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.trace.start import DeploymentHeader
 
 
-def printed(report: Report, width: int = 80, *, buckets: bool = True, header: bool = False, **options: Any) -> str:
+def printed(
+    report: Report, width: int = 80, *, full: bool = True, buckets: bool = True, header: bool = False, **options: Any
+) -> str:
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, **options), buckets=buckets, header=header)
+    print_report(report, Console(file=file, width=width, **options), full=full, buckets=buckets, header=header)
     return file.getvalue()
 
 
@@ -67,6 +69,26 @@ def test_large_numbers_fit_too(report: Report) -> None:
     assert "2,000,000" in text
     assert "99,999,999,999" in text
     assert "86,500 s" in text
+
+
+def test_a_screen_of_it_names_what_cost_most_and_counts_the_rest(report: Report) -> None:
+    reasons = {
+        name: RecordedReason(steps=1, requests=2, seconds=seconds)
+        for name, seconds in (
+            ("token_budget", 9.0),
+            ("no_new_tokens", 4.0),
+            ("max_num_seqs", 2.0),
+            ("self_preempted", 1.0),
+        )
+    }
+    text = printed(msgspec.structs.replace(report, recorded_reasons=reasons), buckets=False, full=False)
+    assert len(text.splitlines()) <= 40
+    assert "and 1 more, 1.00 s in all" in text
+    assert "self_preempted" not in text
+    assert "no_new_tokens: they are served, a step of theirs is computed." in words(text)
+    assert "--full adds each reason in words" in text
+    partial = msgspec.structs.replace(report.header, ignored=["--port 8000: where the server listens"])
+    assert "--port 8000" in printed(msgspec.structs.replace(report, header=partial), buckets=False, full=False)
 
 
 def test_what_stands_in_it(report: Report) -> None:

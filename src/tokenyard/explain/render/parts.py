@@ -185,6 +185,9 @@ def top_reasons(report: Report) -> Iterable[Table | Text]:
     if others > 0:
         seconds = sum(each.seconds for each in list(report.recorded_reasons.values())[_FIRST:])
         yield Text(f"and {others} more, {duration(seconds)} in all", "bright_black")
+    in_flight = [name for name in report.recorded_reasons if is_in_flight(name)]
+    if in_flight:
+        yield Text(f"{', '.join(in_flight)}: they are served, a step of theirs is computed.", "bright_black")
 
 
 def _reasons_table(report: Report, most: int, *, words: int) -> Table:
