@@ -99,20 +99,27 @@ VIEWS: dict[str, Callable[[Page], None]] = {
     "help": lambda page: page.keyboard.press("?"),
 }
 
+ANSWERED = {"overview", "whole-run"}
+"""Views that show the answer, which a page has of an exported trace."""
+
 
 def main() -> None:
     """Make the traces, open each view, keep the pictures."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - a development tool
 
     viewer = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else PAGE
-    chromium = shutil.which("chromium") or sys.exit("There is no chromium: apt-get install chromium")
+    chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if chromium is None:
+        sys.exit("There is no chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         traces = {name: _replay(Path(folder) / name, run) for name, run in RUNS.items()}
+        answered = _exported(Path(folder) / "first")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for width, height in SIZES.items():
             for theme in ("light", "dark"):
                 for name, show in VIEWS.items():
-                    picture = _picture(browser, viewer, traces, name, show, (width, height), theme)
+                    page = answered if name in ANSWERED else viewer
+                    picture = _picture(browser, page, traces, name, show, (width, height), theme)
                     _keep(IMAGES / f"viewer-{name}-{theme}-{width}.png", *picture)
         browser.close()
 
@@ -122,6 +129,14 @@ def _replay(folder: Path, run: str) -> list[Path]:
     command += ["--trace", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return sorted(folder.iterdir())
+
+
+def _exported(trace: Path) -> Path:
+    """Export a trace as a page, which holds the answer."""
+    page = trace.with_suffix(".html")
+    command = [sys.executable, "-m", "tokenyard.cli.main", "export", str(trace), "--html", str(page)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return page
 
 
 def _picture(
@@ -138,7 +153,8 @@ def _picture(
     page = context.new_page()
     page.goto(f"{viewer.as_uri()}#theme={theme}")
     if name != "landing":
-        page.set_input_files("[data-picker=files]", traces["first"])
+        if name not in ANSWERED:
+            page.set_input_files("[data-picker=files]", traces["first"])
         page.locator(".run").wait_for()
         page.locator(".load-line").wait_for(state="detached")
     show(page)
