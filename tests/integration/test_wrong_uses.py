@@ -27,7 +27,8 @@ FLAGS = {
 """What a command needs besides its file."""
 NEEDS_NOTHING = {"demo", "workloads", "accuracy", "parity", "view", "serve"}
 """They have defaults, or begin to serve: without any word there is nothing wrong with them."""
-READS_A_FILE = sorted(set(COMMANDS) - {"demo", "workloads", "serve", "view"})
+READS_A_FILE = sorted(set(COMMANDS) - {"demo", "workloads", "serve", "view", "watch"})
+"""`watch` waits for what is not there yet."""
 
 
 def _files(folder: Path) -> None:
@@ -77,6 +78,12 @@ def test_what_is_no_file_of_the_kind(command: str, given: str, tmp_path: Path) -
     _files(tmp_path)
     words = {"query": [given, "show tables"], "accuracy": [given]}.get(command, [given, *FLAGS.get(command, ())])
     _wrong(command, *words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("given", ["text.txt", "loop.jsonl", "/dev/null", "no/such/folder", "x" * 5000])
+def test_what_nothing_can_be_watched_in(given: str, tmp_path: Path) -> None:
+    _files(tmp_path)
+    _wrong("watch", given, "--no-browser", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - NEEDS_NOTHING))

@@ -26,10 +26,12 @@ def newest_trace(folder: Path, on_waiting: Callable[[str], object] = lambda _: N
     A server makes the directory itself when it has something to write: it may not be there yet, but the one that it
     lies in has to. ``on_waiting`` is called with a sentence, once, where there is none. Raises ConfigError.
     """
-    if not folder.resolve().parent.is_dir():
+    if not folder.absolute().parent.is_dir():
         raise ConfigError(
             "source", str(folder), "no such directory: name the one to which the server writes its traces"
         )
+    if not (folder.is_dir() or folder.is_file()) and (folder.exists() or folder.is_symlink()):
+        raise ConfigError("source", str(folder), "must be a directory to which a server writes traces, or a trace")
     is_said = False
     while True:
         if folder.is_file():
