@@ -84,6 +84,34 @@ class DaemonPool:
                 self._num_running -= 1
 
 
+class Watch:
+    """Calls that may never come back, one after the other: each on a thread that is given up then, with what it does.
+
+    llguidance goes round for ever in some grammars whose terminals overlap (``T "a"`` with ``T: /a*/``), and holds no
+    lock of Python's meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._thread = DaemonPool(1, "mask")
+        self.num_lost = 0
+        """Threads that were given up: each keeps a processor busy as long as this process lives."""
+
+    def call(self, work: Callable[[], _Result]) -> _Result:
+        """Return what ``work`` does. Raises TimeoutError where it takes longer than :data:`ANSWER_SECONDS`."""
+        future = self._thread.submit(work)
+        try:
+            return future.result(ANSWER_SECONDS)
+        except TimeoutError:
+            self.num_lost += 1
+            self.shutdown()
+            self._thread = DaemonPool(1, "mask")
+            raise
+
+    def shutdown(self) -> None:
+        """End the thread, when it is done."""
+        self._thread.shutdown()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Grammars for structured output, by llguidance: compiled on a thread while their requests wait.
 #
@@ -97,6 +125,10 @@ MASK_SECONDS = 2.0
 """Seconds of a processor that the masks of one answer may take; long forms that are in use take hundredths in all."""
 MASK_SECONDS_PER_TOKEN = 0.01
 """Beside that."""
+ANSWER_SECONDS = 5.0
+"""Seconds after which a mask of a grammar that a client wrote (Lark) is not waited for any longer."""
+MOST_LOST = 4
+"""Masks that never came, after which such grammars are refused."""
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _EVERYTHING = -1
 """A word of a bitmask with every bit set."""
@@ -109,9 +141,12 @@ class Grammar:
     :meth:`check` says so before.
     """
 
-    def __init__(self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int], watch: Watch | None = None
+    ) -> None:
         self._compiled, self._num_words = compiled, num_words
-        self._ends = eos_token_ids
+        self._ends, self._watch = eos_token_ids, watch
+        self._is_lost = False
         self._own: Any = None
         self._seconds, self._num_masks = 0.0, 0
         self.problem: str | None = None
@@ -119,7 +154,7 @@ class Grammar:
 
     def another(self) -> Grammar:
         """The same one for another request, at its beginning: it is compiled once for all of them."""
-        return Grammar(self._compiled, self._num_words, self._ends)
+        return Grammar(self._compiled, self._num_words, self._ends, self._watch)
 
     @property
     def is_ready(self) -> bool:
@@ -137,21 +172,42 @@ class Grammar:
 
     @property
     def _matcher(self) -> Any:
-        """None if it cannot be compiled, or was dropped."""
+        """None if it cannot be compiled, was dropped, or did not come back."""
+        if self._is_lost:
+            return None
         if self._own is None and not self._compiled.cancelled() and self._compiled.exception() is None:
             self._own = self._compiled.result().deep_copy()
         return self._own
 
+    def _asked(self, work: Callable[[Any], _Result], otherwise: _Result) -> _Result:
+        """What ``work`` finds with the matcher; ``otherwise`` without one, or where it does not come back."""
+        matcher = self._matcher
+        if matcher is None:
+            return otherwise
+
+        def timed() -> _Result:
+            begun = thread_time()
+            found = work(matcher)
+            self._note_problem(matcher, begun)
+            return found
+
+        if self._watch is None:
+            return timed()
+        try:
+            return self._watch.call(timed)
+        except TimeoutError:
+            self._is_lost, self.problem = True, f"it took longer than {ANSWER_SECONDS:g} s for a token"
+            return otherwise
+
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         """Advance by sampled tokens; False if the grammar does not allow them."""
-        matcher, begun = self._matcher, thread_time()
-        if matcher is None:
-            return False
-        rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
-        # Where nothing more can follow, its text is complete before the token that says so.
-        allowed = not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
-        self._note_problem(matcher, begun)
-        return allowed and self.problem is None
+
+        def accept(matcher: Any) -> bool:
+            rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
+            # Where nothing more can follow, its text is complete before the token that says so.
+            return not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
+
+        return self._asked(accept, otherwise=False) and self.problem is None
 
     def _note_problem(self, matcher: Any, begun: float) -> None:
         """A lexer or parser that has grown too large says so only while tokens are sampled by it.
@@ -168,15 +224,14 @@ class Grammar:
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The leading tokens that the grammar allows, without advancing."""
-        matcher = self._matcher
-        return [] if matcher is None else list(tokens[: matcher.validate_tokens(list(tokens))])
+        return list(tokens[: self._asked(lambda matcher: int(matcher.validate_tokens(list(tokens))), 0)])
 
     def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
         """Tokens allowed next, and after each of ``drafts``, shape ``[1 + len(drafts), words]``."""
-        masks = np.full((1 + len(drafts), self._num_words), _EVERYTHING, np.int32)
-        matcher, begun = self._matcher, thread_time()
-        if matcher is None:
-            return masks
+        everything = np.full((1 + len(drafts), self._num_words), _EVERYTHING, np.int32)
+        return self._asked(lambda matcher: self._masks(matcher, everything.copy(), drafts), everything)
+
+    def _masks(self, matcher: Any, masks: npt.NDArray[np.int32], drafts: Sequence[int]) -> npt.NDArray[np.int32]:
         advanced = 0
         for i, draft in enumerate((*drafts, _EVERYTHING)):
             found = np.frombuffer(matcher.compute_bitmask(), np.int32)
@@ -186,7 +241,6 @@ class Grammar:
             if draft < 0 or not matcher.try_consume_tokens([draft]):
                 break
             advanced += 1
-        self._note_problem(matcher, begun)
         if not matcher.is_error():
             matcher.rollback(advanced)
         return masks
@@ -228,6 +282,7 @@ class GrammarCompiler:
         self._max_bytes = max_grammar_bytes
         self._trial = _Trial(str(file), vocab_size, tuple(eos_token_ids))
         self.threads = DaemonPool(_THREADS, "grammar")
+        self._watch = Watch()
 
     def compile(
         self,
@@ -254,6 +309,9 @@ class GrammarCompiler:
         if len(wanted) != 1:
             raise ConfigError("structured_outputs", sorted(wanted), f"give one of: {', '.join(given)}")
         ((kind, value),) = wanted.items()
+        if kind == "grammar" and self._watch.num_lost >= MOST_LOST:
+            fix = "grammars are not taken any more: some never came to an end. Give a schema or an expression"
+            raise ConfigError("structured_outputs.grammar", value, fix)
         in_thread = is_long(value)
         if not in_thread:
             check_form(kind, value, self._max_bytes)
@@ -264,7 +322,8 @@ class GrammarCompiler:
             self._trial.check(kind, value)
             return self.compile_one(kind, value)
 
-        return Grammar(self.threads.submit(made), self._num_words, self._ends)
+        watch = self._watch if kind == "grammar" else None
+        return Grammar(self.threads.submit(made), self._num_words, self._ends, watch)
 
     def for_answers(self, most_tokens: int) -> GrammarCompiler:
         """Itself: a grammar is as large however long its answer may be."""
@@ -292,12 +351,13 @@ class GrammarCompiler:
 
     @property
     def is_busy(self) -> bool:
-        """Something is being compiled."""
-        return self.threads.is_busy
+        """Something is being compiled, or never came back."""
+        return self.threads.is_busy or self._watch.num_lost > 0
 
     def shutdown(self) -> None:
         """Compile nothing more; what is being compiled is not waited for."""
         self.threads.shutdown()
+        self._watch.shutdown()
         self._trial.close()
 
 
@@ -376,10 +436,10 @@ def compiles(model: tuple[Any, ...], kind: str, value: Any, megabytes: int) -> s
     """Called in the process that tries: why a grammar cannot be compiled; None: it can."""
     keep_memory_within(megabytes)
     try:
-        _COMPILERS[model].compile_one(kind, value)
+        matcher = _COMPILERS[model].compile_one(kind, value)
     except ConfigError as error:
         return error.fix
-    return None
+    return _problem_further_on(matcher) if kind == "grammar" else None
 
 
 def _problem(matcher: Any) -> str | None:
@@ -389,10 +449,28 @@ def _problem(matcher: Any) -> str | None:
     grammar that is too large after others only is found out while tokens are sampled (:attr:`Grammar.problem`).
     """
     if not matcher.is_error():
-        allowed = np.flatnonzero(np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little"))
-        for token in allowed[:: max(1, len(allowed) // _TRIED)].tolist() if not matcher.is_error() else ():
+        for token in _some_first_tokens(matcher):
             one_on = matcher.deep_copy()
             one_on.try_consume_tokens([token])
             if one_on.is_error():
                 return str(one_on.get_error())
     return str(matcher.get_error()) if matcher.is_error() else None
+
+
+def _some_first_tokens(matcher: Any) -> list[int]:
+    allowed = np.flatnonzero(np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little"))
+    tokens: list[int] = allowed[:: max(1, len(allowed) // _TRIED)].tolist()
+    return [] if matcher.is_error() else tokens
+
+
+def _problem_further_on(matcher: Any) -> str | None:
+    """Why it cannot be used once a token has come several times, where terminals overlap. It may not come back."""
+    for token in _some_first_tokens(matcher):
+        further = matcher.deep_copy()
+        for _ in range(_TRIED):
+            if not further.try_consume_tokens([token]):
+                break
+            further.compute_bitmask()
+            if further.is_error():
+                return str(further.get_error())
+    return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -296,6 +298,62 @@ def test_what_the_library_refuses_is_told_by_it(compiler: grammars.GrammarCompil
 
 
 AMBIGUOUS = 'start: e\ne: e e | e e e | "a" | "" | e "a" e | e "b" e'
+
+
+@pytest.mark.parametrize(
+    "grammar", ['start: T "a"\nT: /a*/', 'start: T "a"\nT: /a+/', 'start: "b" | T "a" T*\nT: /(a?)*/']
+)
+def test_terminals_that_overlap_are_gone_through_elsewhere_first(
+    compiler: grammars.GrammarCompiler, monkeypatch: pytest.MonkeyPatch, grammar: str
+) -> None:
+    """llguidance, 1.9 as well, goes round for ever at the second or third token."""
+    monkeypatch.setattr(grammars, "TRIAL_SECONDS", 1.0)
+    with pytest.raises(ConfigError, match="cannot be compiled within 1 seconds"):
+        compiler.compile(grammar=grammar).check()
+
+
+class Endless:
+    """A matcher that does not come back before it is told to."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def deep_copy(self) -> Endless:
+        return self
+
+    def is_error(self) -> bool:
+        return False
+
+    def compute_bitmask(self) -> bytes:
+        self.may_end.wait()
+        return b""
+
+    def rollback(self, tokens: int) -> None:
+        pass
+
+
+def test_a_mask_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammars, "ANSWER_SECONDS", 0.05)
+    watch, endless, ready = grammars.Watch(), Endless(), Future[Any]()
+    ready.set_result(endless)
+    grammar = grammars.Grammar(ready, 9, frozenset({EOS}), watch)
+    assert grammar.bitmask([3]).tolist() == [[-1] * 9] * 2
+    assert grammar.problem == "it took longer than 0.05 s for a token"
+    assert not grammar.accept_tokens([1])
+    assert grammar.validate_tokens([1]) == []
+    monkeypatch.setattr(grammars, "ANSWER_SECONDS", 60.0)
+    assert (watch.num_lost, watch.call(lambda: 5)) == (1, 5)
+    endless.may_end.set()
+    watch.shutdown()
+
+
+def test_grammars_are_refused_where_some_never_came_back(
+    compiler: grammars.GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammars, "MOST_LOST", 0)
+    with pytest.raises(ConfigError, match="not taken any more"):
+        compiler.compile(grammar='start: "a"')
+    compiler.compile(regex="a").check()
 
 
 @pytest.mark.parametrize("per_token", [1.0, 0.0])
