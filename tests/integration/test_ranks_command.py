@@ -40,6 +40,7 @@ def without(report: dict[str, Any]) -> dict[str, Any]:
     """What a replay knows and its traces do not, and what differs by design."""
     for name in ("advice", "tried", "tried_on"):
         report.pop(name)
+    report["answer"].pop("remedies")
     report["header"].pop("source")
     for each in report["ranks"]:
         each.pop("dummy_batches")

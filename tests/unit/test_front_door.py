@@ -82,7 +82,7 @@ def test_what_is_loaded_and_what_type_checkers_see_are_the_same(place: str) -> N
 SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Moved", "SwitchTurned"} | (
     {"BoundRange", "Sureness", "DecisionCheck", "StalledStep", "TracePrediction", "NotAnswered"}
     | {"RecordedDrafts", "Stall", "LoadState"}
-    | {"StepNews", "Stepper", "Generation"}
+    | {"StepNews", "Stepper", "Generation", "Watch"}
     | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate"}
     | {"ComputedBlocks", "PrefixHash", "Row", "Rows", "StepBlocks", "StepWork", "TokenRow"}
     | {

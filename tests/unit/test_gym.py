@@ -41,11 +41,12 @@ def test_it_is_an_environment() -> None:
 
 
 def test_the_reward_is_the_time_that_requests_took() -> None:
-    total, run = episode(SchedulingEnv(load, DEPLOYMENT), (7, 4, 0))
+    deployment = DEPLOYMENT.with_(latency="constant:0.02")  # without a front end, where an agent decides nothing
+    total, run = episode(SchedulingEnv(load, deployment), (7, 4, 0))
     assert run.result.num_finished == 8
     assert run.report.e2e_ms.mean is not None
     assert total == pytest.approx(-run.report.e2e_ms.mean * 8 / 1e3, rel=0.05)
-    plain = ty.run(load(0), DEPLOYMENT)
+    plain = ty.run(load(0), deployment)
     assert run.report.e2e_ms == plain.report.e2e_ms, "an agent that bounds nothing decides as vLLM"
 
 

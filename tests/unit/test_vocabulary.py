@@ -41,7 +41,7 @@ TABLES: list[tuple[type[StrEnum], dict[Any, Any]]] = [
     (Place, PLACES),
     (WaitState, WAIT_STATES),
 ]
-NOT_REASONS = {Reason.TOKEN_BUDGET, Reason.MAX_NUM_SEQS, Reason.PAUSED}
+NOT_REASONS = {Reason.TOKEN_BUDGET, Reason.MAX_NUM_SEQS, Reason.PAUSED, Gap.FRONT_END}
 """Names of a setting, a column or a state as well."""
 
 

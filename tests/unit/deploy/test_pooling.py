@@ -98,7 +98,9 @@ def test_a_runner_that_is_none_is_an_error() -> None:
 
 def test_a_replay_of_an_encoder_ends_each_request_in_the_step_of_its_prompt(tmp_path: Path) -> None:
     deployment = Deployment.from_serve(
-        f"vllm serve {_folder(tmp_path, BERT)} --max-num-batched-tokens 600 --max-num-seqs 2", gpu="a10g"
+        f"vllm serve {_folder(tmp_path, BERT)} --max-num-batched-tokens 600 --max-num-seqs 2",
+        gpu="a10g",
+        latency="constant:0.01",
     )
     requests = [
         WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, length), max_tokens=9)

@@ -88,7 +88,7 @@ def test_a_class_waits_for_no_pipeline() -> None:
     staged = DEPLOYMENT.with_(pipeline_parallel_size=2, async_scheduling=False, max_num_seqs=64)
     found = ty.run("chat", staged, limit=8, rate_scale=30)
     classes = found.by("user").classes
-    assert {each.waited_for for each in classes} == {"step_in_progress"}
+    assert {each.waited_for for each in classes} <= {"step_in_progress", "front_end"}
     assert sum(each.waited_s for each in classes) == pytest.approx(found.report.unseen_s)
 
 

@@ -168,7 +168,7 @@ def test_clients_that_give_up_keep_the_queue_short_and_the_run_is_overloaded_all
 
 
 def test_clients_that_wait_for_longer_than_requests_come_are_overloaded_if_they_leave() -> None:
-    """All come within a second, and leave after three: nobody left while requests came."""
+    """All come within a second, and leave after three: none left while requests came."""
     given: dict[str, Any] = {**FEW, "num_prompts": 80, "request_rate": 80, "client_timeout": "3s"}
     told = ty.run("random", SMALL, rows=False, advice=True, **given).report
     assert told.load is not None

@@ -1,4 +1,4 @@
-"""Those who stalled, were turned away or still wait are in every answer: of run, study and plan, under any policy."""
+"""Requests that stalled, were turned away or still wait are in every answer: of run, study and plan, by any policy."""
 
 from __future__ import annotations
 

@@ -151,6 +151,7 @@ class ReplayRows:
         until = [self._until_us(engine) / 1e6 for engine in range(len(self._engines))]
         return requests_table([_entry(engine, row, until[engine]) for engine, row in self._rows])
 
+    @suggests_keywords()
     def with_requests(self, requests: RowTable) -> ReplayRows:
         """Return the same rows with another table of requests."""
         other = copy(self)
