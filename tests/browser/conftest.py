@@ -68,8 +68,8 @@ def browser() -> Iterator[Browser]:
 
 
 def replay(folder: Path, *arguments: str) -> Path:
-    """Write a trace with `tokenyard run`, one step in flight; the folder."""
-    flags = ["--no-async-scheduling", "--trace", str(folder)]
+    """Write a trace with `tokenyard run`, one step in flight, without a front end; the folder."""
+    flags = ["--no-async-scheduling", "--front-end-delay=0s", "--trace", str(folder)]
     made = call("run", *arguments, *flags, cwd=folder.parent)
     assert made.code == 0, made.stderr
     return folder
