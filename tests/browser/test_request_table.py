@@ -144,9 +144,7 @@ def test_enter_leads_into_the_panel_and_escape_back(page: Page) -> None:
 
 
 def test_the_column_it_is_sorted_by_is_seen_beside_the_panel(open_files: Open, small_trace: Path) -> None:
-    page = open_files(
-        small_trace, state="tab=requests&show=table&sort=-place", viewport={"width": 1024, "height": 700}
-    )
+    page = open_files(small_trace, state="tab=requests&show=table&sort=-place", viewport={"width": 1024, "height": 700})
     page.locator(".request-table tbody td").first.click()
     expect(page.locator("aside.side")).to_be_visible()
     last = page.locator(".request-table tbody tr").first.locator("td").last
