@@ -230,7 +230,7 @@ FOR_ALL = {"policy": "fcfs", "until": None, "drafts": False}
 """What every question can be asked of; a plan takes fewer requests than have a rate as they are."""
 FEWEST_STEPS = 50
 """Steps from which on step times are fitted to a trace."""
-ASKED = ("outcomes", "attempts", "goodput", "load", "throughput", "output_tokens", "finish_reasons")
+ASKED = ("outcomes", "unseen_s", "attempts", "goodput", "load", "throughput", "output_tokens", "finish_reasons")
 
 
 @pytest.mark.slow

@@ -403,6 +403,8 @@ class ArrivalsCounter:
         """Time between arrivals and the first snapshot that could show them, over all requests."""
         self._unseen: dict[str, int] = {}
         """Arrived since the last step -> when."""
+        self._gone: dict[str, int] = {}
+        """Ended unscheduled in the step during which it arrived, which a trace tells first -> when."""
         self._since = 0
         self._prompt_tokens: int | None = 0
         """Prompt tokens of all that arrived; None if one does not say."""
@@ -419,14 +421,22 @@ class ArrivalsCounter:
             self._prompt_tokens = None if prompt is None else self._prompt_tokens + prompt
         moment = record.arrival_time if record.arrival_time is not None else record.ts
         if record.req_id is not None and moment is not None:
-            self._unseen[record.req_id] = micros(moment)
+            gone = self._gone.pop(record.req_id, None)
+            if gone is None:
+                self._unseen[record.req_id] = micros(moment)
+            else:
+                self.unseen_micros += max(gone - micros(moment), 0)
 
     def finish(self, record: RequestFinished) -> None:
-        """A request ended, perhaps before any step could see it."""
-        arrived = self._unseen.pop(record.req_id or "", None)
+        """Count a request that ended, perhaps before any step could see it."""
         moment = record.finished_time if record.finished_time is not None else record.ts
-        if arrived is not None and moment is not None:
+        if record.req_id is None or moment is None:
+            return
+        arrived = self._unseen.pop(record.req_id, None)
+        if arrived is not None:
             self.unseen_micros += max(micros(moment) - arrived, 0)
+        elif record.first_scheduled_time is None:
+            self._gone[record.req_id] = micros(moment)
 
     @property
     def rows_left(self) -> int:
@@ -435,6 +445,7 @@ class ArrivalsCounter:
 
     def step(self, facts: StepFacts, unadmitted: int | None) -> None:
         """A step ran."""
+        self._gone.clear()
         if self._since:
             self._since = 0
             self._last_step = facts.step
