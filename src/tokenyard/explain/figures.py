@@ -69,8 +69,6 @@ class StepFigures(msgspec.Struct, frozen=True):
 class Series:
     """Eight bytes per number. Percentiles interpolate linearly between neighbours."""
 
-    __slots__ = ("_values",)
-
     def __init__(self) -> None:
         self._values = array("d")
 

@@ -310,8 +310,14 @@ class _Sums:
 
     def join(self, other: _Sums) -> None:
         """Take the steps of another engine, too."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+        self.steps += other.steps
+        self.tokens += other.tokens
+        self.running += other.running
+        self.squares += other.squares
+        self.prefill += other.prefill
+        self.accepted += other.accepted
+        self.seconds += other.seconds
+        self.request_seconds += other.request_seconds
 
     @property
     def mean_ms(self) -> float | None:

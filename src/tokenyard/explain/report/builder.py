@@ -51,9 +51,17 @@ class _Totals:
 
     def join(self, other: _Totals) -> None:
         """Add another engine's."""
-        for name, theirs in vars(other).items():
-            mine = vars(self)[name]
-            setattr(self, name, theirs if mine is None else mine if theirs is None else mine + theirs)
+        self.steps += other.steps
+        self.omitted_ids += other.omitted_ids
+        self.buckets += other.buckets
+        self.reasons += other.reasons
+        self.lookups += other.lookups
+        self.prompt_tokens += other.prompt_tokens
+        self.local_hits += other.local_hits
+        self.external_hits += other.external_hits
+        self.preemptions = _sum(self.preemptions, other.preemptions)
+        self.recomputed = _sum(self.recomputed, other.recomputed)
+        self.sampled = _sum(self.sampled, other.sampled)
 
 
 class _Peaks:
@@ -65,9 +73,16 @@ class _Peaks:
 
     def join(self, other: _Peaks) -> None:
         """Take another engine's where they are larger."""
-        for name, theirs in vars(other).items():
-            mine = vars(self)[name]
-            setattr(self, name, max((each for each in (mine, theirs) if each is not None), default=None))
+        self.kv_use = _larger(self.kv_use, other.kv_use)
+        self.dram_use = _larger(self.dram_use, other.dram_use)
+
+
+def _sum(mine: int | None, theirs: int | None) -> int | None:
+    return theirs if mine is None else mine if theirs is None else mine + theirs
+
+
+def _larger(mine: float | None, theirs: float | None) -> float | None:
+    return theirs if mine is None else mine if theirs is None else max(mine, theirs)
 
 
 class ReportBuilder:
@@ -286,7 +301,7 @@ class ReportBuilder:
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
         self._symptoms.steps_repeated(steps)
-        self._progress.steps_repeated(steps.like, since=moments[0], lasted=lasted)
+        self._progress.steps_repeated(steps.like, moments[0], lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
