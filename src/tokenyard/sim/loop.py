@@ -105,7 +105,7 @@ class Agenda:
     def _look(self) -> None:
         for number in self._touched:
             rank = self._ranks[number]
-            moment, kind = rank.wakes_at, STEP_ENDS if rank.is_due else _STEP_BEGINS
+            moment, kind = rank.wakes_at(), STEP_ENDS if rank.is_due else _STEP_BEGINS
             self._entries[number] = entry = self._entries[number] + 1
             if moment is None:
                 self._with_work.discard(number)
@@ -233,7 +233,7 @@ class EngineGroup:
             events = [
                 Event(max(moment, now), STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
                 for rank in self.ranks
-                if (moment := rank.next_moment) is not None and moment < inf
+                if (moment := rank.next_moment()) is not None and moment < inf
             ]
         else:
             first = self._agenda.next_event(now, group)
