@@ -50,7 +50,7 @@ cdef class LockstepExecutor(SimulatedExecutor):
     cdef public StepEnd _dummy
     cpdef run_dummy(self)
     cpdef StepEnd _join(self, shape, double waits)
-    cpdef StepEnd _pass_over(self, double waits)
+    cpdef StepEnd pass_over(self, double waits)
     cpdef StepEnd _compute(self, plan, double waits)
 
 cdef class Rank:
@@ -83,12 +83,12 @@ cdef class Rank:
     cpdef EngineOutputs act(self, double horizon=*)
     cpdef bint wants_report(self, EngineOutputs outputs)
     cpdef EngineOutputs _take_in(self)
-    cpdef _begin(self, double horizon)
+    cpdef begin(self, double horizon)
     cpdef _tell_counts(self)
 
 cdef class RankInStep(Rank):
     cdef public Lockstep _lockstep
     cdef public LockstepExecutor _in_step
     cpdef next_moment(self)
-    cpdef _begin(self, double horizon)
+    cpdef begin(self, double horizon)
     cpdef receive(self)

@@ -171,9 +171,9 @@ class LockstepExecutor(SimulatedExecutor):
         self._host_free_at = max(now, self._host_free_at) + host_seconds(self._latency)
         return self.lockstep.join(self, self._host_free_at, waits, shape, now)
 
-    def _pass_over(self, waits: float) -> StepEnd:
+    def pass_over(self, waits: float) -> StepEnd:
         """While the others step, so does who has nothing scheduled."""
-        return self._join(None, waits) if self.lockstep.is_running else SimulatedExecutor._pass_over(self, waits)
+        return self._join(None, waits) if self.lockstep.is_running else SimulatedExecutor.pass_over(self, waits)
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         return self._join(StepShape.of(plan), waits)
@@ -360,7 +360,7 @@ class Rank:
             else:
                 if self._inbox or self._leaving:  # one that is refused or aborted may make room for another
                     horizon = _AT_ONCE
-                self._begin(horizon)
+                self.begin(horizon)
             moment = self.next_moment()
             if moment is None or moment >= horizon:
                 return None
@@ -387,7 +387,7 @@ class Rank:
         self._tell_counts()
         return outputs
 
-    def _begin(self, horizon: float) -> None:
+    def begin(self, horizon: float) -> None:
         core, executor = self.core, self._executor
         if self._inbox or self._leaving:
             self.receive()
@@ -468,10 +468,10 @@ class RankInStep(Rank):
             return None
         return self._in_step.dummy_ends_at
 
-    def _begin(self, horizon: float) -> None:
+    def begin(self, horizon: float) -> None:
         moment = Rank.next_moment(self)
         if moment is not None and moment <= self._clock.now():
-            Rank._begin(self, horizon)
+            Rank.begin(self, horizon)
         else:
             self._in_step.run_dummy()
 

@@ -2,8 +2,10 @@
 
 cimport cython
 from tokenyard.core.sched.outputs cimport ModelOutput
+from tokenyard.core.sched.step_rows cimport Rows
 from tokenyard.steptime.pace cimport VirtualClock
 
+cdef long long SAMPLES
 cdef long long UNKNOWN_DRAFT
 cdef long long _MOST_KEPT
 cdef long long _PRESENCE
@@ -53,6 +55,7 @@ cdef class SimulatedModel:
 
 cdef class SilentModel(SimulatedModel):
     cdef public dict _outputs
+    @cython.locals(rows='Rows')
     cpdef ModelOutput execute(self, output)
     cpdef ModelOutput one_each(self, tokens)
     cpdef ModelOutput _silence(self, long long count)
@@ -89,7 +92,7 @@ cdef class SimulatedExecutor:
     cpdef taken_in(self, step, long long depth)
     cpdef execute_model(self, plan)
     cpdef double _begin_transfers(self, plan)
-    cpdef StepEnd _pass_over(self, double waits)
+    cpdef StepEnd pass_over(self, double waits)
     cpdef StepEnd _compute(self, plan, double waits)
     cpdef double _lasting(self, double now, double seconds, double host, double waits)
     @cython.locals(moments='list')

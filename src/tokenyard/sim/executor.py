@@ -19,6 +19,7 @@ from tokenyard.core.sched.features.ahead import UNKNOWN_DRAFT
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
+from tokenyard.core.sched.step_rows import SAMPLES, Rows
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.drafts import RecordedDrafts
@@ -32,6 +33,7 @@ from tokenyard.workload.tokens import stream_words, tokens_at
 #
 # The dice of a request are thrown per position of its stream, with a seed: the same run gives the same acceptances,
 # however requests are scheduled. The tokens of an answer do not depend on them, only their times.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSpeculation:
@@ -93,7 +95,9 @@ class Drafting:
                     counts[row] = min(known, self.width)
         return counts
 
-    def accepted(self, req_ids: Sequence[str], seeds: Sequence[int], positions: IntArray, offered: IntArray) -> IntArray:
+    def accepted(
+        self, req_ids: Sequence[str], seeds: Sequence[int], positions: IntArray, offered: IntArray
+    ) -> IntArray:
         """Drafts accepted per request: the right ones before the first wrong one, of those ``offered``."""
         ahead = np.arange(self.width)
         cells = self._cells(seeds, positions)[:, None] + ahead.astype(np.uint64) * GOLDEN
@@ -248,12 +252,12 @@ class SilentModel(SimulatedModel):
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
         assert output.rows is not None, "a step of this process"
-        if not output.rows.num_chunks:
-            return self._silence(output.rows.size)
-        chunks = output.is_prefill_chunk
-        assert chunks is not None
-        known = self._outputs.get(chunks.tobytes())
-        return known or self._kept(chunks.tobytes(), (~chunks).astype(np.int64))
+        rows: Rows = output.rows
+        if not rows.num_chunks:
+            return self._silence(rows.size)
+        samples = rows.memory[SAMPLES * rows.size : (SAMPLES + 1) * rows.size]
+        known = self._outputs.get(samples.tobytes())
+        return known or self._kept(samples.tobytes(), np.array(samples, np.int64))
 
     def one_each(self, tokens: IntArray) -> ModelOutput:
         return self._silence(len(tokens))
@@ -402,7 +406,7 @@ class SimulatedExecutor:
             self._end = self._compute(plan, waits)
         else:
             self.num_empty_steps += 1
-            self._end = self._pass_over(waits)
+            self._end = self.pass_over(waits)
 
     def _begin_transfers(self, plan: SchedulerOutput) -> float:
         if self._transfers is None:
@@ -411,7 +415,7 @@ class SimulatedExecutor:
         assert transfer_plan is None or isinstance(transfer_plan, TransferPlan)
         return self._transfers.begin(transfer_plan)
 
-    def _pass_over(self, waits: float) -> StepEnd:
+    def pass_over(self, waits: float) -> StepEnd:
         """A step without tokens."""
         self.busy_seconds += waits
         return StepEnd(max(self._clock.now(), self._end.moment) + waits)

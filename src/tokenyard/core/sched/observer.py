@@ -234,8 +234,11 @@ class ObserverGate(StepObserver):
         return self._sees_repeats
 
     def _look_up(self) -> None:
-        self._told = {event: [each for each in self._observers if _wants(each, event)] for event in _EVENTS}
-        """The observers of an event."""
+        self._told = {
+            event: [(each, getattr(each, event)) for each in self._observers if _wants(each, event)]
+            for event in _EVENTS
+        }
+        """The observers of an event, and what tells them."""
         self._sees_repeats = all(each.sees_repeats for each in self._observers)
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -276,9 +279,9 @@ class ObserverGate(StepObserver):
 
     def _tell(self, event: str, *args: object, **options: object) -> None:
         """The observers that override it, one after the other."""
-        for observer in self._told[event]:
+        for observer, tell in self._told[event]:
             try:
-                getattr(observer, event)(*args, **options)
+                tell(*args, **options)
             except Exception as error:  # noqa: BLE001 - whatever it is, the step goes on
                 self._detach(observer, event, error)
 

@@ -251,7 +251,9 @@ class ProgressCounter:
                 self._log.add(bucket.value, micros(facts.ts), micros(facts.ts) + passed, requests)
 
     def steps_repeated(self, facts: StepFacts, since: float | None, lasted: int) -> None:
-        """Steps like this one, from ``since`` on, lasted so many microseconds, whose refusals are recorded where there are any."""
+        """Steps like this one lasted so many microseconds from ``since`` on; their refusals are recorded where there
+        are any.
+        """
         if facts.outcome is not None and since is not None and lasted > 0:
             start = micros(since)
             for name, requests in held_by_reason(facts.outcome).items():
