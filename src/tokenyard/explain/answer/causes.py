@@ -39,7 +39,7 @@ _STORM = 0.2
 _STORM_LEAST = 10
 _FULL = 0.95
 _WHOLE_RUN = 0.7
-"""Who came during less of the run is said to have come from when to when."""
+"""Share of the run: of those that came during less of it, it is said when they came."""
 """Share of the pool from which on what is not in use is evicted."""
 _PROVEN = (Bucket.TOK_BUDGET, Bucket.MAX_SEQS, Bucket.KV_EXHAUSTED)
 """Buckets that a step's counts prove."""

@@ -144,12 +144,12 @@ class BareTrace:
         """What the trace does not say, and a replay of it takes."""
         config = self.start.config if self.start is not None else None
         limits = (config or {}).get("scheduler", {})
+        how = "asynchronous" if self._is_async else "synchronous"
         said = [
             (
                 f"the trace names no configuration: blocks of {self._block_size} tokens, a context of"
-                f" {limits.get('max_model_len', 0):,} tokens, order {limits.get('policy')} and"
-                f" {'asynchronous' if self._is_async else 'synchronous'} scheduling are assumed; pool, budget and seats are"
-                " those of its first snapshot"
+                f" {limits.get('max_model_len', 0):,} tokens, order {limits.get('policy')} and {how} scheduling are"
+                " assumed; pool, budget and seats are those of its first snapshot"
             )
         ]
         if not any(life.has_records for life in self._lives.values()):
