@@ -21,11 +21,11 @@ from tokenyard.connectors.tier_worker import (
     ArrayMemory as ArrayMemory,
 )
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector as PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import (
+from tokenyard.connectors.prefill_decode import (
     PrefillDecodeWorker as PrefillDecodeWorker,
     OfferExchange as OfferExchange,
 )
-from tokenyard.connectors.plan import (
+from tokenyard.connectors.tiers import (
     ConnectorWorker as ConnectorWorker,
     TransferPlan as TransferPlan,
     Load as Load,

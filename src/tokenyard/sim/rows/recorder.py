@@ -19,7 +19,7 @@ from tokenyard.explain.population import SERVED, outcomes_of
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import outcome_record
-from tokenyard.record.streams import TokenStreams
+from tokenyard.record.recorder import TokenStreams
 from tokenyard.trace.facts import PreemptionMoment, micros
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import Ingress, ingress_of

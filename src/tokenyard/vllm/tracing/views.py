@@ -12,8 +12,7 @@ from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
-from tokenyard.vllm.shared import JobTurn, job_of, turn_of
-from tokenyard.vllm.versions import max_running, status_name, waiting_queues
+from tokenyard.vllm.versions import JobTurn, job_of, max_running, status_name, turn_of, waiting_queues
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How many blocks running requests may ask for in the next step: only where that is more than are free is memory
