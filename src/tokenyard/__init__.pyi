@@ -2,7 +2,7 @@
 # isort: skip_file
 
 # Deployments
-from tokenyard.questions.run import Deployment as Deployment
+from tokenyard.questions.deployment import Deployment as Deployment
 from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 
 # Questions

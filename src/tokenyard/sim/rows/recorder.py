@@ -57,11 +57,6 @@ class WaitRow:
 class RequestFacts:
     """What rows say of a request that has ended, or whose replay is over: no token, no hash, nothing of the engine."""
 
-    __slots__ = (
-        *("arrival_time", "job_id", "lora_name", "max_tokens", "meta", "num_prompt_tokens"),
-        *("predicted_output_tokens", "priority", "request_id", "times"),
-    )
-
     def __init__(self, request: Request) -> None:
         self.request_id = request.request_id
         self.job_id, self.lora_name, self.meta = request.job_id, request.lora_name, request.meta
@@ -73,22 +68,6 @@ class RequestFacts:
 
 class RequestRow:
     """One request, from its arrival on."""
-
-    __slots__ = (
-        "added_us",
-        "finish_reason",
-        "finished",
-        "first_scheduled",
-        "num_cached",
-        "num_external",
-        "num_output",
-        "num_preemptions",
-        "preemptions",
-        "request",
-        "runs",
-        "seen_by",
-        "waits",
-    )
 
     def __init__(self, request: Request, added: float, seen_by: int) -> None:
         self.request: Request | RequestFacts = request
