@@ -20,7 +20,7 @@ from vllm.v1.request import RequestStatus
 
 from tokenyard.errors import ConfigError
 from tokenyard.vllm import FastScheduler
-from tokenyard.vllm.fast.records import FastRequest, sync_tokens
+from tokenyard.vllm.fast.inputs import FastRequest, sync_tokens
 
 __all__ = ["Watched", "WatchedAsync"]
 

@@ -11,7 +11,7 @@ from tokenyard.core.profiles import NEWEST
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.vllm import versions
-from tokenyard.vllm.fast.records import (
+from tokenyard.vllm.fast.inputs import (
     FastGrammar,
     FastRequest,
     VllmHashes,

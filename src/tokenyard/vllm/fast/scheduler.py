@@ -20,19 +20,17 @@ from tokenyard.core.sched.in_flight import StepInFlight
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
 from tokenyard.vllm import versions
-from tokenyard.vllm.fast.records import (
+from tokenyard.vllm.fast.inputs import (
     FastGrammar,
     FastRequest,
-    OutputTranslation,
-    PlanTranslation,
     VllmHashes,
     answer_rows,
     bitmask,
     translated_answer,
     translated_drafts,
     translated_request,
-    translated_stats,
 )
+from tokenyard.vllm.fast.records import OutputTranslation, PlanTranslation, translated_stats
 from tokenyard.vllm.fast.settings import EncoderRoom, translated_settings
 from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 
