@@ -163,10 +163,12 @@ def gpu_of_instance(name: str) -> GPU | None:
 
 
 def gpu_of_device(name: str) -> GPU | None:
-    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``); None for one that is not known here.
+    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``), or that has this name here; None for others.
 
     The longest match counts: an ``L40S`` is no ``L40``. ``MIG 3g.40gb`` in it makes it a slice.
     """
+    if name in GPUS:
+        return GPUS[name]
     words = name.lower()[:_MOST_TEXT].replace("-", " ")
     cut = _SLICE.search(words)
     gpu = _whole_device(words if cut is None else words[: cut.start()])
