@@ -14,6 +14,7 @@ from tokenyard.questions.plan import plan as plan
 from tokenyard.questions.sweep import sweep as sweep
 from tokenyard.questions.study import study as study
 from tokenyard.questions.compare import compare as compare
+from tokenyard.questions.agents import agents as agents
 from tokenyard.questions.split import split as split
 from tokenyard.questions.headroom import headroom as headroom
 from tokenyard.questions.accuracy.ask import accuracy as accuracy

@@ -23,6 +23,7 @@ from tokenyard.core.sched.queues import (
 from tokenyard.core.sched.features.sessions import PinBoard as PinBoard
 from tokenyard.policies.continuum.policy import (
     Continuum as Continuum,
+    continuum as continuum,
     continuum_fixed as continuum_fixed,
     continuum_ttl as continuum_ttl,
     continuum_share as continuum_share,
@@ -34,6 +35,10 @@ from tokenyard.policies.continuum.ttl import (
     PrefillReload as PrefillReload,
 )
 from tokenyard.policies.continuum.tools import ToolReader as ToolReader
+from tokenyard.policies.programs import (
+    ProgramFCFS as ProgramFCFS,
+    ProgramAdmission as ProgramAdmission,
+)
 from tokenyard.policies.baselines import (
     Orca as Orca,
     PrefillFirst as PrefillFirst,

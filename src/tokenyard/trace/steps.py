@@ -24,6 +24,7 @@ from tokenyard.trace.schema import (
     CacheReset,
     HostEvent,
     PauseChanged,
+    PinEnded,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -201,6 +202,7 @@ class Step:
         "lookups",
         "number",
         "outcome",
+        "pins",
         "request_unknown",
         "requests",
         "snapshot",
@@ -221,6 +223,8 @@ class Step:
         """Requests that arrived after the last step of the trace."""
         self.finished: list[RequestFinished] = []
         """Requests that ended before the next step."""
+        self.pins: list[PinEnded] = []
+        """Pins that ended before the next step."""
         self.host_events: list[HostEvent] = []
         """Events before the next step; before the first one those since the trace began as well."""
         self.requests: list[RequestRecord] = []
@@ -262,6 +266,8 @@ class StepJoiner:
             self._waiting.arrived.append(record)
         elif isinstance(record, RequestFinished):
             self._newest().finished.append(record)
+        elif isinstance(record, PinEnded):
+            self._newest().pins.append(record)
         elif isinstance(record, PauseChanged | CacheReset):
             self._newest().host_events.append(record)
         elif isinstance(record, PrefixCacheLookup):

@@ -243,5 +243,7 @@ def _feed(sink: FactSink, step: Step, start: TraceStart | None, builder: ReportB
             sink.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:
         sink.request_finished(finished)
+    for pin in step.pins:
+        sink.pin_ended(pin)
     for arrived in step.arrived_after:
         sink.request_arrived(arrived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.trace.facts import STEADY, Drafts, FactSink, RepeatedFacts, StepFacts, Streams
-from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.schema import PinEnded, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
 
 class AfterWarmup:
@@ -102,3 +102,8 @@ class AfterWarmup:
             self._ended.add(record.req_id)
         else:
             self._sink.request_finished(record)
+
+    def pin_ended(self, record: PinEnded) -> None:
+        """Hand on the end of a pin, if steps count by now."""
+        if self._told:
+            self._sink.pin_ended(record)

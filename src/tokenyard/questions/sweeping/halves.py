@@ -14,7 +14,7 @@ from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.explain.figures import percentile
 from tokenyard.explain.population import FirstSent
-from tokenyard.explain.slo import SLO
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO
 from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.questions.by_class import classes_in
 from tokenyard.workload.record import Workload
@@ -52,7 +52,7 @@ class Halves(StepObserver):
 
     def __init__(self, slos: Sequence[SLO], workload: Workload, by: str | None = None) -> None:
         """``by``: the column that bounds of a class go by."""
-        self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure != "itl"]
+        self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure not in OF_NO_REQUEST]
         self._class_of = {} if by is None else classes_in(workload, by)
         self._last = max(each.arrival_time for each in workload if not each.after)
         self._first = FirstSent()

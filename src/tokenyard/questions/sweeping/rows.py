@@ -103,10 +103,19 @@ Settings = Mapping[str, Setting]
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
-    *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
+    *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue", "job") for statistic in _STATISTICS),
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
     *("load.offered_requests_per_s", "load.served_requests_per_s"),
-    *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
+    *(
+        "prefix_hit_rate.local",
+        "prefix_hit_rate.external",
+        "pins.made",
+        "preemptions",
+        "recomputed_tokens",
+        "peak_kv_use",
+        "running.mean",
+        "waiting.mean",
+    ),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
     *("replicas.mean_held", "replicas.max_held", "replicas.started"),

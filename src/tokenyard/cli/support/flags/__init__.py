@@ -29,6 +29,7 @@ TASKS = {
         "plan": "planning.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
+        "agents": "replays.AgentsCommand",
         "sweep": "planning.SweepCommand",
         "split": "replays.SplitCommand",
     },
