@@ -164,6 +164,11 @@ class AgentsCommand(ReplayFlags):
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: jobs are compared by how long they take."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitCommand(ReplayFlags):
