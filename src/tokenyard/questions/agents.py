@@ -99,6 +99,11 @@ class Agents(Printable, msgspec.Struct, frozen=True, kw_only=True):
                 return each
         raise KeyError((policy, dram_gib))
 
+    def gain(self, policy: str, dram_gib: float) -> Interval | None:
+        """The speedup over the first policy beside as much DRAM; None where it was not compared."""
+        cells = [each for each in self.cells if (each.policy, each.dram_gib) == (policy, dram_gib)]
+        return cells[0].within_tier if cells else None
+
     @property
     def best(self) -> AgentsCell | None:
         """The cell whose jobs end soonest; of those within 2 % of it the one with least DRAM, then the first."""

@@ -13,6 +13,7 @@ from tokenyard.questions.agents import (
     ADMISSION,
     ALIKE,
     BOTH,
+    FCFS,
     JOB,
     JOB_P90,
     ORDER,
@@ -26,8 +27,8 @@ from tokenyard.questions.compare import Interval
 from tokenyard.redaction import plain
 from tokenyard.units import count_of
 
-_ROW_ALIKE = 0.01
-"""Share by which speedups, and times to the first token, differ of policies that share a row."""
+_ALIKE_IN = {JOB: ALIKE, TTFT: 0.05}
+"""Figures in which policies that share a row hardly differ -> by which share."""
 
 
 def print_agents(agents: Agents, console: Console, *, full: bool = False, header: bool = False) -> None:
@@ -55,41 +56,46 @@ def answer_in_words(agents: Agents) -> str:
     best = agents.best
     if best is None:
         return "No jobs came to their end under every policy: nothing can be said for sure."
-    return " ".join([_most(agents, best), *_beside(agents, best), *_parts(agents), *_sureness(agents)])
+    return " ".join([_most(agents, best), *_beside(agents, best), *_without(agents, best), *_sureness(agents)])
 
 
 def _most(agents: Agents, best: AgentsCell) -> str:
-    first = agents.policies[0]
+    first = plain(agents.policies[0])
     if best.speedup is None or best.speedup.mean < 1 + ALIKE:
-        return f"For this load nothing that was tried ends jobs more than {ALIKE:.0%} sooner than {plain(first)}."
-    what = f"{best.dram_gib:g} GiB of DRAM for KV" if best.dram_gib else plain(best.policy)
-    policy = f" with {plain(best.policy)}" if best.dram_gib and best.policy != first else ""
-    return f"For this load {what}{policy} gains most: jobs end {_times(best.speedup)} as fast as under {plain(first)}."
+        return f"For this load nothing that was tried ends jobs more than {ALIKE:.0%} sooner than {first}."
+    if not best.dram_gib:
+        return f"For this load {plain(best.policy)} gains most: jobs end {best.speedup} times as fast as under {first}."
+    alone = agents.cell(agents.policies[0], best.dram_gib).speedup
+    under = f", {best.speedup} under {plain(best.policy)}" if best.policy != agents.policies[0] else ""
+    return (
+        f"For this load {best.dram_gib:g} GiB of DRAM for KV gains most: jobs end {alone} times as fast as under "
+        f"{first} without it{under}."
+    )
 
 
 def _beside(agents: Agents, best: AgentsCell) -> Iterator[str]:
-    """What policies are left to gain beside the DRAM, or what there is without any."""
+    """What pins and order are left to gain beside the DRAM."""
     if not best.dram_gib:
         return
-    others = [each for each in agents.cells if each.dram_gib == best.dram_gib and each.policy in (PINS, BOTH, ORDER)]
-    known = [each for each in others if each.within_tier is not None]
-    if known and all(abs(_mean(each.within_tier) - 1) < ALIKE for each in known):
-        names = "pins and order gain" if len(known) > 1 else f"{known[0].policy} gains"
-        yield f"Beside it {names} nothing."
-    elif known:
-        said = ", ".join(f"{each.policy} {_times(each.within_tier)}" for each in known)
-        yield f"Beside it: {said}."
-    without = agents.best_with(0.0)
-    if without is not None and without.policy != agents.policies[0]:
-        yield f"Without DRAM {plain(without.policy)} is best: {_times(without.speedup)}."
+    gains = {name: agents.gain(policy, best.dram_gib) for name, policy in _BESIDE.items()}
+    nothing = [name for name, value in gains.items() if value is not None and abs(value.mean - 1) < ALIKE]
+    others = [f"{name} {value}" for name, value in gains.items() if value is not None and name not in nothing]
+    said = [f"{' and '.join(nothing)} gain{'s' * (nothing == ['order'])} nothing"] if nothing else []
+    yield f"Beside it {', '.join([*said, *others])}."
 
 
-def _parts(agents: Agents) -> Iterator[str]:
-    """What told order, pins and admission apart."""
-    words = {"order": "order of programs", "pins": "pins", "order_and_pins": "both", "admission": "admission"}
-    said = [f"{words[name]} {_times(value)}" for name, value in agents.parts.items() if name in words and value]
-    if said:
-        yield f"Told apart, without DRAM: {', '.join(said)}."
+_BESIDE = {"pins": PINS, "order": ORDER}
+_PARTS = {"order": "order alone", "pins": "pins alone", "order_and_pins": "both", "admission": "admission"}
+
+
+def _without(agents: Agents, best: AgentsCell) -> Iterator[str]:
+    """What told order, pins and admission apart, where there is no DRAM."""
+    said = [f"{_PARTS[name]} {value}" for name, value in agents.parts.items() if name in _PARTS and value is not None]
+    own = agents.best_with(0.0)
+    if own is None or not said:
+        return
+    leads = f"{plain(own.policy)} is best, {own.speedup}: " if best.dram_gib and own.policy != FCFS else ""
+    yield f"{'Without DRAM' if best.dram_gib else 'Told apart'}: {leads}{', '.join(said)}."
 
 
 def _sureness(agents: Agents) -> Iterator[str]:
@@ -101,14 +107,6 @@ def _sureness(agents: Agents) -> Iterator[str]:
 
 def _is_within_chance(speedup: Interval) -> bool:
     return speedup.half is not None and abs(speedup.mean - 1) <= speedup.half
-
-
-def _mean(value: Interval | None) -> float:
-    return 1.0 if value is None else value.mean
-
-
-def _times(value: Interval | None) -> str:
-    return "-" if value is None else f"{value} x"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -138,20 +136,19 @@ def _table(agents: Agents, *, full: bool) -> Table:
 
 
 def _rows(agents: Agents, *, full: bool) -> Iterator[list[AgentsCell]]:
-    """Cells that share a row: of a size of DRAM above 0, those that come to the same as its first policy."""
+    """Cells that share a row: beside the same DRAM, those that come to the same as the first of them."""
     for size in agents.dram_gib:
-        cells = [each for each in agents.cells if each.dram_gib == size and each.problem is None]
-        alike = cells[:1]
-        if size and cells and not full:
-            alike += [each for each in cells[1:] if _is_alike(each, cells[0])]
-        if alike:
-            yield alike
-        yield from ([each] for each in cells if each not in alike)
+        rows: list[list[AgentsCell]] = []
+        for cell in agents.cells:
+            if cell.dram_gib == size and cell.problem is None:
+                alike = next((row for row in rows if size and not full and _is_alike(cell, row[0])), None)
+                rows.append([cell]) if alike is None else alike.append(cell)
+        yield from rows
 
 
 def _is_alike(cell: AgentsCell, other: AgentsCell) -> bool:
-    pairs = [(cell.figures[name], other.figures[name]) for name in (JOB, TTFT, TTFT_P90)]
-    return all(a and b and abs(a.mean - b.mean) <= _ROW_ALIKE * b.mean for a, b in pairs)
+    pairs = [(cell.figures[name], other.figures[name], share) for name, share in _ALIKE_IN.items()]
+    return all(a and b and abs(a.mean - b.mean) <= share * b.mean for a, b, share in pairs)
 
 
 def _values(cell: AgentsCell) -> Iterator[str]:
@@ -167,10 +164,9 @@ def _values(cell: AgentsCell) -> Iterator[str]:
 
 def _notes(agents: Agents) -> Iterator[str]:
     first = plain(agents.policies[0])
-    yield f"speedup: job completion time of {first} without DRAM over this one's, seed by seed; job: first turn to last"
-    yield "hit %: prompt tokens found in the KV cache or in DRAM; alike: within 1 % of the row's first policy"
+    yield f"speedup: mean job time of {first} without DRAM over this one's; hit %: in KV cache or DRAM"
     if len(agents.seeds) > 1:
-        yield f"±: 95 % confidence interval of the mean over {count_of(len(agents.seeds), 'seed')}, cells seed by seed"
+        yield f"±: 95 % confidence interval over {count_of(len(agents.seeds), 'seed')}, taken seed by seed"
     named = {ADMISSION, ORDER, PINS, BOTH} & {each.policy for each in agents.cells}
     unpinned = [
         each.policy
