@@ -44,7 +44,7 @@ from tokenyard.core.engine import EngineCore as EngineCore, Executor as Executor
 
 # Why a request waited
 from tokenyard.core.sched.observer import StepObserver as StepObserver
-from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason
+from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason, EndedPin as EndedPin
 
 # Policies
 from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_policy

@@ -56,7 +56,7 @@ BUILT_IN = ("fcfs", "priority")
 SHIPPED = {
     "attained-service": "tokenyard.policies.fair:AttainedService",
     "bypass": "tokenyard.policies.simple:Bypass",
-    "continuum": "tokenyard.policies.continuum.policy:continuum",
+    "continuum": "tokenyard.policies.continuum.policy:continuum_by_program",
     "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
     "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
     "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",

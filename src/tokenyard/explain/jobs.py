@@ -112,11 +112,11 @@ class PinLedger(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, int]
     """Why they were freed (``used``, ``expired``, ``dropped`` ...) -> how many."""
     held: int
-    """Those that had not ended when the run, or its record, did."""
+    """Pins that had not ended when the run, or its record, did."""
     block_seconds: float
     """KV blocks, times the seconds for which they were kept, of all that have ended."""
     unused_block_seconds: float
-    """Of these, of pins that no next turn used."""
+    """The part of it that is of pins which no next turn used."""
     mean_blocks: float | None
     """KV blocks that were kept on average over the run; None without times."""
 

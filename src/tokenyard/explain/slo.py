@@ -26,7 +26,7 @@ OF_NO_REQUEST = {
     "itl": "a request has many inter-token latencies: bound itl_p99, or tpot for a request",
     "job": "a job has many requests: bound job_p90, or e2e for a request",
 }
-"""Those of which a single request has none of its own -> what to bound instead."""
+"""Latencies that a single request has none of -> what to bound instead."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}

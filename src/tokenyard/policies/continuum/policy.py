@@ -227,7 +227,7 @@ class Continuum(KeyedPolicy):
 
 
 @suggests_keywords()
-def continuum(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
+def continuum_by_program(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
     """Keeps an agent's KV while its tool runs, as continuum-share does; turns without a pin go by program (ours)."""
     return Continuum(MemoryShare(), tools, reload, yielding=True)
 

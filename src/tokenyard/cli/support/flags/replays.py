@@ -93,7 +93,7 @@ class UpgradeCommand(ReplayFlags):
         return ()
 
 
-POLICIES_COMPARED = "fcfs,program-fcfs,continuum-fixed,continuum-ttl,continuum-share,continuum,program-admission"
+POLICIES_COMPARED = "fcfs, program-fcfs, continuum-fixed, continuum-ttl, continuum-share, continuum, program-admission"
 """Policies that `compare` replays unless others, or settings, are named."""
 
 
