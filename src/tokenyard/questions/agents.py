@@ -21,8 +21,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.compare import Interval, Policies
 from tokenyard.questions.scenario import (
     OnCount,
