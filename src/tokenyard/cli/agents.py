@@ -20,7 +20,7 @@ def execute(flags: AgentsCommand) -> int:
         found = ask(
             scenario_of(flags),
             policies=AGENT_POLICIES if flags.policies is None else [each.strip() for each in flags.policies.split(",")],
-            dram_gib=None if flags.dram is None else _sizes(flags.dram),
+            dram_gib=None if flags.dram_gib is None else _sizes(flags.dram_gib),
             seeds=range(first, first + flags.seeds),
             dram_price=flags.dram_price,
             jobs=flags.processes,
@@ -38,4 +38,4 @@ def _sizes(text: str) -> list[float]:
     try:
         return [float(size) for size in text.split(",")]
     except ValueError:
-        raise ConfigError("dram", text, "give sizes in GiB with commas between them, 64,256; none: no DRAM") from None
+        raise ConfigError("dram_gib", text, "give sizes in GiB with commas between them, 64,256; none: no DRAM") from None

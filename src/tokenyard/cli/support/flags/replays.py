@@ -144,7 +144,9 @@ class AgentsCommand(ReplayFlags):
         None
     )
     """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
-    dram: Annotated[str | None, optional("GIB,GIB,...", "what holds the GPU's KV, and four times that")] = None
+    dram_gib: Annotated[
+        str | None, Arg(name="dram", metavar="GIB,GIB,...", otherwise="what holds the GPU's KV, and four times that")
+    ] = None
     """Sizes of DRAM for KV (kv_offloading_size), beside none; none: no DRAM."""
     dram_price: Annotated[float | None, optional("PRICE", "sizes are shown")] = None
     """Price of a GiB of DRAM for an hour."""
