@@ -14,6 +14,7 @@ from tokenyard.questions.plan import plan as plan
 from tokenyard.questions.sweep import sweep as sweep
 from tokenyard.questions.study import study as study
 from tokenyard.questions.compare import compare as compare
+from tokenyard.questions.agents import agents as agents
 from tokenyard.questions.split import split as split
 from tokenyard.questions.headroom import headroom as headroom
 from tokenyard.questions.accuracy.ask import accuracy as accuracy
@@ -43,7 +44,7 @@ from tokenyard.core.engine import EngineCore as EngineCore, Executor as Executor
 
 # Why a request waited
 from tokenyard.core.sched.observer import StepObserver as StepObserver
-from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason
+from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason, EndedPin as EndedPin
 
 # Policies
 from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_policy

@@ -23,6 +23,7 @@ from tokenyard.core.sched.queues import (
 from tokenyard.core.sched.features.sessions import PinBoard as PinBoard
 from tokenyard.policies.continuum.policy import (
     Continuum as Continuum,
+    continuum_by_program as continuum_by_program,
     continuum_fixed as continuum_fixed,
     continuum_ttl as continuum_ttl,
     continuum_share as continuum_share,
@@ -31,9 +32,14 @@ from tokenyard.policies.continuum.ttl import (
     TtlRule as TtlRule,
     FinishedTurn as FinishedTurn,
     Observations as Observations,
+    TierRecall as TierRecall,
     PrefillReload as PrefillReload,
 )
 from tokenyard.policies.continuum.tools import ToolReader as ToolReader
+from tokenyard.policies.programs import (
+    ProgramFCFS as ProgramFCFS,
+    ProgramAdmission as ProgramAdmission,
+)
 from tokenyard.policies.baselines import (
     Orca as Orca,
     PrefillFirst as PrefillFirst,

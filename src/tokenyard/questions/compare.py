@@ -26,7 +26,7 @@ from tokenyard.explain.figures import percentile
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.slo import SLO, SLOs, slo_texts
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO, SLOs, slo_texts
 from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
@@ -509,7 +509,7 @@ def ask(
 
 def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
     """Bounds; ConfigError if no request can hold any of them."""
-    if slos and all(slo.statistic == "mean" or slo.figure == "itl" for slo in slos):
+    if slos and all(slo.statistic == "mean" or slo.figure in OF_NO_REQUEST for slo in slos):
         fix = "policies are compared by requests within bounds: give one that a request can hold, for example ttft:500"
         raise ConfigError("slo", ", ".join(map(str, slos)), fix)
     return slos

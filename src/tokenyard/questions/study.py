@@ -184,7 +184,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Seed -> value, where the replay has one. ConfigError for a metric that there is not."""
         self._require(metric)
         found = {}
-        for row in self._rows_of(cell):
+        for row in self.rows_of(cell):
             value = row.figures.get(metric)
             if value is not None and not isnan(value):
                 found[int(row.settings["seed"] or 0)] = value
@@ -197,11 +197,11 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def is_at_least(self, metric: str, cell: StudyCell) -> bool:
         """Whether the mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
-        return any(metric in row.censored for row in self._rows_of(cell))
+        return any(metric in row.censored for row in self.rows_of(cell))
 
     def part(self, metric: str, cell: StudyCell) -> tuple[int, int] | None:
         """Return how many requests an own metric is of, and how many came, over all seeds; None: all."""
-        rows = [row for row in self._rows_of(cell) if row.problem is None]
+        rows = [row for row in self.rows_of(cell) if row.problem is None]
         if not any(metric in row.parts for row in rows):
             return None
         came = [row.requests + row.refused + row.cancelled + row.unfinished for row in rows]
@@ -212,7 +212,8 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is of everybody who came, and no lower bound; others are not compared."""
         return not self.is_at_least(metric, cell) and self.part(metric, cell) is None
 
-    def _rows_of(self, cell: StudyCell) -> list[Row]:
+    def rows_of(self, cell: StudyCell) -> list[Row]:
+        """The replays of a cell, one per seed."""
         return [
             row
             for row in self.rows
@@ -311,7 +312,7 @@ def study(
     slo: SLOs = None,
     warmup: float = 0.0,
     until: float | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     progress: OnCount | bool | None = None,
@@ -323,11 +324,13 @@ def study(
     by what they are called. ``policies``: as for :func:`tokenyard.compare`: names, classes, functions, or a mapping.
     ``loads`` are factors of the arrival rate. ``metrics``: own figures, each a function of a
     :class:`~tokenyard.RunResult`; all figures of reports are there besides. ``slo``, ``warmup`` (seconds that do not
-    count), ``until`` (seconds), ``arrivals``: as for :func:`tokenyard.run`. ``jobs``: processes; ``ray``: the address
-    of a cluster. ``output``: a directory that keeps every finished replay, from which the same study goes on. A replay
-    that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
+    count), ``until`` (seconds), ``arrivals``: as for :func:`tokenyard.run`. ``jobs``: processes, None: as many as
+    pay; ``ray``: the address of a cluster. ``output``: a directory that keeps every finished replay, from which the
+    same study goes on. A replay that cannot be is a row with its ``problem``. Raises ConfigError for what no replay
+    could take.
     """
-    require_int("jobs", jobs, 1, MOST_PROCESSES)
+    if jobs is not None:
+        require_int("jobs", jobs, 1, MOST_PROCESSES)
     kept = None if output is None else given_path("output", output)
     require_several(loads, seeds)
     named = _by_name(deployments)
@@ -349,7 +352,7 @@ def study(
         arrivals=arrivals,
     )
     tasks = replayer.tasks(loads, seeds)
-    if jobs > 1 or ray is not None:
+    if jobs != 1 or ray is not None:
         replayer.require_pickled()
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if kept is None else kept

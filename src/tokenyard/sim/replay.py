@@ -53,7 +53,7 @@ from tokenyard.sim.traffic import (
     require_settled,
     shown_progress,
 )
-from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers, SimulatedTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
 from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
 from tokenyard.workload.record import Workload
@@ -357,6 +357,16 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
     return seconds
 
 
+def load_seconds(transfers: object, tokens_per_block: int) -> Callable[[int], float] | None:
+    """Seconds that the KV of so many tokens takes from a connector's tier; None where there is none, or none is said.
+
+    A connector of another's making need not say it.
+    """
+    if not isinstance(transfers, SimulatedTransfers):
+        return None
+    return lambda num_tokens: transfers.load_seconds(-(-num_tokens // tokens_per_block))
+
+
 def _require_one_each(name: str, several: Sequence[object] | None, num_engines: int) -> None:
     is_list = isinstance(several, Sequence) and not isinstance(several, str)
     if several is not None and not (is_list and len(several) == num_engines):
@@ -412,7 +422,8 @@ class _Replay:
                 connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
             if alone and leaps and connector is None and engines.speculation is None:
                 blocks = self._blocks(engines, observer, policy)
-            parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, blocks), transfers))
+            load = load_seconds(transfers, engines.cache.tokens_per_block)
+            parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, load, blocks), transfers))
         return EngineGroup(
             self._clock,
             engines.latency,
@@ -431,6 +442,7 @@ class _Replay:
         observer: StepObserver | None,
         policy: Policy,
         connector: KVConnector | None,
+        load: Callable[[int], float] | None,
         blocks: SymbolicHasher | None,
     ) -> Scheduler:
         """That of one engine."""
@@ -443,6 +455,7 @@ class _Replay:
             kv_connector=connector,
             speculative_config=engines.speculation.config if engines.speculation is not None else None,
             prefill_seconds=prefill_seconds(engines.latency),
+            load_seconds=load,
             block_hasher=blocks,
         )
         if not isinstance(made, Scheduler):

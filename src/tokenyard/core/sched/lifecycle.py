@@ -52,7 +52,7 @@ class Lifecycle:
         """Every unfinished request."""
         ahead = context.features.num_lookahead_tokens
         self.sessions: Sessions = Sessions(context.config, kv, context.waiting_queues, ahead, on_continued)
-        self.pins: PinBoard = PinBoard(self.release, kv.num_blocks_of)
+        self.pins: PinBoard = PinBoard(self.release, kv.num_blocks_of, context.clock)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
         self._names_resets: bool = context.config.profile.resets_count_as_preemptions

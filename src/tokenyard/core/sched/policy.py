@@ -44,6 +44,8 @@ class PolicyContext(msgspec.Struct, frozen=True):
     """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
     prefill_seconds: Callable[[int], float] | None = None
     """How long a prompt of so many tokens takes to compute, where the host knows."""
+    load_seconds: Callable[[int], float] | None = None
+    """How long the KV of so many tokens takes from the tier of a connector, where there is one and the host knows."""
 
 
 class AdmissionView(msgspec.Struct, frozen=True):

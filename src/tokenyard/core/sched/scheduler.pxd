@@ -60,6 +60,7 @@ cdef class Scheduler:
     cpdef Speculation _speculation(self)
     cpdef get_grammar_bitmask(self, output)
     cpdef _stats(self)
+    cpdef _tell_pin_ended(self, pin)
     cpdef _tell_finished(self, double now, Request request)
     cpdef bint _reset_connector_cache(self)
     cpdef long long num_blocks_of(self, Request request)

@@ -30,7 +30,7 @@ from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
 from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.lifecycle import NOTHING_VOID, Lifecycle, Recovery, void_requests
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
-from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
+from tokenyard.core.sched.outcomes import EndedPin, SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
@@ -89,6 +89,7 @@ class Scheduler:
         policy: Policy | None = None,
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
+        load_seconds: Callable[[int], float] | None = None,
         block_hasher: RequestHasher | None = None,
         limits: Sequence[AdmissionLimit] = (),
         hooks: Sequence[FeatureHook] = (),
@@ -127,9 +128,10 @@ class Scheduler:
         # What decides, each over the parts that all share; the policy sees what observers are shown.
         lifecycle = Lifecycle(context, self._queued, self._tell_finished)
         self._lifecycle: Lifecycle = lifecycle
+        lifecycle.pins.tells_end = self._tell_pin_ended
         self.state = ObserverView(context, lifecycle.pins)
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
-        bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
+        bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds, load_seconds))
         self.requests = MappingProxyType(lifecycle.requests)
         transfers = context.features.transfers
         self._recovery: Recovery | None = None if transfers is None else Recovery(context, lifecycle, transfers)
@@ -213,12 +215,12 @@ class Scheduler:
         """Decide one step."""
         observer = self.observer
         now = self.clock()
-        if observer is not None:
-            observer.step_started(now, self.step, self.state)
-        self.kv.new_step_starts()
         bounds = None
         if self._policy_gate.acts_each_step:
             bounds = self._policy_gate.step_begins(now, self._waiting_queues)
+        if observer is not None:
+            observer.step_started(now, self.step, self.state)
+        self.kv.new_step_starts()
         outcomes = StepOutcomes()
         step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, bounds)
         for planned in self._hooks.step_planned:
@@ -409,6 +411,10 @@ class Scheduler:
             for request in ended:
                 aborted(request)
         return ended
+
+    def _tell_pin_ended(self, pin: EndedPin) -> None:
+        if self.observer is not None:
+            self.observer.pin_ended(self.clock(), pin)
 
     def _tell_finished(self, now: float, request: Request) -> None:
         if self.observer is not None:

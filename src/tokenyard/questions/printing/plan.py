@@ -202,9 +202,9 @@ def _number(value: float) -> str:
 def _figures(row: Row) -> Iterator[Table | Text]:
     statistics = ("mean", "p50", "p90", "p99", "max")
     table = table_of(Column(""), *(Column(name, justify="right", no_wrap=True) for name in statistics))
-    for name in ("ttft", "tpot", "itl", "e2e"):
+    for name, heading in (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("e2e", "E2E"), ("job", "job")):
         if row.figures.get(f"{name}_ms.mean") is not None:
-            table.add_row(name.upper(), *(row.in_words(f"{name}_ms.{statistic}") for statistic in statistics))
+            table.add_row(heading, *(row.in_words(f"{name}_ms.{statistic}") for statistic in statistics))
     figures = row.figures
     share = figures.get("goodput.share")
     said = f"{_rate(figures.get('throughput.output_tokens_per_s'))} output tokens/s"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
+from tokenyard.core.params import SOME_TOOL
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
@@ -290,9 +291,6 @@ def read_servegen(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
 # * the call after sub-agents when they and the previous call have ended, plus what was left of the recorded time; a
 #   sub-agent that outlived the recorded call is not waited for.
 
-_SOME_TOOL = "tool"
-"""The trace says that a call ended with the use of a tool, not of which."""
-
 
 class _Entry(msgspec.Struct, kw_only=True):
     t: Seconds = 0.0
@@ -403,7 +401,7 @@ class _SessionReader:
             gap=gap if waits else 0.0,
             job_id=calls.job,
             is_last_step=is_last,
-            this_func_call=_SOME_TOOL if entry.stop == "tool_use" else None,
+            this_func_call=SOME_TOOL if entry.stop == "tool_use" else "",
             output_seed=own,
         )
 

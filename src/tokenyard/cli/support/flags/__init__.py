@@ -29,6 +29,7 @@ TASKS = {
         "plan": "replays.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
+        "agents": "replays.AgentsCommand",
         "sweep": "replays.SweepCommand",
         "split": "replays.SplitCommand",
     },

@@ -93,7 +93,7 @@ class UpgradeCommand(ReplayFlags):
         return ()
 
 
-POLICIES_COMPARED = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+POLICIES_COMPARED = "fcfs, program-fcfs, continuum-fixed, continuum-ttl, continuum-share, continuum, program-admission"
 """Policies that `compare` replays unless others, or settings, are named."""
 
 
@@ -130,6 +130,46 @@ class CompareCommand(ReplayFlags):
     """Print the deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsCommand(ReplayFlags):
+    """Tell apart what agents' jobs gain: order of programs, pins, DRAM of several sizes, admission of programs."""
+
+    workload: Annotated[Positional[str], Arg(metavar="LOG")]
+    """A log whose requests name their sessions, or any workload with jobs, as for `run`."""
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
+    """Further logs, which are merged with the first by time."""
+    policies: Annotated[str | None, Arg(aliases=("--policy",), metavar="A,B,...", otherwise="all seven for agents")] = (
+        None
+    )
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
+    dram_gib: Annotated[
+        str | None, Arg(name="dram", metavar="GIB,GIB,...", otherwise="what holds the GPU's KV, and four times that")
+    ] = None
+    """Sizes of DRAM for KV (kv_offloading_size), beside none; none: no DRAM."""
+    dram_price: Annotated[float | None, optional("PRICE", "sizes are shown")] = None
+    """Price of a GiB of DRAM for an hour."""
+    seeds: int = 3
+    """Number of seeds (--seed, --seed + 1, ...). The first replays a file as it was recorded, each other one deals out
+    anew which job begins when."""
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
+    processes: Annotated[int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core")] = None
+    """Number of processes that replay in parallel."""
+    output: Annotated[Path | None, optional("DIR", "nothing is kept")] = None
+    """Directory that keeps finished replays; after an interruption the same command continues from it."""
+    full: Switch = False
+    """Give every policy a row of its own, also beside DRAM where it comes to the same as others."""
+    header: Switch = False
+    """Print the deployment, with what was assumed, first."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: jobs are compared by how long they take."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
