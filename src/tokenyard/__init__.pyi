@@ -49,6 +49,7 @@ from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason a
 from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_policy
 from tokenyard.policies.named import policy_maker as policy_maker
 from tokenyard.policies.simple import KeyedPolicy as KeyedPolicy
+from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder
 
 # KV kept elsewhere
 from tokenyard.core.sched.connector import KVConnector as KVConnector

@@ -12,8 +12,10 @@ from typing import Protocol
 import msgspec
 
 from tokenyard.connectors.plan import Address
+from tokenyard.connectors.ranked import RankedKeys
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
+from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.errors import ConfigError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -231,8 +233,9 @@ class ARC:
         self.target = 0.0
 
 
-EvictionChoice = str | Callable[[int], EvictionPolicy]
-"""``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them, or what makes one for a number of blocks."""
+EvictionChoice = str | EvictionOrder | type[EvictionOrder] | Callable[[int], EvictionPolicy]
+"""``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them, an order as the GPU's cache takes it, or what makes one
+for a number of blocks."""
 
 
 def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolicy:
@@ -241,6 +244,10 @@ def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolic
         return LRU()
     if choice == "arc":
         return ARC(capacity)
+    if isinstance(choice, EvictionOrder):
+        return RankedKeys(choice)
+    if isinstance(choice, type) and issubclass(choice, EvictionOrder):
+        return RankedKeys(choice())
     methods = ("add", "touch", "evict", "discard", "clear")
     made = choice(capacity) if callable(choice) else None
     if all(callable(getattr(made, each, None)) for each in methods):

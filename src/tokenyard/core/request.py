@@ -75,6 +75,7 @@ class RequestStatus(IntEnum):
     FINISHED_IGNORED = 10
     FINISHED_ERROR = 11
     FINISHED_REPETITION = 12
+    FINISHED_REJECTED = 13
 
     @property
     def is_finished(self) -> bool:
@@ -108,6 +109,8 @@ class FinishReason(StrEnum):
     """The engine could not go on with it."""
     REPETITION = "repetition"
     """Its output repeated itself."""
+    REFUSED = "refused"
+    """A policy rejected it: load is shed."""
 
     @staticmethod
     def of(status: RequestStatus) -> FinishReason | None:
@@ -122,6 +125,7 @@ _FINISH_REASONS = {
     RequestStatus.FINISHED_IGNORED: FinishReason.LENGTH,
     RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
     RequestStatus.FINISHED_REPETITION: FinishReason.REPETITION,
+    RequestStatus.FINISHED_REJECTED: FinishReason.REFUSED,
 }
 
 

@@ -41,6 +41,7 @@ from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptan
 from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.patterns import lazy_pattern
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
@@ -221,6 +222,8 @@ class ReplaySpec:
     """How many replicas of the deployment there are; None: it is one."""
     connector: ConnectorChoice | None = None
     """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
+    eviction: EvictionChoice | None = None
+    """The order in which cached blocks are given up; None: as the policy says."""
 
     @property
     def drafts(self) -> AssumedAcceptance | None:
@@ -252,6 +255,7 @@ class ReplaySpec:
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
             self.autoscaling,
+            self.eviction,
         )
 
 

@@ -13,6 +13,16 @@ from tokenyard.core.sched.candidate import (
     AdmissionLimit as AdmissionLimit,
     FeatureHook as FeatureHook,
 )
+from tokenyard.core.sched.candidate import Rejected as Rejected
+from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder, CachedBlock as CachedBlock, Job as Job
+from tokenyard.policies.eviction import (
+    LRU as LRU,
+    LFU as LFU,
+    LRUK as LRUK,
+    CostAware as CostAware,
+    WorkflowAware as WorkflowAware,
+    Belady as Belady,
+)
 from tokenyard.vocabulary import known_policies as known_policies
 from tokenyard.core.sched.queues import (
     WaitingQueues as WaitingQueues,

@@ -27,6 +27,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
@@ -168,6 +169,7 @@ def run(
     router: RouterChoice | None = None,
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     kv_transfer: ConnectorChoice | None = None,
+    eviction: EvictionChoice | None = None,
     rows: bool = True,
     warmup: float = 0.0,
     until: float | None = None,
@@ -181,15 +183,17 @@ def run(
     """Replay a workload on a deployment, on a virtual clock.
 
     ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
-    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
-    result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
-    so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
-    then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
-    the trace; an OverwrittenTraceWarning says that one is there, which is overwritten. ``advice``: replay what the
-    report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds,
-    ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the workload's input measured, by a
-    few replays more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by
-    the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
+    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``eviction``: the order in
+    which cached blocks are given up, a name, a class or an object; None is the policy's, or vLLM's (LRU). ``rows``:
+    keep what the result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``:
+    requests of the first so many seconds do not count in report and rows; the replay ends at so many seconds.
+    ``progress`` is called now and then, and ends the replay by returning ``"stop"``; True shows a line on standard
+    error. ``trace``: a directory for the trace; an OverwrittenTraceWarning says that one is there, which is
+    overwritten. ``advice``: replay what the report proposes, too (some 60,000 steps of the busiest part; ``"all"``:
+    whole runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the
+    workload's input measured, by a few replays more; the report's ``measured.calibration`` says by how much.
+    ``arrivals``: settings of what arrives, by the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``,
+    ``skip_refused=True``). Raises TokenyardError.
     """
     settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
@@ -209,7 +213,10 @@ def run(
         bars=bars_of(progress),
         on_overwritten=warn_overwritten,
         chosen=Chosen(
-            None if isinstance(policy, str) else policy, None if isinstance(router, str) else router, kv_transfer
+            None if isinstance(policy, str) else policy,
+            None if isinstance(router, str) else router,
+            kv_transfer,
+            eviction,
         ),
         watching=Watching(rows, warmup, until, observer),
         advice=bool(advice),
@@ -234,6 +241,7 @@ class Chosen(msgspec.Struct, frozen=True):
     policy: PolicyChoice | None = None
     router: RouterChoice | None = None
     kv_transfer: ConnectorChoice | None = None
+    eviction: EvictionChoice | None = None
 
     def on(self, spec: ReplaySpec) -> ReplaySpec:
         """The same replay with it. Raises ConfigError."""
@@ -245,6 +253,8 @@ class Chosen(msgspec.Struct, frozen=True):
             spec = replace(spec, policy=policy_maker_of(policy), start=start, trace=_named(spec.trace, policy))
         if router is not None:
             spec = replace(spec, router=partial(router_of, router))
+        if self.eviction is not None:
+            spec = replace(spec, eviction=self.eviction)
         return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
 
 

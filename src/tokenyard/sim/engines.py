@@ -14,7 +14,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import RequestError
+from tokenyard.errors import RejectedError, RequestError
 from tokenyard.sim.executor import (
     SimulatedExecutor,
     SimulatedModel,
@@ -286,6 +286,13 @@ class Rank:
         if self.scheduler.observer is not None:
             self.scheduler.observer.request_refused(request.arrival_time, request)
 
+    def _tell_rejected(self) -> None:
+        """The policy has ended requests unserved."""
+        for request, word in self.scheduler.take_rejected():
+            self._num_requests -= 1
+            self._under_way.discard(request.request_id)
+            self._listener.refused(RejectedError(request.request_id, word), request, self.rank)
+
     def abort(self, request_ids: Sequence[str]) -> None:
         """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
         self._leaving += [each for each in request_ids if each in self._under_way]
@@ -369,6 +376,9 @@ class Rank:
                 if self._inbox or self._leaving:  # one that is refused or aborted may make room for another
                     horizon = -inf
                 self._begin(horizon)
+                if self.scheduler.has_rejected:  # which may bring a turn, or make room for one
+                    self._tell_rejected()
+                    return None
             moment = self.next_moment
             if moment is None or moment >= horizon:
                 return None

@@ -30,7 +30,7 @@ from typing import NamedTuple, Protocol
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import ConfigError, RequestError, TokenyardError
+from tokenyard.errors import ConfigError, RejectedError, RequestError, TokenyardError
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
 from tokenyard.sim.extent import Extent
@@ -442,7 +442,8 @@ class Loop:
         is_last = group == len(self._groups) - 1
         moment = request.arrival_time if len(self._groups) == 1 else self._clock.now()
         self._traffic.refuse(moment, error, request.request_id)
-        self._groups[-1].ranks[rank if is_last else 0].went_on_without(request)
+        if not isinstance(error, RejectedError):  # whose end the scheduler has told
+            self._groups[-1].ranks[rank if is_last else 0].went_on_without(request)
 
     def _go_on_without(self, moment: float, request: WorkloadRequest) -> None:
         """A request is refused that was no request of the scheduler's yet; where it would have ended, it is noted."""

@@ -13,12 +13,14 @@ from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.eviction import EvictionOrder, Evictor
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy, looks_at_tokens
 from tokenyard.core.sched.request_checks import check_lengths
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
+from tokenyard.policies.eviction import eviction_of
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
@@ -431,6 +433,9 @@ class _Replay:
         blocks: SymbolicHasher | None,
     ) -> Scheduler:
         """That of one engine."""
+        chosen = engines.eviction if self._options.eviction is None else self._options.eviction
+        if isinstance(chosen, EvictionOrder) and self._num_engines > 1:
+            raise ConfigError("eviction", chosen, "several engines need one each: give the class, or a name")
         made = (self._options.make_scheduler or Scheduler)(
             engines.scheduler,
             engines.cache,
@@ -441,10 +446,25 @@ class _Replay:
             speculative_config=engines.speculation.config if engines.speculation is not None else None,
             prefill_seconds=prefill_seconds(engines.latency),
             block_hasher=blocks,
+            eviction=eviction_of(chosen),
         )
         if not isinstance(made, Scheduler):
             raise ConfigError("make_scheduler", made, "return a Scheduler made with what it is given")
+        self._foresee(made)
         return made
+
+    def _foresee(self, scheduler: Scheduler) -> None:
+        """Tell an order of eviction that looks ahead what is to come."""
+        chooser = scheduler.kv.pool.chooser
+        if not isinstance(chooser, Evictor) or not chooser.order.looks_ahead:
+            return
+        if self._num_engines > 1:
+            fix = "looks ahead, which is known of one engine alone: use another, or one engine"
+            raise ConfigError("eviction", type(chooser.order).__name__, fix)
+        longest = scheduler.config.max_model_len
+        fitting = [each for each in self._workload if each.num_prompt_tokens < longest]
+        made = (each.arrive(0.0, longest) for each in fitting)
+        chooser.foresee((each.request_id, scheduler.kv.hasher.extend(each)) for each in made)
 
     def _observer(self, engines: ReplaySettings, policy: Policy, apart: ObserverChoice | None) -> StepObserver | None:
         """The observers of one engine."""

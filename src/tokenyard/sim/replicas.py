@@ -50,6 +50,10 @@ class Autoscaling:
     tolerance: float = 0.1
     """Share by which the requests that wait may be off the target without a change."""
 
+    def __init_subclass__(cls) -> None:
+        fix = "is never asked: these are settings; a rule of your own is FleetPolicy.scale, given as fleet="
+        raise ConfigError("autoscaling", cls.__qualname__, fix)
+
     def __post_init__(self) -> None:
         require_int("replicas", self.least, 1, _MOST_REPLICAS)
         require_int("replicas", self.most, 1, _MOST_REPLICAS)

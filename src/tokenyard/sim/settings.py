@@ -9,6 +9,7 @@ import msgspec
 from tokenyard.arguments import given_kind, is_number
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
@@ -41,6 +42,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     replay."""
     autoscaling: Autoscaling | None = None
     """How many of the engines there are; None: all."""
+    eviction: EvictionChoice | None = None
+    """Which cached block is given up when one is needed; None: as the policy says."""
 
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
