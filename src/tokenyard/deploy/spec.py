@@ -16,6 +16,7 @@ import msgspec
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
 from tokenyard.core.profiles import DecisionProfile, decision_profile
+from tokenyard.deploy.chosen import Chosen
 from tokenyard.deploy.header import (
     describe_deployment,
     with_front_end,
@@ -289,7 +290,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(settings.parallel)
     cache = _cache(settled)
-    latency = _latency(settled, speculation)
+    latency = _latency(settled, speculation, _own_latency(settings, seed))
     header = describe_deployment(
         settings,
         settled,
@@ -361,7 +362,7 @@ def build_replay(
             **_sections(resolved.settings, settled, resolved.kv_transfer, resolved.speculation),
         },
     )
-    return ReplaySpec(
+    spec = ReplaySpec(
         workload=traffic,
         scheduler=scheduler,
         policy=resolved.policy,
@@ -377,6 +378,7 @@ def build_replay(
         slos=tuple(slos),
         autoscaling=resolved.autoscaling,
     )
+    return Chosen.of(resolved.settings.launch.objects).on(spec)
 
 
 def _clients_of(traffic: Workload) -> dict[str, Any]:
@@ -391,6 +393,8 @@ def _latency_of(resolved: ResolvedDeployment, traffic: Workload) -> LatencyModel
         raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
     has_adapters, has_images = asking is not None, traffic.first_with_images is not None
     if not (has_adapters or has_images):
+        return resolved.latency
+    if "latency" in resolved.settings.launch.objects:
         return resolved.latency
     return _latency(resolved.settled, resolved.speculation, has_adapters=has_adapters, has_images=has_images)
 
@@ -524,15 +528,23 @@ def _no_cache(settled: ResolvedSettings) -> CacheConfig:
     )
 
 
+def _own_latency(settings: DeploymentSettings, seed: int) -> LatencyModel | None:
+    """The user's model, with the dice of this seed where it has any; None: there is none."""
+    own: LatencyModel | None = settings.launch.objects.get("latency")
+    seeded = getattr(own, "seeded", None)
+    return seeded(seed) if callable(seeded) else own
+
+
 def _latency(
     settled: ResolvedSettings,
     speculation: SimulatedSpeculation | None,
+    own: LatencyModel | None = None,
     *,
     has_adapters: bool = False,
     has_images: bool = False,
 ) -> LatencyModel:
     hardware = settled.hardware
-    latency = load_latency(
+    latency = own or load_latency(
         hardware.latency,
         model=settled.model,
         gpu=settled.gpu,

@@ -7,13 +7,13 @@ from tokenyard.core.sched.policy import (
 )
 from tokenyard.core.sched.candidate import (
     Refused as Refused,
+    Rejected as Rejected,
     StepBounds as StepBounds,
     StepBudget as StepBudget,
     Candidate as Candidate,
     AdmissionLimit as AdmissionLimit,
     FeatureHook as FeatureHook,
 )
-from tokenyard.core.sched.candidate import Rejected as Rejected
 from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder, CachedBlock as CachedBlock, Job as Job
 from tokenyard.policies.eviction import (
     LRU as LRU,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +13,7 @@ import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.core.sched.policy import Policy
+from tokenyard.deploy.chosen import Chosen
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
@@ -28,7 +27,6 @@ from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.eviction import EvictionChoice
-from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
@@ -55,16 +53,14 @@ from tokenyard.sim.choices import (
     ObserverChoice,
     PolicyChoice,
     RouterChoice,
-    policy_maker_of,
-    policy_name,
-    router_of,
+    named_observers,
 )
 from tokenyard.sim.extent import Extent
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
-from tokenyard.trace.config import TraceConfig
+from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
@@ -92,6 +88,8 @@ class RunResult(Printable):
     """The directory of the trace; None if none was wanted."""
     problem: str | None = None
     """Why the trace is not whole; None if it is."""
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    """The observers that were given by name, as they are at the end."""
 
     @property
     def rows(self) -> ReplayRows:
@@ -167,7 +165,8 @@ def run(
     *,
     policy: PolicyChoice | None = None,
     router: RouterChoice | None = None,
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    latency: LatencyModel | str | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | Mapping[str, ObserverChoice] | None = None,
     kv_transfer: ConnectorChoice | None = None,
     eviction: EvictionChoice | None = None,
     rows: bool = True,
@@ -183,12 +182,13 @@ def run(
     """Replay a workload on a deployment, on a virtual clock.
 
     ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
-    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``eviction``: the order in
-    which cached blocks are given up, a name, a class or an object; None is the policy's, or vLLM's (LRU). ``rows``:
-    keep what the result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``:
-    requests of the first so many seconds do not count in report and rows; the replay ends at so many seconds.
-    ``progress`` is called now and then, and ends the replay by returning ``"stop"``; True shows a line on standard
-    error. ``trace``: a directory for the trace; an OverwrittenTraceWarning says that one is there, which is
+    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an
+    object or a class with ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
+    ``eviction``: the order in which cached blocks are given up, a name, a class or an object; None is the policy's, or
+    vLLM's (LRU). ``rows``: keep what the result's tables are made of, a kilobyte a request and 104 bytes a step.
+    ``warmup``, ``until``: requests of the first so many seconds do not count in report and rows; the replay ends at so
+    many seconds. ``progress`` is called now and then, and ends the replay by returning ``"stop"``; True shows a line on
+    standard error. ``trace``: a directory for the trace; an OverwrittenTraceWarning says that one is there, which is
     overwritten. ``advice``: replay what the report proposes, too (some 60,000 steps of the busiest part; ``"all"``:
     whole runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the
     workload's input measured, by a few replays more; the report's ``measured.calibration`` says by how much.
@@ -197,7 +197,9 @@ def run(
     """
     settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
-    settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
+    said = {name: value for name, value in named.items() if isinstance(value, str)}
+    settings = changed(settings, said if latency is None else {**said, "latency": latency})
+    watching, observed = named_observers(observer)
     if advice:
         _require_repeatable(policy, router, warmup=warmup, until=until)
     scenario = Scenario.of(
@@ -218,7 +220,8 @@ def run(
             kv_transfer,
             eviction,
         ),
-        watching=Watching(rows, warmup, until, observer),
+        watching=Watching(rows, warmup, until, watching),
+        observed=observed,
         advice=bool(advice),
         most_steps=STEPS_TRIED if advice is True else None,
         calibrate=calibrate,
@@ -233,41 +236,6 @@ def _require_repeatable(policy: object, router: object, *, warmup: float, until:
     for name, given in (("warmup", warmup), ("until", until)):
         if given:
             raise ConfigError(name, given, "proposals are compared by whole runs: leave out this, or advice")
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """What decides and moves in the place of what the deployment names."""
-
-    policy: PolicyChoice | None = None
-    router: RouterChoice | None = None
-    kv_transfer: ConnectorChoice | None = None
-    eviction: EvictionChoice | None = None
-
-    def on(self, spec: ReplaySpec) -> ReplaySpec:
-        """The same replay with it. Raises ConfigError."""
-        policy, router = self.policy, self.router
-        if policy is not None:
-            if isinstance(policy, Policy) and spec.num_engines > 1:
-                raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
-            start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
-            spec = replace(spec, policy=policy_maker_of(policy), start=start, trace=_named(spec.trace, policy))
-        if router is not None:
-            spec = replace(spec, router=partial(router_of, router))
-        if self.eviction is not None:
-            spec = replace(spec, eviction=self.eviction)
-        return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
-
-
-_NO_NAME = re.compile(r"[^A-Za-z0-9.+-]+")
-_MOST_LETTERS = 100
-
-
-def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
-    """The trace, called as what decides is called, unless the environment gives it a name."""
-    if TraceConfig.from_env().policy != TraceConfig().policy:
-        return trace
-    name = _NO_NAME.sub("_", policy_label(policy) if isinstance(policy, str) else policy_name(policy)).strip("_.+-")
-    return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
 def _told(report: Report, calibration: Calibration) -> Report:
@@ -294,6 +262,7 @@ def ask(
     advice: bool = False,
     most_steps: int | None = None,
     calibrate: bool = False,
+    observed: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The same for a scenario: ``bars`` are notified of every replay, ``say`` gets what goes wrong on the way.
 
@@ -345,4 +314,5 @@ def ask(
         workload=spec.workload,
         trace=spec.trace.path,
         problem=engines.problem,
+        observed=observed or {},
     )

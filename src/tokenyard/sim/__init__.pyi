@@ -34,6 +34,12 @@ from tokenyard.steptime.model import (
     Transfer as Transfer,
     TransferDirection as TransferDirection,
 )
+from tokenyard.steptime.own import (
+    Table as Table,
+    Predicted as Predicted,
+    ScaledTerms as ScaledTerms,
+    Noisy as Noisy,
+)
 from tokenyard.steptime.pace import MachineSpeed as MachineSpeed, VirtualClock as VirtualClock
 from tokenyard.models.gpus import GPU as GPU
 from tokenyard.models.spec import ModelSpec as ModelSpec

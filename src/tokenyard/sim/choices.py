@@ -235,6 +235,19 @@ def observer_of(
     return together([_observer(each, recorder, engines) for each in choices])
 
 
+def named_observers(
+    choice: ObserverChoice | Sequence[ObserverChoice] | Mapping[str, ObserverChoice] | None,
+) -> tuple[ObserverChoice | Sequence[ObserverChoice] | None, dict[str, object]]:
+    """Return the observers, those that were given by name made, and these by their names."""
+    if not isinstance(choice, Mapping):
+        return choice, {}
+    made: dict[str, Any] = {}
+    for name, each in choice.items():
+        is_one = isinstance(each, StepObserver | ReportBuilder) or not callable(each)
+        made[name] = each if is_one else made_by(each, "observer", name)
+    return list(made.values()), made
+
+
 def together(observers: Sequence[StepObserver | None]) -> StepObserver | None:
     """The observers that there are, as one; None: there is none."""
     there = [each for each in observers if each is not None]

@@ -26,7 +26,6 @@ from tokenyard.errors import ConfigError, PolicyError, shown
 
 if TYPE_CHECKING:
     from tokenyard.core.kv.block_pool import BlockPool
-    from tokenyard.core.sched.policy import PolicyContext
 
 __all__ = ["CachedBlock", "EvictionOrder", "Evictor", "Job", "Rank", "rank_of"]
 
@@ -111,7 +110,7 @@ class CachedBlock:
         return self._owner.seconds_of(self)
 
 
-class EvictionOrder(ServesOne["PolicyContext"]):  # noqa: UP037 - it is known to type checkers alone
+class EvictionOrder(ServesOne["PolicyContext"]):
     """Ranks cached blocks that nothing holds: when a block is needed, the one of the least rank is given up.
 
     ``self.context`` is a policy's. A class with a method that is called almost as one of these, or one without
