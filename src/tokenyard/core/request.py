@@ -76,6 +76,7 @@ class RequestStatus(IntEnum):
     FINISHED_ERROR = 11
     FINISHED_REPETITION = 12
     FINISHED_REJECTED = 13
+    FINISHED_MOVED = 14
 
     @property
     def is_finished(self) -> bool:
@@ -111,6 +112,8 @@ class FinishReason(StrEnum):
     """Its output repeated itself."""
     REFUSED = "refused"
     """A policy rejected it: load is shed."""
+    MOVED = "moved"
+    """It goes on at another engine of its fleet."""
 
     @staticmethod
     def of(status: RequestStatus) -> FinishReason | None:
@@ -126,6 +129,7 @@ _FINISH_REASONS = {
     RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
     RequestStatus.FINISHED_REPETITION: FinishReason.REPETITION,
     RequestStatus.FINISHED_REJECTED: FinishReason.REFUSED,
+    RequestStatus.FINISHED_MOVED: FinishReason.MOVED,
 }
 
 

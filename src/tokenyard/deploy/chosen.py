@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tokenyard.arguments import is_number
 from tokenyard.core.params import has_member
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
@@ -16,6 +17,7 @@ from tokenyard.patterns import lazy_pattern
 from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.policies.named import made_by, policy_label
 from tokenyard.sim.choices import ConnectorChoice, PolicyChoice, RouterChoice, policy_maker_of, policy_name, router_of
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy, check_events
 from tokenyard.sim.routers import Router
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.config import TraceConfig
@@ -43,6 +45,10 @@ class Chosen(msgspec.Struct, frozen=True):
     kv_transfer: ConnectorChoice | None = None
     eviction: EvictionChoice | None = None
     latency: LatencyModel | None = None
+    fleet: FleetPolicy | type[FleetPolicy] | None = None
+    events: Sequence[FleetEvent] = ()
+    beside: Sequence[ReplaySpec] = ()
+    kv_link_gb_per_s: float | None = None
 
     @classmethod
     def of(cls, objects: Mapping[str, Any]) -> Chosen:
@@ -52,6 +58,7 @@ class Chosen(msgspec.Struct, frozen=True):
     def on(self, spec: ReplaySpec) -> ReplaySpec:
         """The same replay with it. Raises ConfigError."""
         policy, router = self.policy, self.router
+        spec = self._with_fleet(spec)
         if policy is not None:
             if isinstance(policy, Policy) and spec.num_engines > 1:
                 raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
@@ -66,6 +73,22 @@ class Chosen(msgspec.Struct, frozen=True):
         if self.latency is not None:
             spec = replace(spec, latency=latency_of(self.latency))
         return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
+
+    def _with_fleet(self, spec: ReplaySpec) -> ReplaySpec:
+        """The same replay with further engines, what decides over all of them, and what happens to them."""
+        if self.beside:
+            if spec.autoscaling is not None and not spec.autoscaling.is_fixed:
+                fix = "beside others a deployment has a fixed number of replicas: give replicas, or leave them out"
+                raise ConfigError("autoscale", f"{spec.autoscaling.least}..{spec.autoscaling.most}", fix)
+            own = replace(spec, autoscaling=None)
+            spec = replace(own, beside=(*[own] * (spec.num_engines - own.num_engines), *self.beside))
+        if self.fleet is None and not self.events:
+            return spec
+        link = self.kv_link_gb_per_s
+        if link is not None and not is_number(link, above=True):
+            raise ConfigError("kv_link_gb_per_s", link, "give a number above 0, or None: KV moves in no time")
+        events = check_events(self.events, spec.num_engines)
+        return replace(spec, fleet_policy=self.fleet, events=events, kv_link_gb_per_s=link)
 
 
 def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:

@@ -48,10 +48,11 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy
 from tokenyard.sim.named_routers import RouterMaker, router_maker
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet
-from tokenyard.sim.settings import ReplaySettings
+from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
@@ -225,6 +226,14 @@ class ReplaySpec:
     """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
     eviction: EvictionChoice | None = None
     """The order in which cached blocks are given up; None: as the policy says."""
+    fleet_policy: FleetPolicy | type[FleetPolicy] | None = None
+    """What decides over the engines together."""
+    events: tuple[FleetEvent, ...] = ()
+    """What happens to engines."""
+    kv_link_gb_per_s: float | None = None
+    """GB a second of the link over which KV moves between engines; None: it takes no time."""
+    beside: tuple[ReplaySpec, ...] = ()
+    """Further engines, of other deployments."""
 
     @property
     def drafts(self) -> AssumedAcceptance | None:
@@ -235,7 +244,8 @@ class ReplaySpec:
     @property
     def num_engines(self) -> int:
         """Engines that there are at most."""
-        return self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+        own = self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+        return own + sum(each.num_engines for each in self.beside)
 
     @property
     def gpus_per_replica(self) -> int:
@@ -244,7 +254,7 @@ class ReplaySpec:
 
     def replays(self, *, skip_refused: bool) -> ReplaySettings:
         """What all its replays have in common."""
-        parallel = self.settled.parallel
+        parallel, link = self.settled.parallel, self.kv_link_gb_per_s
         size = self.num_engines
         return ReplaySettings(
             self.scheduler,
@@ -257,6 +267,10 @@ class ReplaySpec:
             self.router,
             self.autoscaling,
             self.eviction,
+            self.fleet_policy,
+            self.events,
+            None if link is None else KVLink(max(self.settled.plan.bytes_per_block, 1), link),
+            tuple(one for each in self.beside for one in [each.replays(skip_refused=False)] * each.num_engines),
         )
 
 

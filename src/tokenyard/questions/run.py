@@ -56,6 +56,7 @@ from tokenyard.sim.choices import (
     named_observers,
 )
 from tokenyard.sim.extent import Extent
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
@@ -169,6 +170,10 @@ def run(
     observer: ObserverChoice | Sequence[ObserverChoice] | Mapping[str, ObserverChoice] | None = None,
     kv_transfer: ConnectorChoice | None = None,
     eviction: EvictionChoice | None = None,
+    fleet: FleetPolicy | type[FleetPolicy] | None = None,
+    events: Sequence[FleetEvent] = (),
+    beside: Sequence[Deployment] = (),
+    kv_link_gb_per_s: float | None = 50.0,
     rows: bool = True,
     warmup: float = 0.0,
     until: float | None = None,
@@ -185,15 +190,16 @@ def run(
     and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an
     object or a class with ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
     ``eviction``: the order in which cached blocks are given up, a name, a class or an object; None is the policy's, or
-    vLLM's (LRU). ``rows``: keep what the result's tables are made of, a kilobyte a request and 104 bytes a step.
-    ``warmup``, ``until``: requests of the first so many seconds do not count in report and rows; the replay ends at so
-    many seconds. ``progress`` is called now and then, and ends the replay by returning ``"stop"``; True shows a line on
-    standard error. ``trace``: a directory for the trace; an OverwrittenTraceWarning says that one is there, which is
-    overwritten. ``advice``: replay what the report proposes, too (some 60,000 steps of the busiest part; ``"all"``:
-    whole runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the
-    workload's input measured, by a few replays more; the report's ``measured.calibration`` says by how much.
-    ``arrivals``: settings of what arrives, by the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``,
-    ``skip_refused=True``). Raises TokenyardError.
+    vLLM's (LRU). ``fleet``: decides over several engines (:class:`~tokenyard.FleetPolicy`); ``events``: crashes and the
+    like; ``beside``: deployments of further engines; ``kv_link_gb_per_s``: what KV moves over. ``rows``: keep what the
+    result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
+    so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
+    then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
+    the trace; an OverwrittenTraceWarning says that one is there, which is overwritten. ``advice``: replay what the
+    report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds, ``{"ttft_p90":
+    "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the workload's input measured, by a few replays
+    more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by the names
+    of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
     settings = deployment_settings(deployment)
     named = {"scheduling_policy": policy, "router": router}
@@ -219,6 +225,10 @@ def run(
             None if isinstance(router, str) else router,
             kv_transfer,
             eviction,
+            fleet=fleet,
+            events=events,
+            beside=[replay_spec(Scenario.of(deployment_settings(each, "beside"), workload)) for each in beside],
+            kv_link_gb_per_s=kv_link_gb_per_s,
         ),
         watching=Watching(rows, warmup, until, watching),
         observed=observed,

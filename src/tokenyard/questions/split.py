@@ -103,8 +103,8 @@ def split(
 
     ``shape``: how many of each, ``"2+1"``; None: as many as it has on each side. ``kv_link_gb_per_s``: of the network
     between two of their GPUs. ``policy`` of each engine and ``router`` of each side: as for :func:`tokenyard.run`.
-    ``observer`` watches all engines. ``trace``: a directory for the traces. The rest is as for :func:`tokenyard.run`. Raises
-    TokenyardError.
+    ``observer`` watches all engines. ``trace``: a directory for the traces. The rest is as for :func:`tokenyard.run`.
+    Raises TokenyardError.
     """
     objects = {name: each for name, each in (("scheduling_policy", policy), ("router", router)) if each is not None}
     scenario = Scenario.of(

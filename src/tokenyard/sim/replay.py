@@ -38,7 +38,8 @@ from tokenyard.sim.choices import (
 from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import EndedBy, Extent, Unfinished, shown_progress
-from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
+from tokenyard.sim.fleet import FleetPolicy, check_events, fleet_policy_of
+from tokenyard.sim.loop import EngineGroup, EngineParts, FleetSettings, Loop
 from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
 from tokenyard.sim.replicas import Autoscaling
@@ -267,7 +268,7 @@ def replay_engines(
     size = settings.fleet.num_engines
     if decode is not None:
         return _replayed_disaggregated(workload, options, settings, decode, (observers[:size], observers[size:]))
-    alone = size == 1 and settings.autoscaling is None
+    alone = size == 1 and settings.autoscaling is None and settings.policy is None and not settings.events
     run = _Replay(workload, options, VirtualClock(), size)
     return run.result([run.group(settings, observers=observers, alone=alone, leaps=alone)])
 
@@ -363,6 +364,20 @@ def _require_one_each(name: str, several: Sequence[object] | None, num_engines: 
         raise ConfigError(name, several, fix.replace("policie=", "policy="))
 
 
+def _fleet_of(engines: ReplaySettings) -> FleetSettings | None:
+    """What decides over the engines together, and what happens to them; None: nothing. Raises ConfigError."""
+    if engines.policy is None and not engines.events:
+        return None
+    if engines.fleet.steps_together:
+        raise ConfigError("fleet", engines.policy, "ranks that step together (experts, data parallel) are one engine")
+    events, link = check_events(engines.events, engines.fleet.num_engines), engines.link
+
+    def seconds(num_blocks: int) -> float:
+        return 0.0 if link is None else link.seconds_of(num_blocks * link.bytes_per_block)
+
+    return FleetSettings(fleet_policy_of(engines.policy or FleetPolicy), events, seconds)
+
+
 class _Replay:
     """One replay: makes its groups of engines, and runs the workload through them."""
 
@@ -399,19 +414,20 @@ class _Replay:
         transfer = connector_of(engines.kv_transfer)
         blocks: SymbolicHasher | None = None
         parts: list[EngineParts] = []
-        for rank in range(engines.fleet.num_engines):
+        kinds = [engines] * (engines.fleet.num_engines - len(engines.beside)) + list(engines.beside)
+        for rank, engine in enumerate(kinds):
             own = None if policies is None else policies[rank]
             policy = make_policy() if own is None else policy_maker_of(own)()
-            observer = self._observer(engines, policy, None if observers is None else observers[rank])
+            observer = self._observer(engine, policy, None if observers is None else observers[rank])
             connector: KVConnector | None = None
             transfers: WorkerTransfers | None = None
             if connectors is not None:
                 connector, transfers = connectors[rank]
             elif transfer is not None:
-                connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
+                connector, transfers = transfer.make(engine.cache, self._clock, engine.latency)
             if alone and leaps and connector is None and engines.speculation is None:
                 blocks = self._blocks(engines, observer, policy)
-            parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, blocks), transfers))
+            parts.append(EngineParts(self._scheduler(engine, observer, policy, connector, blocks), transfers))
         return EngineGroup(
             self._clock,
             engines.latency,
@@ -422,6 +438,8 @@ class _Replay:
             autoscaling=engines.autoscaling,
             leaps=leaps,
             blank=blocks is not None,
+            latencies=[each.latency for each in kinds] if engines.beside else (),
+            fleet=_fleet_of(engines),
         )
 
     def _scheduler(
@@ -510,6 +528,9 @@ class _Replay:
         self, traffic: ClientSessions, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
     ) -> ReplayResult:
         now, warmup = self._clock.now(), self._extent.warmup
+        for group in groups:
+            if group.control is not None:
+                group.control.close()
         is_cut = loop.is_out_of_time or traffic.is_stopped
         ended_by = self._extent.ended_by(traffic, out_of_time=loop.is_out_of_time)
         traffic.report(now, *loop.schedulers)

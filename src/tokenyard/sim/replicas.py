@@ -76,6 +76,13 @@ class Autoscaling:
         return self.least == self.most
 
 
+class Rule(Protocol):
+    """Says how many replicas there should be."""
+
+    def desired(self, now: float, waiting: int, current: int) -> int:
+        """Replicas that there should be, where ``current`` are (those included that start) and ``waiting`` wait."""
+
+
 class Autoscaler:
     """The rule, with what it remembers."""
 
@@ -141,12 +148,14 @@ class Replicas:
     has, on GPUs that are free for another replica only then.
     """
 
-    def __init__(self, settings: Autoscaling, engines: Sequence[_Engine]) -> None:
-        """The least number of replicas is ready at once. ``engines`` are as many as there may be."""
+    def __init__(self, settings: Autoscaling, engines: Sequence[_Engine], rule: Rule | None = None) -> None:
+        """The least number of replicas is ready at once. ``engines`` are as many as there may be. ``rule``: another
+        than the settings' own.
+        """
         assert len(engines) == settings.most
         self._settings = settings
         self._engines = engines
-        self._rule = Autoscaler(settings)
+        self._rule: Rule = Autoscaler(settings) if rule is None else rule
         self._states = [_State.ON if i < settings.least else _State.OFF for i in range(len(engines))]
         self._ready_at = [0.0 if i < settings.least else inf for i in range(len(engines))]
         self._began = [0.0] * len(engines)

@@ -258,7 +258,7 @@ class Noisy:
 
     def seeded(self, seed: int) -> Noisy:
         """Return the same with dice of its own and of ``seed``: what a replay of this seed draws."""
-        drawn = int(np.random.SeedSequence([self.seed, seed]).generate_state(1)[0])
+        drawn = int(np.random.SeedSequence([self.seed, seed]).generate_state(1)[0]) % (1 << 31)
         return Noisy(self.model, self.sigma, seed=drawn, distribution=self.distribution)
 
     @property

@@ -31,6 +31,7 @@ _NOT_BY_THEMSELVES = (
     RequestStatus.FINISHED_ABORTED,
     RequestStatus.FINISHED_ERROR,
     RequestStatus.FINISHED_REJECTED,
+    RequestStatus.FINISHED_MOVED,
 )
 
 

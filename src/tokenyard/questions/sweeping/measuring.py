@@ -142,6 +142,8 @@ class SLOWatch(StepObserver):
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
+        if request.status is RequestStatus.FINISHED_MOVED:
+            return
         if request.status is RequestStatus.FINISHED_REJECTED:
             self.request_refused(ts, request)
             return
