@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -249,9 +249,11 @@ def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolic
     if isinstance(choice, type) and issubclass(choice, EvictionOrder):
         return RankedKeys(choice())
     methods = ("add", "touch", "evict", "discard", "clear")
-    made = choice(capacity) if callable(choice) else None
+    make: Any = choice
+    made = make(capacity) if callable(make) else None
     if all(callable(getattr(made, each, None)) for each in methods):
-        return made  # type: ignore[return-value]  # it has the methods
+        policy: EvictionPolicy = made
+        return policy
     fix = f"use lru or arc, or a class that takes a number of blocks and has {', '.join(methods)}"
     raise ConfigError("eviction_policy", choice, fix)
 

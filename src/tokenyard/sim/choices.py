@@ -244,7 +244,7 @@ def named_observers(
     made: dict[str, Any] = {}
     for name, each in choice.items():
         is_one = isinstance(each, StepObserver | ReportBuilder) or not callable(each)
-        made[name] = each if is_one else made_by(each, "observer", name)
+        made[name] = each if is_one else made_by(cast("Callable[[], StepObserver]", each), "observer", name)
     return list(made.values()), made
 
 

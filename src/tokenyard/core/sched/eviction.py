@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
+from tokenyard.core.sched.policy import PolicyContext
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
 
@@ -110,7 +111,7 @@ class CachedBlock:
         return self._owner.seconds_of(self)
 
 
-class EvictionOrder(ServesOne["PolicyContext"]):
+class EvictionOrder(ServesOne[PolicyContext]):
     """Ranks cached blocks that nothing holds: when a block is needed, the one of the least rank is given up.
 
     ``self.context`` is a policy's. A class with a method that is called almost as one of these, or one without

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import msgspec
 import numpy as np
@@ -14,7 +14,6 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, Rejected, StepBounds
-from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
@@ -22,6 +21,9 @@ from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, 
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
+
+if TYPE_CHECKING:
+    from tokenyard.core.sched.eviction import EvictionOrder
 
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
