@@ -9,7 +9,7 @@ import tokenyard as ty
 from tokenyard.core.request import Request
 from tokenyard.policies import AdmissionView, Refused
 
-SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=1200, max_model_len=16_384)
+SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=2500, max_model_len=32_768)
 
 
 class Concur(ty.Policy):
@@ -18,7 +18,7 @@ class Concur(ty.Policy):
     def __init__(self) -> None:
         self.window = 4.0
         self.active: dict[str, float] = {}
-        self.reuse = 1.0
+        self.reuse, self.turns = 1.0, 0
 
     def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
         agent = request.job_id or request.request_id
@@ -30,9 +30,12 @@ class Concur(ty.Policy):
         agent = request.job_id or request.request_id
         if agent in self.active:  # a later turn: how much of what the agent had is still there?
             known = max(self.active[agent], 1.0)
-            self.reuse = 0.8 * self.reuse + 0.2 * min(request.num_cached_tokens / known, 1.0)
-            self.window = self.window / 2 if self.reuse < 0.5 else self.window + 1 / self.window
-            self.window = max(self.window, 2.0)
+            self.turns += 1
+            self.reuse = 0.7 * self.reuse + 0.3 * min(request.num_cached_tokens / known, 1.0)
+            if self.reuse > 0.8:
+                self.window += 1 / self.window
+            elif self.turns > self.window:  # one cut a round
+                self.window, self.turns = max(self.window / 2, 2.0), 0
         self.active[agent] = float(request.num_prompt_tokens)
 
     def request_finished(self, now: float, request: Request) -> None:
@@ -43,10 +46,10 @@ class Concur(ty.Policy):
 def batch(seed: int) -> ty.Workload:
     """A batch of agents that all begin at once, whose histories grow."""
     w = ty.WorkloadBuilder("batch of agents", seed=seed)
-    for _ in range(24):
-        agent = w.session(at=0.0, prefix=w.text(800))
-        for _ in range(8):
-            agent.turn(user=int(w.lognormal(5.6, 0.4)) + 1, output=60, think=w.exponential(1.0))
+    for _ in range(20):
+        agent = w.session(at=0.0, prefix=w.text(2500))
+        for _ in range(6):
+            agent.turn(user=int(w.lognormal(6.6, 0.3)) + 1, output=20, think=w.exponential(0.3))
     return w.build()
 
 

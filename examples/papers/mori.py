@@ -12,9 +12,7 @@ from tokenyard.core.request import Request
 from tokenyard.policies import CachedBlock, EvictionOrder
 
 EXTRA = {"cpu_bytes_to_use": 2e9}
-OFFLOADS = json.dumps(
-    {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": EXTRA}
-)
+OFFLOADS = json.dumps({"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": EXTRA})
 SMALL = ty.Deployment(
     model="Qwen/Qwen3-8B",
     gpu="l40s",

@@ -10,7 +10,7 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.policies import AdmissionView, CachedBlock, EvictionOrder, Refused, StepBounds
 
-SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=1200, max_model_len=16_384)
+SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=1800, max_model_len=16_384)
 BLOCK = 16
 
 
@@ -59,10 +59,10 @@ class ThunderAgent(ty.Policy):
 def programs(seed: int) -> ty.Workload:
     """More programs than memory holds, with tools of a second or so between turns."""
     w = ty.WorkloadBuilder("programs", seed=seed)
-    for at in w.poisson(rate=2.0, n=24):
-        program = w.session(at=at, prefix=w.text(800))
-        for _ in range(8):
-            program.turn(user=int(w.lognormal(5.6, 0.4)) + 1, output=60, think=w.exponential(1.0))
+    for at in w.poisson(rate=2.0, n=12):
+        program = w.session(at=at, prefix=w.text(2500))
+        for _ in range(5):
+            program.turn(user=int(w.lognormal(6.6, 0.3)) + 1, output=40, think=w.exponential(1.0))
     return w.build()
 
 

@@ -420,7 +420,7 @@ class _Replayer:
 
     def require_pickled(self) -> None:
         """Raise ConfigError for what cannot be sent to another process, by its name."""
-        given_code = {"policies": self.policies, "metrics": self.measures, "router": self.router}
+        given_code: dict[str, object] = {"policies": self.policies, "metrics": self.measures, "router": self.router}
         given_code |= {"observers": self.observers, "workload": self.workload, "deployments": self.deployments}
         for where, given in given_code.items():
             try:
