@@ -51,7 +51,7 @@ def chats(seed: int) -> ty.Workload:
 
 def late(run: ty.RunResult) -> float:
     """Mean seconds that the first word came later than it was expected."""
-    waited = [max(row["ttft_ms"] / 1e3 - FIRST, 0.0) for row in run.requests]
+    waited: list[float] = [max(row["ttft_ms"] / 1e3 - FIRST, 0.0) for row in run.requests]
     return sum(waited) / len(waited)
 
 

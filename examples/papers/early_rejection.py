@@ -41,7 +41,7 @@ def overload(seed: int) -> ty.Workload:
 
 def late(run: ty.RunResult) -> float:
     """Share of all who came, in percent, that got no first token in time: refused ones are among them."""
-    in_time = sum(row["ttft_ms"] <= 1e3 * ALLOWED for row in run.requests if row["finish_reason"] != "refused")
+    in_time: int = sum(row["ttft_ms"] <= 1e3 * ALLOWED for row in run.requests if row["finish_reason"] != "refused")
     return 100 * (1 - in_time / len(run.workload))
 
 

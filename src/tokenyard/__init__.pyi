@@ -50,6 +50,7 @@ from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_po
 from tokenyard.policies.named import policy_maker as policy_maker
 from tokenyard.policies.simple import KeyedPolicy as KeyedPolicy
 from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder
+from tokenyard.questions.regret import counterfactual as counterfactual
 from tokenyard.sim.fleet import (
     FleetPolicy as FleetPolicy,
     Move as Move,

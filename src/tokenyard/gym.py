@@ -173,7 +173,8 @@ class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type:
         self._tokens = limits.max_num_batched_tokens
         seats = limits.max_num_seqs
         most = np.array((seats, seats, _MOST, 1.0, _MOST, _MOST), np.float32)
-        self.observation_space = observation_space or spaces.Box(np.zeros_like(most), most)
+        space: Any = observation_space or spaces.Box(np.zeros_like(most), most)
+        self.observation_space = space
         self._choices = [seats, len(_SHARES), 2]
         self.action_space = spaces.MultiDiscrete(self._choices)
         self._seen: SimpleQueue[AgentView | RunResult | BaseException] = SimpleQueue()

@@ -250,7 +250,7 @@ def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolic
         return RankedKeys(choice())
     methods = ("add", "touch", "evict", "discard", "clear")
     make: Any = choice
-    made = make(capacity) if callable(make) else None
+    made: Any = make(capacity) if callable(make) else None
     if all(callable(getattr(made, each, None)) for each in methods):
         policy: EvictionPolicy = made
         return policy

@@ -216,3 +216,25 @@ def test_nobody_is_lost_whatever_happens(
     except StuckError:  # a pool that shrank for good
         return
     everybody(run, 25)
+
+
+def test_what_a_routing_could_have_saved() -> None:
+    two = ONE.with_(replicas=2)
+    blind = ty.counterfactual(load(n=16, rate=20), two, router=First, sample=4)
+    assert blind.share_best < 1
+    assert blind.mean > 0
+    assert all(each.best == 1 for each in blind.rows if each.everybody > 0)
+    assert "choices among 2 engines" in str(blind)
+    assert len(blind.as_table()) == 4
+    with pytest.raises(ty.ConfigError, match="leaves no choice"):
+        ty.counterfactual(load(n=2), ONE)
+
+
+def test_a_sweep_has_seeds() -> None:
+    found = ty.sweep("chat", ONE, {"max_num_seqs": [2, 4]}, seeds=range(2), limit=3, jobs=1)
+    assert sorted((row.settings["max_num_seqs"], row.settings["seed"]) for row in found.rows) == [
+        (2, 0),
+        (2, 1),
+        (4, 0),
+        (4, 1),
+    ]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section
 from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
+from tokenyard.questions.regret import Regret
 from tokenyard.questions.study import Study, StudyCell
 from tokenyard.redaction import plain
 
@@ -168,6 +169,17 @@ def print_study(study: Study, console: Console) -> None:
         if row.problem is not None:
             where = ", ".join(f"{name} {value}" for name, value in row.settings.items() if value != "")
             console.print(f"not replayed: {where}: {row.problem}", markup=False)
+
+
+def print_regret(regret: Regret, console: Console) -> None:
+    """The costliest choices, each with the engine that would have been better."""
+    console.print(f"{regret.summary()}; the others cost everybody {regret.mean:.2f} ms of {regret.measure} on average")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("request", "chosen", "better", "own ms", "everybody ms"):
+        table.add_column(heading, justify="left" if heading == "request" else "right")
+    for each in sorted(regret.rows, key=lambda each: -each.everybody)[:_MOST_WITH_CHANGES]:
+        table.add_row(each.request_id, str(each.chosen), str(each.best), f"{each.own:.1f}", f"{each.everybody:.2f}")
+    console.print(table)
 
 
 def _study_table(study: Study, load: float) -> Table:
