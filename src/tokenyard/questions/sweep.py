@@ -122,26 +122,18 @@ def sweep(
 
     ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes; one
     for each core, where that pays, if it is None. ``output``: a directory with the rows and their table (Parquet), from
-    which the same sweep goes on; without one nothing stays. ``seeds``: every variant is replayed once with each, and the
-    rows have the setting ``seed``. ``progress`` is called with the variants that are finished,
-    and how many there are; True shows a line. Raises TokenyardError.
+    which the same sweep goes on; without one nothing stays. ``seeds``: every variant is replayed once with each,
+    and the rows have the setting ``seed``. ``progress`` is called with the variants that are finished, and how many
+    there are; True shows a line. Raises TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
     if seeds is not None:
         if arrivals.get("seed") is not None:
             raise ConfigError("seed", arrivals["seed"], "seeds are given too: give one of the two")
-        given: dict[str, Any] = {
-            "variants": variants,
-            "slo": slo,
-            "price": price,
-            "jobs": jobs,
-            "ray": ray,
-            "traces": traces,
-            "by": by,
-        }
-        given |= {"split": split, "kv_link_gb_per_s": kv_link_gb_per_s, "progress": progress, **arrivals}
-        return _with_seeds(seeds, output, partial(sweep, workload, deployment, space, **given))
+        given: dict[str, Any] = {"variants": variants, "slo": slo, "price": price, "jobs": jobs, "ray": ray, "by": by}
+        given |= {"traces": traces, "split": split, "kv_link_gb_per_s": kv_link_gb_per_s, "progress": progress}
+        return _with_seeds(seeds, output, partial(sweep, workload, deployment, space, **given, **arrivals))
     question = SweepQuestion(
         scenario=Scenario.of(
             deployment_settings(Deployment() if deployment is None else deployment),
