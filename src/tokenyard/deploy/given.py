@@ -270,7 +270,7 @@ def taken_out(values: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[di
             continue
         held[name] = value
         if name == "latency":
-            from tokenyard.deploy.chosen import latency_of  # noqa: PLC0415 - only where one is given
+            from tokenyard.sim.choices import latency_of  # noqa: PLC0415 - only where one is given
 
             held[name] = latency_of(value)
             rest[name] = f"own:{type(held[name]).__name__}"

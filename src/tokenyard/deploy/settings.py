@@ -135,7 +135,7 @@ class LaunchSettings(Settings):
     asked: Annotated[GivenFlags, NO_SETTING] = field(default_factory=GivenFlags)
     """Flags of vLLM's that were given, however they were given."""
     objects: Annotated[Mapping[str, Any], NO_SETTING] = field(default_factory=dict)
-    """Objects that take the place of what settings name: see ``chosen.py``."""
+    """Objects that take the place of what settings name: see ``Chosen`` in ``spec.py``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

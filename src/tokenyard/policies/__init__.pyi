@@ -1,10 +1,8 @@
 # What the package offers, in the order of the API page; the module beside it loads these names when they are asked for.
 # isort: skip_file
 
-from tokenyard.core.sched.policy import (
-    PolicyContext as PolicyContext,
-    AdmissionView as AdmissionView,
-)
+from tokenyard.core.sched.policy_context import PolicyContext as PolicyContext
+from tokenyard.core.sched.policy import AdmissionView as AdmissionView
 from tokenyard.core.sched.candidate import (
     Refused as Refused,
     Rejected as Rejected,

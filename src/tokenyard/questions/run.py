@@ -13,11 +13,10 @@ import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.core.sched.policy import Policy
-from tokenyard.deploy.chosen import Chosen
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
-from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.deploy.spec import Chosen, ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.explain.measured import Calibration, MeasuredBeside
 from tokenyard.explain.printable import Printable

@@ -211,6 +211,17 @@ def _takes_one(make: Callable[..., Any]) -> bool:
     return any(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
 
 
+# ---- latency models
+
+
+def latency_of(choice: object) -> LatencyModel:
+    """Return the latency model that an object is, or that a class makes. ConfigError for anything else."""
+    made = made_by(choice, "latency", choice.__name__) if isinstance(choice, type) else choice
+    if not has_member(made, "step_seconds"):
+        raise ConfigError("latency", choice, "give a name, FILE.py:NAME, or an object or a class with step_seconds()")
+    return made  # type: ignore[return-value]  # it has the method
+
+
 # ---- observers
 
 

@@ -21,7 +21,8 @@ from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.in_flight import StepsInFlight
-from tokenyard.core.sched.policy import PolicyContext, PolicyGate
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.errors import ConfigError
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.policy import PolicyContext
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 import numpy as np
@@ -14,16 +14,14 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, Rejected, StepBounds
+from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.core.sched.features.sessions import PinBoard
-from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
-
-if TYPE_CHECKING:
-    from tokenyard.core.sched.eviction import EvictionOrder
 
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
@@ -34,19 +32,6 @@ _Answer = TypeVar("_Answer")
 #
 # A policy of your own is a class with these methods, registered under the entry-point group ``tokenyard.policies``;
 # no fork is needed. ``fcfs`` and ``priority`` are vLLM's.
-
-
-class PolicyContext(msgspec.Struct, frozen=True):
-    """What a policy may know of its scheduler, for good."""
-
-    pins: PinBoard
-    """Blocks of finished turns that the policy keeps."""
-    kv_tokens: int
-    """Tokens that the whole KV cache holds (fewer if it has several groups)."""
-    state: SchedulerState
-    """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
-    prefill_seconds: Callable[[int], float] | None = None
-    """How long a prompt of so many tokens takes to compute, where the host knows."""
 
 
 class AdmissionView(msgspec.Struct, frozen=True):

@@ -33,7 +33,8 @@ from tokenyard.core.sched.lifecycle import NOTHING_VOID, Lifecycle, Recovery, vo
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
 from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
-from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
+from tokenyard.core.sched.policy import Policy, PolicyGate, make_policy
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.request_checks import check_is_request, check_padded, check_servable, request_ids_of
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
