@@ -1,4 +1,4 @@
-"""Andes (2404.16283): whoever has more text than was read yet gives way to who waits for a first word.
+"""Andes (2404.16283): an answer that is ahead of its reader gives way to one that waits for its first word.
 
 Quality of experience: the share of an answer's tokens that were there when a reader of so many words a second came to
 them.

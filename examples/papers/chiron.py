@@ -16,7 +16,7 @@ ALLOWED, SECONDS_EACH = 5.0, 0.5
 
 
 class Chiron(ty.FleetPolicy):
-    """As many engines as bring the expected wait to half of what is allowed."""
+    """Keeps the expected wait at half of what is allowed."""
 
     sync = 2.0
 

@@ -41,7 +41,7 @@ class Llumnix(ty.FleetPolicy):
 
 
 def answers(seed: int) -> ty.Workload:
-    """Answers whose lengths nobody knows: some engines fill up by chance."""
+    """Answers of unknown lengths: some engines fill up by chance."""
     w = ty.WorkloadBuilder("answers", seed=seed)
     for at in w.poisson(rate=7.0, n=160):
         length = min(3000, int(w.lognormal(5.3, 1.0)) + 1)

@@ -9,7 +9,7 @@ import json
 
 import tokenyard as ty
 from tokenyard.core.request import Request
-from tokenyard.policies import CachedBlock, EvictionOrder
+from tokenyard.policies import CachedBlock
 
 EXTRA = {"cpu_bytes_to_use": 2e9}
 OFFLOADS = json.dumps({"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": EXTRA})
@@ -22,7 +22,7 @@ SMALL = ty.Deployment(
 )
 
 
-class Idleness(EvictionOrder):
+class Idleness(ty.EvictionOrder):
     """Blocks of the idlest program first, of equals the least recently used."""
 
     def __init__(self, policy: Mori) -> None:

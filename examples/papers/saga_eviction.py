@@ -6,13 +6,13 @@ Blocks of agents that are done go first, then those whose next call is farthest 
 from __future__ import annotations
 
 import tokenyard as ty
-from tokenyard.policies import CachedBlock, EvictionOrder
+from tokenyard.policies import CachedBlock
 
 SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=1400, max_model_len=16_384)
 
 
-class Saga(EvictionOrder):
-    """What is worth least: nobody will come back for it, or not soon."""
+class Saga(ty.EvictionOrder):
+    """The block that no agent comes back for goes first, or the one that is needed last."""
 
     changes_by_itself = False
 

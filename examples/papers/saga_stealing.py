@@ -23,7 +23,7 @@ class Affinity(ty.FleetPolicy):
 
 
 class Stealing(Affinity):
-    """The same; an engine on which nobody waits takes over the last who waits on the fullest."""
+    """The same; an engine on which no request waits takes over the last that waits on the fullest."""
 
     sync = 0.25
 

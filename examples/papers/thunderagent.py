@@ -8,13 +8,13 @@ from __future__ import annotations
 import tokenyard as ty
 from tokenyard.core.request import Request
 from tokenyard.core.sched.queues import WaitingQueues
-from tokenyard.policies import AdmissionView, CachedBlock, EvictionOrder, Refused, StepBounds
+from tokenyard.policies import AdmissionView, CachedBlock, Refused, StepBounds
 
 SMALL = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", num_gpu_blocks_override=1800, max_model_len=16_384)
 BLOCK = 16
 
 
-class PausedFirst(EvictionOrder):
+class PausedFirst(ty.EvictionOrder):
     """KV of paused programs goes first."""
 
     def __init__(self, policy: ThunderAgent) -> None:

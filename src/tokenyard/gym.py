@@ -57,7 +57,7 @@ class AgentView:
 
     def __init__(self, state: SchedulerState, now: float, last: float) -> None:
         self.state = state
-        """Who runs and waits, and what is free: to be read before the step, by ``observe`` and ``reward`` alone."""
+        """The scheduler's state before the step: it is read by ``observe`` alone, and later shows another moment."""
         self.now = now
         self.step_s = now - last
         """Seconds since the last step was decided."""

@@ -9,7 +9,7 @@ import pytest
 
 PAPERS = sorted((Path(__file__).resolve().parents[2] / "examples" / "papers").glob("*.py"))
 MORE_IS_BETTER = {"saga_eviction"}
-"""Those that compare hits; the others compare times, or shares of those who came too late."""
+"""These compare hits; the others compare times, or shares of requests that came too late."""
 
 
 @pytest.mark.slow

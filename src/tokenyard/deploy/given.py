@@ -192,8 +192,9 @@ def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
 
 OURS = ("seed",)
 """Names that vLLM has too, for something else."""
-OBJECTS = ("latency", "router", "scheduling_policy", "eviction")
-"""Settings that an object, a class or a function may take the place of."""
+_METHOD_OF = {"latency": "step_seconds", "router": "choose", "scheduling_policy": "victim", "eviction": "rank"}
+OBJECTS = tuple(_METHOD_OF)
+"""Settings that an object, a class or a function may take the place of, and what tells one."""
 _NOT_GIVEN_SO = ("serve", "config")
 """Settings that are read before the others."""
 
@@ -262,19 +263,27 @@ def taken_out(values: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[di
         if name not in values:
             continue
         value = rest.pop(name)
-        is_said = value is None or (isinstance(value, str) and name != "eviction")
         held.pop(name, None)
-        if is_said:
-            if name != "eviction":
-                rest[name] = value
-            continue
-        held[name] = value
-        if name == "latency":
+        if name == "eviction" and value is not None:
+            held[name] = _checked_eviction(value)
+        elif name != "eviction" and not (callable(value) or hasattr(value, _METHOD_OF[name])):
+            rest[name] = value
+        elif name == "latency":
             from tokenyard.sim.choices import latency_of  # noqa: PLC0415 - only where one is given
 
             held[name] = latency_of(value)
             rest[name] = f"own:{type(held[name]).__name__}"
+        elif value is not None:
+            held[name] = value
     return rest, held
+
+
+def _checked_eviction(choice: Any) -> Any:
+    """The choice itself. Raises ConfigError for what makes no order."""
+    from tokenyard.policies.eviction import eviction_of  # noqa: PLC0415 - only where one is given
+
+    eviction_of(choice)
+    return choice
 
 
 def settings_of_line(line: ServeLine, *, gpu: str | None = None) -> DeploymentSettings:

@@ -12,7 +12,7 @@ from tokenyard.core.sched.candidate import (
     AdmissionLimit as AdmissionLimit,
     FeatureHook as FeatureHook,
 )
-from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder, CachedBlock as CachedBlock, Job as Job
+from tokenyard.core.sched.eviction import CachedBlock as CachedBlock, Job as Job
 from tokenyard.policies.eviction import (
     LRU as LRU,
     LFU as LFU,

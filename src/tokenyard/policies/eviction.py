@@ -109,7 +109,7 @@ EVICTION_ORDERS: dict[str, type[EvictionOrder]] = {
     "lru-k": LRUK,
     "workflow-aware": WorkflowAware,
 }
-EvictionChoice: TypeAlias = "str | EvictionOrder | type[EvictionOrder]"
+EvictionChoice: TypeAlias = str | EvictionOrder | type[EvictionOrder]
 """A name, ``FILE.py:CLASS``, a class, or an object for one engine."""
 
 

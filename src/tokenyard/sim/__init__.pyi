@@ -25,10 +25,7 @@ from tokenyard.sim.routers import (
     EngineReport as EngineReport,
     Fleet as Fleet,
 )
-from tokenyard.sim.fleet import (
-    EngineView as EngineView,
-    FleetEvent as FleetEvent,
-)
+from tokenyard.sim.fleet import EngineView as EngineView
 from tokenyard.sim.named_routers import router_maker as router_maker
 from tokenyard.sim.settings import ReplaySettings as ReplaySettings, KVLink as KVLink
 from tokenyard.steptime.model import (

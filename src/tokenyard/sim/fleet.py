@@ -27,7 +27,22 @@ from tokenyard.sim.engines import Rank
 from tokenyard.sim.replicas import Replicas
 from tokenyard.sim.routers import EngineState, Router
 
-__all__ = ["Crash", "Drain", "EngineView", "FleetControl", "FleetEvent", "FleetPolicy", "Move", "PoolShrinks", "Slow"]
+__all__ = [
+    "Crash",
+    "Drain",
+    "EngineView",
+    "FleetControl",
+    "FleetEvent",
+    "FleetPolicy",
+    "Move",
+    "OwnRule",
+    "PoolShrinks",
+    "Slow",
+    "check_events",
+    "chosen_by",
+    "fleet_policy_of",
+    "overrides",
+]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What happens to engines.
@@ -63,7 +78,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolShrinks(msgspec.Struct, frozen=True, kw_only=True):
-    """So many KV blocks of an engine are somebody else's from ``at`` to ``until``, as they become free."""
+    """An engine lacks ``blocks`` KV blocks from ``at`` to ``until``; they leave it as they become free."""
 
     rank: int
     at: float
@@ -255,7 +270,7 @@ class FleetControl:
         """Request under way -> its engine."""
         self._taken: list[list[int]] = [[] for _ in ranks]
         self._shrunk = [0] * len(ranks)
-        """Blocks that are, and should be, somebody else's."""
+        """Blocks that have left each engine, and the number that should have."""
         self._seen: dict[int, EngineView] = {}
         self._looked_at = -inf
         self._asks = overrides(policy, "rebalance")
@@ -366,12 +381,12 @@ class FleetControl:
                 self._route(now, request)
 
     def worked(self, rank: int) -> None:
-        """An engine has done something: blocks may have become free that are somebody else's."""
+        """An engine has done something: blocks may have become free that are to leave it."""
         if len(self._taken[rank]) < self._shrunk[rank]:
             self._shrink(rank)
 
     def close(self) -> None:
-        """Give back blocks that are somebody else's, at the end."""
+        """Give all blocks back, at the end."""
         for rank in range(len(self._ranks)):
             self._shrunk[rank] = 0
             self._shrink(rank)

@@ -11,7 +11,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.core.request import Request
-from tokenyard.policies import CachedBlock, EvictionOrder
+from tokenyard.policies import CachedBlock
 from tokenyard.sim import ConstantLatency, EngineState, Noisy, Predicted, Router, ScaledTerms, StepShape, Table
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_num_seqs=8, max_model_len=4000)
@@ -30,7 +30,7 @@ class Count(ty.StepObserver):
         self.finished += 1
 
 
-class Newest(EvictionOrder):
+class Newest(ty.EvictionOrder):
     def rank(self, block: CachedBlock, now: float) -> float:
         return -block.last_used
 

@@ -16,7 +16,7 @@ from tokenyard.sim import Autoscaling, ConstantLatency, ReplayResult, Router
 
 
 class Shed(ty.Policy):
-    """Nobody waits behind more than three."""
+    """No request waits behind more than three."""
 
     reads_tokens = False
 
@@ -25,7 +25,7 @@ class Shed(ty.Policy):
 
 
 class Late(ty.Policy):
-    """Those that have waited for two seconds are rejected."""
+    """Requests that have waited for two seconds are rejected."""
 
     reads_tokens = False
 

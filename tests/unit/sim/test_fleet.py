@@ -1,4 +1,4 @@
-"""Fleets: moves, events, own scaling, admission, unlike engines; nobody is lost, whatever happens in which order."""
+"""Fleets: moves, events, own scaling, admission, unlike engines; no request is lost, whatever happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tokenyard as ty
 from tokenyard.core.request import Request
 from tokenyard.errors import StuckError
 from tokenyard.policies import Rejected
-from tokenyard.sim import ConstantLatency, EngineState, EngineView, FleetEvent, Router
+from tokenyard.sim import ConstantLatency, EngineState, EngineView, Router
 
 ONE = ty.Deployment(
     model="Qwen/Qwen3-8B",
@@ -37,7 +37,7 @@ class First(Router):
 
 
 class Level(ty.FleetPolicy):
-    """Whoever waits or runs last on the fullest engine goes to the emptiest."""
+    """The last request of the fullest engine goes to the emptiest."""
 
     sync = 0.2
 
@@ -209,7 +209,7 @@ EVENTS = st.lists(
 @settings(max_examples=15, deadline=None)
 @given(events=EVENTS, fleet=st.sampled_from([None, Level, MoveRunning]), seed=st.integers(0, 3))
 def test_nobody_is_lost_whatever_happens(
-    events: list[FleetEvent], fleet: type[ty.FleetPolicy] | None, seed: int
+    events: list[ty.Crash | ty.Slow | ty.Drain | ty.PoolShrinks], fleet: type[ty.FleetPolicy] | None, seed: int
 ) -> None:
     try:
         run = ty.run(load(seed, n=25), ONE.with_(replicas=3), events=events, fleet=fleet)

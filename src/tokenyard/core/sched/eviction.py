@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CachedBlock", "EvictionOrder", "Evictor", "Job", "Rank", "rank_of"]
 
-Rank: TypeAlias = "float | tuple[float, ...]"
+Rank: TypeAlias = float | tuple[float, ...]
 """What blocks are sorted by: a number, or a tuple of numbers, as long for every block."""
 _REMEMBERED = 8
 """Last uses of a content whose moments are kept."""

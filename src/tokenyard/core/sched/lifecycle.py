@@ -165,7 +165,7 @@ class Lifecycle:
             self._on_finished(now, request)
 
     def preempt_by_policy(self, request_ids: Collection[str], now: float) -> None:
-        """Those that run lose their blocks, the last in the running list first, so that they wait in their order."""
+        """Preempt those of the named that run, the last in the running list first, so that they wait in their order."""
         named = [each for each in self._running.requests if each.request_id in request_ids]
         self.start_over(named[::-1], now, named=True)
 
