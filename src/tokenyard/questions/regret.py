@@ -13,8 +13,7 @@ from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import WorkloadChoice, deployment_settings, takes_arrivals
 from tokenyard.sim.choices import RouterChoice, router_of

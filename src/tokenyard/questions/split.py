@@ -14,10 +14,9 @@ from tokenyard.arguments import given_path
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
-from tokenyard.explain.table import RowTable
+from tokenyard.explain.table import Printable, RowTable
 from tokenyard.questions.replaying import Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,

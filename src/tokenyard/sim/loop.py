@@ -33,12 +33,11 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RejectedError, RequestError
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
-from tokenyard.sim.extent import Extent
 from tokenyard.sim.fleet import FleetControl, FleetEvent, FleetPolicy, OwnRule, Slow, chosen_by, overrides
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
 from tokenyard.sim.routers import EngineReport, Router
-from tokenyard.sim.traffic import ClientSessions
+from tokenyard.sim.traffic import ClientSessions, Extent
 from tokenyard.steptime.model import LatencyModel, MappedLatency, StepShape
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
