@@ -5,6 +5,7 @@ from tokenyard.questions.accuracy.comparison import AccuracyReport as AccuracyRe
 from tokenyard.questions.split import SplitReport as SplitReport, BusyShares as BusyShares
 from tokenyard.questions.compare import Comparison as Comparison, Cell as Cell, Interval as Interval, Metric as Metric
 from tokenyard.questions.study import Study as Study, StudyCell as StudyCell
+from tokenyard.questions.regret import Regret as Regret, RouteRegret as RouteRegret
 from tokenyard.questions.chart import line_chart as line_chart
 from tokenyard.questions.sweep import SweepResult as SweepResult
 from tokenyard.questions.planning.answer import Plan as Plan

@@ -37,6 +37,7 @@ from tokenyard.steptime.model import (
 from tokenyard.steptime.own import (
     Table as Table,
     Predicted as Predicted,
+    Predicts as Predicts,
     ScaledTerms as ScaledTerms,
     Noisy as Noisy,
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -115,19 +115,19 @@ class EngineView:
 
     __slots__ = ("_rank", "kv_usage", "num_free_blocks", "num_running", "num_waiting", "running", "seen_at", "waiting")
 
-    def __init__(self, rank: Rank, now: float) -> None:
-        self._rank = rank
-        state = rank.scheduler.state
+    def __init__(self, rank: Any, now: float) -> None:
+        self._rank: Rank = rank
+        state = self._rank.scheduler.state
         self.seen_at = now
         """When it was like this, in seconds."""
-        self.num_waiting = rank.num_waiting
+        self.num_waiting = self._rank.num_waiting
         """Requests that do not run yet, those included that are on their way to it."""
-        self.num_running = rank.num_running
-        self.kv_usage = rank.kv_usage
+        self.num_running = self._rank.num_running
+        self.kv_usage = self._rank.kv_usage
         """Share of its KV blocks in use, from 0 to 1."""
-        self.num_free_blocks = rank.scheduler.num_free_blocks
+        self.num_free_blocks = self._rank.scheduler.num_free_blocks
         self.running: Sequence[Request] = tuple(state.running)
-        self.waiting: Sequence[Request] = rank.queued
+        self.waiting: Sequence[Request] = self._rank.queued
         """In their order; not to be changed, as those that run."""
 
     @property

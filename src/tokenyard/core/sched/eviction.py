@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf, isnan
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.request import BlockHash, Request
@@ -71,8 +71,8 @@ class CachedBlock:
         *("times", "uses"),
     )
 
-    def __init__(self, owner: KnowsUses, content: BlockHash, position: int, num_tokens: int) -> None:
-        self._owner = owner
+    def __init__(self, owner: Any, content: BlockHash, position: int, num_tokens: int) -> None:
+        self._owner: KnowsUses = owner
         self.content = content
         self.position = position
         """Its place in the sequence: so many blocks are before it."""
