@@ -120,12 +120,12 @@ class EngineView:
         state = self._rank.scheduler.state
         self.seen_at = now
         """When it was like this, in seconds."""
-        self.num_waiting = self._rank.num_waiting
+        self.num_waiting: int = self._rank.num_waiting
         """Requests that do not run yet, those included that are on their way to it."""
-        self.num_running = self._rank.num_running
-        self.kv_usage = self._rank.kv_usage
+        self.num_running: int = self._rank.num_running
+        self.kv_usage: float = self._rank.kv_usage
         """Share of its KV blocks in use, from 0 to 1."""
-        self.num_free_blocks = self._rank.scheduler.num_free_blocks
+        self.num_free_blocks: int = self._rank.scheduler.num_free_blocks
         self.running: Sequence[Request] = tuple(state.running)
         self.waiting: Sequence[Request] = self._rank.queued
         """In their order; not to be changed, as those that run."""
