@@ -50,6 +50,16 @@ from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason a
 from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_policy
 from tokenyard.policies.named import policy_maker as policy_maker
 from tokenyard.policies.simple import KeyedPolicy as KeyedPolicy
+from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder
+from tokenyard.questions.regret import counterfactual as counterfactual
+from tokenyard.sim.fleet import (
+    FleetPolicy as FleetPolicy,
+    Move as Move,
+    Crash as Crash,
+    Slow as Slow,
+    Drain as Drain,
+    PoolShrinks as PoolShrinks,
+)
 
 # KV kept elsewhere
 from tokenyard.core.sched.connector import KVConnector as KVConnector

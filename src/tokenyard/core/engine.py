@@ -21,7 +21,7 @@ from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput
 from tokenyard.core.sched.request_checks import request_ids_of
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, EngineDeadError, RequestError
+from tokenyard.errors import ConfigError, EngineDeadError, RejectedError, RequestError
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: whatever runs the model for an engine core.
@@ -267,8 +267,10 @@ class EngineCore:
         self._inbox.put(_Submitted(None, request_ids_of(request_ids)))
 
     def take_refused(self) -> list[RequestError]:
-        """Why submitted requests were refused, since the last call."""
+        """Why requests were refused or rejected since the last call: submitted ones, and those a policy has ended."""
         refused, self._refused = self._refused, []
+        if self.scheduler.has_rejected:
+            refused += [RejectedError(each.request_id, word) for each, word in self.scheduler.take_rejected()]
         return refused
 
     def _do_submitted(self) -> None:

@@ -27,6 +27,8 @@ from tokenyard.redaction import hidden
 FORMAT = 1
 """Raised when a field of what is written comes, goes or changes its meaning."""
 _FIRST = ("model", "gpu")
+_BESIDE = ("asked", "objects")
+"""What is kept beside the settings."""
 _READ_FIRST = ("serve", "config")
 """What others are read from."""
 
@@ -146,8 +148,22 @@ class Deployment:
             return f"{self!r}\n{error}"
 
     def to_json(self) -> str:
-        """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
+        """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it.
+
+        ConfigError for one that objects decide in.
+        """
+        for name, value in self._settings.launch.objects.items():
+            raise ConfigError(name, value, "is an object, which JSON cannot hold: name it as FILE.py:NAME")
         return msgspec.json.encode(self._written()).decode()
+
+    def described(self) -> dict[str, Any]:
+        """What it is, as JSON can hold it: objects in the place of names by what they are called."""
+        written = msgspec.to_builtins(self._written())
+        if objects := self._settings.launch.objects:
+            written["objects"] = {
+                name: getattr(each, "__name__", type(each).__name__) for name, each in objects.items()
+            }
+        return dict(written)
 
     def _written(self, *, is_ordered: bool = False) -> dict[str, Any]:
         """What JSON has of it; ``is_ordered``: the flags are sorted, as if given in one order."""
@@ -164,6 +180,7 @@ class Deployment:
             "found": [list(each) for each in asked.found],
             "logged": sorted(asked.logged),
             "logged_kv_tokens": asked.logged_kv_tokens,
+            **({"objects": _objects(self._settings)} if self._settings.launch.objects else {}),
         }
 
     @classmethod
@@ -220,10 +237,15 @@ def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:
     return GivenFlag(flag=flag, value=hidden(flag.name, value), words=words)
 
 
+def _objects(settings: DeploymentSettings) -> dict[str, str]:
+    """Objects in the place of names, each by what it is: two deployments are equal if they have the same ones."""
+    return {name: f"{value!r} {id(value)}" for name, value in sorted(settings.launch.objects.items())}
+
+
 def _unusual(settings: DeploymentSettings) -> dict[str, Any]:
     """The settings that are not as by default, as JSON has them."""
     parts = (unusual(getattr(settings, group.name)) for group in fields(settings))
-    return {name: _as_json(value) for part in parts for name, value in part.items() if name != "asked"}
+    return {name: _as_json(value) for part in parts for name, value in part.items() if name not in _BESIDE}
 
 
 def _as_json(value: Any) -> Any:
@@ -248,6 +270,7 @@ def _given_beside_line(settings: DeploymentSettings) -> Mapping[str, Any]:
     found |= {name: value for name, value in flags.items() if name not in in_line or in_line[name] != value}
     if settings.launch.ignore_unmodelled:
         found["ignore_unmodelled"] = True
+    found |= settings.launch.objects
     if settings.launch.config is not None:
         found["config"] = str(settings.launch.config)
     first = [name for name in _FIRST if name in found]

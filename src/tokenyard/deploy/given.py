@@ -192,6 +192,9 @@ def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
 
 OURS = ("seed",)
 """Names that vLLM has too, for something else."""
+_METHOD_OF = {"latency": "step_seconds", "router": "choose", "scheduling_policy": "victim", "eviction": "rank"}
+OBJECTS = tuple(_METHOD_OF)
+"""Settings that an object, a class or a function may take the place of, and what tells one."""
 _NOT_GIVEN_SO = ("serve", "config")
 """Settings that are read before the others."""
 
@@ -250,6 +253,39 @@ def _setting_of(each: GivenFlag) -> Any:
     return json.dumps(each.value) if each.value is None or isinstance(each.value, dict) else each.value
 
 
+def taken_out(values: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that are said by texts and numbers, and the objects, those of before included.
+
+    None takes one back, and so does a name. A latency model is called ``own:NAME`` beside it.
+    """
+    rest, held = dict(values), dict(objects)
+    for name in OBJECTS:
+        if name not in values:
+            continue
+        value = rest.pop(name)
+        held.pop(name, None)
+        if name == "eviction" and value is not None:
+            held[name] = _checked_eviction(value)
+        elif name != "eviction" and not (callable(value) or hasattr(value, _METHOD_OF[name])):
+            rest[name] = value
+        elif name == "latency":
+            from tokenyard.sim.choices import latency_of  # noqa: PLC0415 - only where one is given
+
+            held[name] = latency_of(value)
+            rest[name] = f"own:{type(held[name]).__name__}"
+        elif value is not None:
+            held[name] = value
+    return rest, held
+
+
+def _checked_eviction(choice: Any) -> Any:
+    """The choice itself. Raises ConfigError for what makes no order."""
+    from tokenyard.policies.eviction import eviction_of  # noqa: PLC0415 - only where one is given
+
+    eviction_of(choice)
+    return choice
+
+
 def settings_of_line(line: ServeLine, *, gpu: str | None = None) -> DeploymentSettings:
     """The deployment that a line starts, on ``gpu`` where one is given. Raises ConfigError."""
     return settings_by_name({} if gpu is None else {"gpu": gpu}, line=line)
@@ -259,7 +295,8 @@ def settings_by_name(
     values: Mapping[str, Any], *, line: ServeLine | None = None, config: str | Path | None = None
 ) -> DeploymentSettings:
     """A deployment by its settings, over what a line and a file of flags say. Raises ConfigError."""
-    said = _by_name(values)
+    texts, objects = taken_out({setting_name(name): value for name, value in values.items()}, {})
+    said = _by_name(texts)
     own, flags = {name: value for name, value in said.items() if value is not None}, _flags(said)
     before = [] if config is None else read_config_file(Path(config))
     given = given_by(
@@ -271,7 +308,10 @@ def settings_by_name(
         has=names_of(DeploymentSettings),
     )
     launch = LaunchSettings(
-        serve=None if line is None else str(line), config=None if config is None else Path(config), asked=given.asked
+        serve=None if line is None else str(line),
+        config=None if config is None else Path(config),
+        asked=given.asked,
+        objects=objects,
     )
     return with_values(DeploymentSettings(launch=launch), {**given.values, **_ours(own)})
 
@@ -282,7 +322,9 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     None: as if it had not been given. Raises ConfigError for a name or a value that cannot be.
     """
     kind = type(settings)
-    said = _by_name(changes, kind)
+    named_so = {setting_name(name): value for name, value in changes.items()}
+    texts, objects = taken_out(named_so if len(named_so) == len(changes) else changes, settings.launch.objects)
+    said = _by_name(texts, kind)
     said |= {other: None for name, other in _INSTEAD.items() if said.get(name) is not None and other not in said}
     asked: GivenFlags = settings.launch.asked
     gone = {name for name, value in said.items() if value is None}
@@ -299,7 +341,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
         if each.flag.field in said and group_of(kind, each.flag.field)
     }
     named = (asked.named | values.keys()) - gone
-    launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named))
+    launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named), objects=objects)
     defaults = {name: default_of(kind, name) for name in gone if group_of(kind, name) is not None}
     return with_values(replace(settings, launch=launch), {**defaults, **_ours(values, kind), **of_flags})
 

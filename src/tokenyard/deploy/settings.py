@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -133,6 +134,8 @@ class LaunchSettings(Settings):
     """Continue without flags that a replay does not model; the report's header lists them."""
     asked: Annotated[GivenFlags, NO_SETTING] = field(default_factory=GivenFlags)
     """Flags of vLLM's that were given, however they were given."""
+    objects: Annotated[Mapping[str, Any], NO_SETTING] = field(default_factory=dict)
+    """Objects that take the place of what settings name: see ``Chosen`` in ``spec.py``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

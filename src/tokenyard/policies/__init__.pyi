@@ -1,17 +1,25 @@
 # What the package offers, in the order of the API page; the module beside it loads these names when they are asked for.
 # isort: skip_file
 
-from tokenyard.core.sched.policy import (
-    PolicyContext as PolicyContext,
-    AdmissionView as AdmissionView,
-)
+from tokenyard.core.sched.policy_context import PolicyContext as PolicyContext
+from tokenyard.core.sched.policy import AdmissionView as AdmissionView
 from tokenyard.core.sched.candidate import (
     Refused as Refused,
+    Rejected as Rejected,
     StepBounds as StepBounds,
     StepBudget as StepBudget,
     Candidate as Candidate,
     AdmissionLimit as AdmissionLimit,
     FeatureHook as FeatureHook,
+)
+from tokenyard.core.sched.eviction import CachedBlock as CachedBlock, Job as Job
+from tokenyard.policies.eviction import (
+    LRU as LRU,
+    LFU as LFU,
+    LRUK as LRUK,
+    CostAware as CostAware,
+    WorkflowAware as WorkflowAware,
+    Belady as Belady,
 )
 from tokenyard.vocabulary import known_policies as known_policies
 from tokenyard.core.sched.queues import (

@@ -6,6 +6,7 @@ from tokenyard.questions.split import SplitReport as SplitReport, BusyShares as 
 from tokenyard.questions.compare import Comparison as Comparison, Cell as Cell, Interval as Interval, Metric as Metric
 from tokenyard.questions.agents import Agents as Agents, AgentsCell as AgentsCell
 from tokenyard.questions.study import Study as Study, StudyCell as StudyCell
+from tokenyard.questions.regret import Regret as Regret, RouteRegret as RouteRegret
 from tokenyard.questions.chart import line_chart as line_chart
 from tokenyard.questions.sweep import SweepResult as SweepResult
 from tokenyard.questions.planning.answer import Plan as Plan

@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.arguments import given_function, given_text
 from tokenyard.core.config import require_int
-from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
@@ -182,6 +182,8 @@ class JobTimes(StepObserver):
         self.request_finished(ts, request)
 
     def request_finished(self, ts: float, request: Request) -> None:
+        if request.status is RequestStatus.FINISHED_MOVED:
+            return
         job = request.job_id or request.request_id
         self._ended[job] = ts
         if FinishReason.of(request.status) not in _WHOLE:

@@ -10,11 +10,11 @@ from typing import Protocol
 import msgspec
 
 from tokenyard.core.engine import EngineCore
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request, RequestStatus
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import RequestError
+from tokenyard.errors import RejectedError, RequestError
 from tokenyard.sim.executor import (
     SimulatedExecutor,
     SimulatedModel,
@@ -179,6 +179,34 @@ class LockstepExecutor(SimulatedExecutor):
         return self._join(StepShape.of(plan), waits)
 
 
+def copy_of(request: Request, *, with_outputs: bool) -> Request:
+    """Return a request that has not begun; ``with_outputs``: it goes on behind the tokens that it has."""
+    copy = Request(
+        request.request_id,
+        request.token_slice(0, request.num_prompt_tokens),
+        request.sampling_params,
+        arrival_time=request.arrival_time,
+        priority=request.priority,
+        lora_name=request.lora_name,
+        cache_salt=request.cache_salt,
+        mm_features=request.mm_features,
+        job_id=request.job_id,
+        is_last_step=request.is_last_step,
+        this_func_call=request.this_func_call,
+        output_seed=request.output_seed,
+        client_index=request.client_index,
+        predicted_output_tokens=request.predicted_output_tokens,
+        ends_after=request.ends_after,
+        meta=request.meta,
+    )
+    if with_outputs:
+        for token in request.output_token_ids:
+            copy.append_token(token)
+        copy.times.first_scheduled, copy.times.first_token = request.times.first_scheduled, request.times.first_token
+        copy.num_preemptions, copy.num_cached_tokens = request.num_preemptions, request.num_cached_tokens
+    return copy
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # One engine of several: requests reach it between its steps, and it reports how many it has.
 
@@ -288,9 +316,78 @@ class Rank:
         if self.scheduler.observer is not None:
             self.scheduler.observer.request_refused(request.arrival_time, request)
 
+    def _tell_rejected(self) -> None:
+        """The policy has ended requests unserved."""
+        for request, word in self.scheduler.take_rejected():
+            self._num_requests -= 1
+            self._under_way.discard(request.request_id)
+            self._listener.refused(RejectedError(request.request_id, word), request, self.rank)
+
     def abort(self, request_ids: Sequence[str]) -> None:
         """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
         self._leaving += [each for each in request_ids if each in self._under_way]
+
+    # ---- what its fleet does with it
+
+    @property
+    def queued(self) -> tuple[Request, ...]:
+        """Requests that wait, in their order, those on their way to it last."""
+        return (*self.scheduler.waiting, *self._inbox)
+
+    def wake(self) -> None:
+        """Something has changed that it may have waited for."""
+        self._executor.num_empty_steps = 0
+
+    def take_out(self, request_id: str) -> tuple[Request, list[BlockHash]] | None:
+        """Take a request away, with the contents of the blocks that are computed of it; None: it cannot be moved.
+
+        What steps in flight bring for it is lost.
+        """
+        waiting = next((each for each in self._inbox if each.request_id == request_id), None)
+        request = waiting or self.scheduler.requests.get(request_id)
+        if request is None or request.resumable or request.structured_output is not None:
+            return None
+        size = self.scheduler.kv.block_size
+        computed = min(request.num_computed_tokens, request.num_tokens) if request.slot >= 0 else 0
+        contents = list(request.block_hashes[: computed // size])
+        moved = copy_of(request, with_outputs=True)
+        self._let_go(request, waiting, RequestStatus.FINISHED_MOVED)
+        return moved, contents
+
+    def take_in_kv(self, contents: Sequence[BlockHash]) -> None:
+        """KV that another engine has computed is here now, as cached blocks, as far as there is room."""
+        pool = self.scheduler.kv.pool
+        missing = [each for each in contents if not pool.find(each, 0)]
+        if self.scheduler.kv.num_groups == 1 and self.scheduler.cache_config.enable_prefix_caching:
+            blocks = pool.take(min(len(missing), pool.num_free))
+            for block, content in zip(blocks, missing, strict=False):
+                pool.publish(block, content, 0)
+            pool.release(blocks[::-1])
+
+    def lose_all(self, *, resend: bool) -> list[Request]:
+        """Lose all requests and all KV; returns the requests as clients would send them again."""
+        lost = [(each, None) for each in self.scheduler.requests.values()]
+        waiting = [(each, each) for each in self._inbox]
+        again = [copy_of(request, with_outputs=False) for request, _ in (*lost, *waiting)]
+        for request, inbox in (*lost, *waiting):
+            self._let_go(request, inbox, RequestStatus.FINISHED_MOVED if resend else RequestStatus.FINISHED_ERROR)
+            if not resend:
+                error = RejectedError(request.request_id, "crash", "has lost it with its engine")
+                self._listener.refused(error, request, self.rank)
+                if inbox is not None:
+                    self.went_on_without(request)
+        self.scheduler.pins.clear()
+        self.scheduler.reset_prefix_cache()
+        return again
+
+    def _let_go(self, request: Request, waiting: Request | None, status: RequestStatus) -> None:
+        self._num_requests -= 1
+        self._under_way.discard(request.request_id)
+        if waiting is not None:
+            self._inbox.remove(waiting)
+        else:
+            self.scheduler.finish_requests([request.request_id], status)
+        self._tell_counts()
 
     def receive(self) -> None:
         """Take in what was sent."""
@@ -361,6 +458,9 @@ class Rank:
                 if self._inbox or self._leaving:  # one that is refused or aborted may make room for another
                     horizon = _AT_ONCE
                 self.begin(horizon)
+                if self.scheduler.has_rejected:  # which may bring a turn, or make room for one
+                    self._tell_rejected()
+                    return None
             moment = self.next_moment()
             if moment is None or moment >= horizon:
                 return None

@@ -13,6 +13,8 @@ import msgspec
 
 FORMAT_VERSION = 1
 """Raised when a field changes its meaning; a new field or event does not raise it."""
+MOVED = "moved"
+"""Finish reason of a request that went on at another engine."""
 REFUSED = "refused"
 """Finish reason of a request that the engine turned away."""
 

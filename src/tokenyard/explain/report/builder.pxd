@@ -59,6 +59,8 @@ cdef class ReportBuilder:
     cdef public ArrivalsCounter _arrivals
     cdef public object _load
     cdef public object _latencies
+    cdef public object _job_times
+    cdef public object _pins
     cdef public object _speculation
     cdef public Series _budget_use
     cdef public Series _running
@@ -78,6 +80,7 @@ cdef class ReportBuilder:
     cpdef step_completed(self, long long step, ts, seconds, sampled, streams)
     cpdef drafts_verified(self, drafts)
     cpdef request_finished(self, record)
+    cpdef pin_ended(self, record)
     cpdef _catch_up(self)
     cpdef _add_arrival(self, record)
     cpdef _add_hits(self, record)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
@@ -144,6 +144,11 @@ class SLOWatch(StepObserver):
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
+        if request.status is RequestStatus.FINISHED_MOVED:
+            return
+        if request.status is RequestStatus.FINISHED_REJECTED:
+            self.request_refused(ts, request)
+            return
         is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
         beyond = self._beyond_by(request, ts) if is_whole else []
         for slo in beyond:
