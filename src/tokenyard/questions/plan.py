@@ -163,8 +163,8 @@ def plan(
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
     ``price``: of one GPU for an hour; a plan of the least cost without any takes list prices, and names them.
     ``replays``: variants to try at most. ``output``: a directory that keeps what was replayed, so that the same plan
-    goes on after an interruption. ``by``: a column that says of which class a request is (``priority``, ``tier``, ...); bounds
-    may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    goes on after an interruption. ``by``: a column that says of which class a request is (``priority``, ``tier``, ...);
+    bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
     ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
     the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.

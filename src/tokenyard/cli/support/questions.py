@@ -21,7 +21,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 _SERVE = '--serve "vllm serve ..." --gpu h100'
 _CHAT = "random --request-rate 8 --num-prompts 600 --input-len 800 --output-len 200 --gpu l40s"
-_AGENTS = "agentic --limit 24 --gpu l40s --max-model-len 65536 --num-gpu-blocks-override 6000"
+_AGENTS = "agentic --limit 24 --gpu l40s --max-model-len 65536 --num-gpu-blocks-override 5000"
 
 QUESTIONS = (
     Question(
@@ -52,10 +52,10 @@ QUESTIONS = (
     Question(
         text="Does prefix caching work, and why not?",
         page="caching.md",
-        command=f"tokenyard run LOG {_SERVE} --full",
-        example=f"tokenyard run {_AGENTS} --advice none",
-        sure="Hits and evictions are exact for prompts whose shared parts are known: a trace, or a log with texts or"
-        " hash_ids. A log with lengths alone has no hits.",
+        command=f"tokenyard compare LOG {_SERVE} --set tensor_parallel_size=1,2,4",
+        example=f"tokenyard compare {_AGENTS} --set num_gpu_blocks_override=10000,20000",
+        sure="Hits and evictions are exact where it is known which prompts begin alike: in a trace, or a log with texts"
+        " or hash_ids. A log of lengths alone has no hits.",
     ),
     Question(
         text="What if I change max_num_seqs?",
@@ -89,8 +89,8 @@ QUESTIONS = (
         page="agents.md",
         command=f"tokenyard compare LOG {_SERVE} --policies fcfs,continuum-ttl",
         example=f"tokenyard compare {_AGENTS} --policies fcfs,continuum-ttl",
-        sure="Turns and shared history are replayed exactly. One seed may be chance; --seeds 5 gives intervals. Tools take"
-        " the times of the log.",
+        sure="Turns and shared history are replayed exactly. One seed may be chance; --seeds 5 gives intervals. Tools"
+        " take the times of the log.",
     ),
     Question(
         text="Interactive users and batch jobs share a server: who suffers?",
