@@ -75,6 +75,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/write_pxd.py --check
 	@$(BIN)/python scripts/check_hot.py
 	@$(BIN)/python scripts/generate_vocabulary.py --check
+	@$(BIN)/python scripts/generate_keywords.py --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 

@@ -117,7 +117,10 @@ def test_links_lead_somewhere() -> None:
     broken = []
     for path in DOCUMENTS:
         for file, anchor in LINK.findall(path.read_text(encoding="utf-8")):
-            if file.removeprefix("../" if path.parent.name != "docs" and path.parent != REPO else "docs/") in SITE_PAGES:
+            if (
+                file.removeprefix("../" if path.parent.name != "docs" and path.parent != REPO else "docs/")
+                in SITE_PAGES
+            ):
                 continue  # scripts write them into the site, whose build looks for anchors
             target = path.parent / file if file else path
             if not target.exists() or (anchor and anchor not in _anchors(target)):

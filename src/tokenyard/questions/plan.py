@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -76,6 +76,9 @@ from tokenyard.questions.variant_sources import (
 from tokenyard.questions.variants import changed_words, read_shape, serve_words, words_of_split
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
@@ -155,7 +158,7 @@ def plan(
     by: str | None = None,
     calibrate: bool = False,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Plan:
     """Find the settings of a deployment that meet bounds best, the load that they bear, and what limits them.
 

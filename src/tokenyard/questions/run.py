@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -31,6 +31,7 @@ from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
+from tokenyard.questions.plots import plot_requests
 from tokenyard.questions.relief import with_relief
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
@@ -67,6 +68,9 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""
@@ -131,6 +135,13 @@ class RunResult(Printable):
         column = require_column(column, self.workload)
         return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.report.duration_s)
 
+    def plot(self, ax: Any = None) -> Any:
+        """How many requests ran and waited over time, drawn with matplotlib on ``ax`` or new axes, which are returned.
+
+        MissingExtraError without matplotlib.
+        """
+        return plot_requests(self.workload.name, self.requests, ax)
+
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
         return self.report.to_dict()
@@ -162,7 +173,7 @@ class RunResult(Printable):
 @takes_arrivals
 def run(
     workload: WorkloadChoice,
-    deployment: Deployment,
+    deployment: Deployment | None = None,
     *,
     policy: PolicyChoice | None = None,
     router: RouterChoice | None = None,
@@ -176,11 +187,12 @@ def run(
     advice: bool | Literal["all"] = False,
     slo: SLOs = None,
     calibrate: bool = False,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> RunResult:
     """Replay a workload on a deployment, on a virtual clock.
 
-    ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
+    ``workload``: one that was made or read, a built-in one by its name, or a file. ``deployment``: None is that of the
+    command without flags. ``policy``, ``router``, ``observer``
     and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
     result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
     so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
@@ -191,7 +203,7 @@ def run(
     few replays more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by
     the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings = deployment_settings(deployment)
+    settings = deployment_settings(Deployment() if deployment is None else deployment)
     named = {"scheduling_policy": policy, "router": router}
     settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
     if advice:

@@ -152,7 +152,7 @@ def test_what_cannot_be_is_said_by_name(settings: dict[str, Any], problem: str) 
 
 def test_an_error_is_data() -> None:
     with pytest.raises(ConfigError) as caught:
-        Deployment(max_num_seq=3)
+        Deployment(max_num_seq=3)  # type: ignore[call-arg]
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.code, error.field, error.value) == ("unknown_setting", "max_num_seq", 3)
     assert str(error) == str(caught.value)

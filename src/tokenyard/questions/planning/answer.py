@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, sqrt
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from tokenyard.questions.planning.goal import (
     is_feasible,
     row_price,
 )
-from tokenyard.questions.planning.picture import draw, page_of
+from tokenyard.questions.planning.picture import draw, page_of, plot
 from tokenyard.questions.planning.sureness import BoundRange, Sureness
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.trace.start import DeploymentHeader
@@ -349,10 +350,17 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """One row per variant that was tried: its settings, what came of it, its figures."""
         return rows_table(self.rows)
 
+    @property
+    def _title(self) -> str:
+        return f"{self.workload}: {', '.join(self.slo) or 'no bounds'}"
+
     def draw(self) -> str:
         """A drawing as SVG: what each variant reaches, over what it costs or how near its bounds it is."""
-        title = f"{self.workload}: {', '.join(self.slo) or 'no bounds'}"
-        return draw(title, Goal(self.goal), self.rows, front=self.front, recommended=self.recommended)
+        return draw(self._title, Goal(self.goal), self.rows, front=self.front, recommended=self.recommended)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The same drawn with matplotlib, on ``ax`` or new axes, which are returned; MissingExtraError without it."""
+        return plot(self._title, Goal(self.goal), self.rows, recommended=self.recommended, ax=ax)
 
     def page(self) -> str:
         """The drawing with what is printed, as an HTML page that needs nothing else."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
+from typing import Any
 
 from tokenyard.questions.chart import COLOURS, Chart
 from tokenyard.questions.planning.goal import Goal, goal_value, is_feasible
+from tokenyard.questions.plots import axes
 from tokenyard.questions.sweeping.rows import Row, settings_in_words
 
 _HELD, _MISSED, _CHOSEN = COLOURS[0], COLOURS[7], COLOURS[3]
@@ -16,15 +18,10 @@ Axis = tuple[str, Callable[[Row], float | None]]
 
 def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], recommended: Row | None) -> str:
     """SVG: a dot for every variant that ran to its end, a ring around the recommended one, a line along the front."""
-    across, up = _axes(rows, goal)
-    points = [
-        (row, x, y)
-        for row in rows
-        if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
-    ]
+    across, up, points = points_of(rows, goal)
     right = max((x for _, x, _ in points), default=1.0) * 1.05 or 1.0
     top = max((y for _, _, y in points), default=1.0) * 1.05 or 1.0
-    chart = Chart(title, across[0], up[0], (right, top))
+    chart = Chart(title, across, up, (right, top))
     for said, colour in (("recommended", _CHOSEN), ("within every bound", _HELD), ("a bound is missed", _MISSED)):
         chart.legend(said, colour)
     line = sorted((x, y) for row, x, y in points if row in front)
@@ -35,6 +32,31 @@ def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], r
         if row == recommended:
             chart.ring(x, y, _CHOSEN)
     return str(chart)
+
+
+def points_of(rows: Sequence[Row], goal: Goal) -> tuple[str, str, list[tuple[Row, float, float]]]:
+    """What stands along both axes, and where each variant that ran to its end lies."""
+    across, up = _axes(rows, goal)
+    points = [
+        (row, x, y)
+        for row in rows
+        if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
+    ]
+    return across[0], up[0], points
+
+
+def plot(title: str, goal: Goal, rows: Sequence[Row], *, recommended: Row | None, ax: Any = None) -> Any:
+    """The same dots and ring, drawn with matplotlib. Returns the axes. MissingExtraError without it."""
+    ax = axes(ax)
+    across, up, points = points_of(rows, goal)
+    for said, holds in (("within every bound", True), ("a bound is missed", False)):
+        some = [(x, y) for row, x, y in points if is_feasible(row) is holds]
+        ax.scatter([x for x, _ in some], [y for _, y in some], label=said)
+    chosen = [(x, y) for row, x, y in points if row == recommended]
+    ax.scatter([x for x, _ in chosen], [y for _, y in chosen], s=150, facecolors="none", edgecolors="black")
+    ax.set(title=title, xlabel=across, ylabel=up)
+    ax.legend()
+    return ax
 
 
 def page_of(workload: str, drawing: str, text: str) -> str:
