@@ -141,7 +141,9 @@ def _by_content(path: Path) -> TraceFiles:
                 return TraceFiles(None, path)
     except DamagedFileError as error:
         raise TraceError(str(error)) from None
-    raise TraceError(f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record")
+    raise TraceError(
+        f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record; `tokenyard run {path} --trace DIR` makes one of a log"
+    )
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
