@@ -143,7 +143,7 @@ _UNDER_TYPE_CHECKING = {
 def _annotations(offered: object) -> Iterator[object]:
     """Types of the public fields, properties and parameters of a class or function."""
     if not inspect.isclass(offered):
-        yield from get_type_hints(offered).values()
+        yield from get_type_hints(offered, None, _UNDER_TYPE_CHECKING).values()
         return
     yield from (
         hint for name, hint in get_type_hints(offered, None, _UNDER_TYPE_CHECKING).items() if not name.startswith("_")

@@ -272,7 +272,7 @@ def _blocks_in_memory(
 _MORE_MEMORY = ("raise §tensor_parallel_size", "use more or larger GPUs")
 """What errors propose that lack memory."""
 _MOST_GPUS = 16
-"""Of an engine, up to which a size that starts is looked for."""
+"""GPUs of an engine, up to which a size that starts is looked for."""
 
 
 def _with_least_size(

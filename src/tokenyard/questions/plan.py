@@ -113,7 +113,7 @@ class PlanQuestion:
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
     prices_are_listed: bool = False
-    """Nobody gave them: they are those that come with the package."""
+    """They were not given: they are those that come with the package."""
     replays: int = 40
     """Variants to try at most."""
     largest_load: bool = True

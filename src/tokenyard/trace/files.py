@@ -142,7 +142,8 @@ def _by_content(path: Path) -> TraceFiles:
     except DamagedFileError as error:
         raise TraceError(str(error)) from None
     raise TraceError(
-        f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record; `tokenyard run {path} --trace DIR` makes one of a log"
+        f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record;"
+        f" `tokenyard run {path} --trace DIR` makes one of a log"
     )
 
 

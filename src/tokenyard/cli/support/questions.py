@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One question, and the command that answers it."""
@@ -19,6 +21,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """How far the answer can be trusted."""
 
 
+_VERSIONS = f"--from {KNOWN_VERSIONS[0]} --to {DEFAULT_VERSION}"
 _SERVE = '--serve "vllm serve ..." --gpu h100'
 _CHAT = "random --request-rate 8 --num-prompts 600 --input-len 800 --output-len 200 --gpu l40s"
 _AGENTS = "agentic --limit 24 --gpu l40s --max-model-len 65536 --num-gpu-blocks-override 5000"
@@ -79,8 +82,8 @@ QUESTIONS = (
     Question(
         text="May I upgrade vLLM?",
         page="upgrade.md",
-        command=f"tokenyard upgrade LOG {_SERVE} --from 0.27 --to 0.33",
-        example="tokenyard upgrade chat --limit 8 --rate-scale 10 --gpu l4 --max-model-len 8192 --from 0.22 --to 0.33",
+        command=f"tokenyard upgrade LOG {_SERVE} {_VERSIONS}",
+        example=f"tokenyard upgrade chat --limit 8 --rate-scale 10 --gpu l4 --max-model-len 8192 {_VERSIONS}",
         sure="Decisions, defaults and memory are compared with recordings of both versions. Faster kernels, and bugs of"
         " a version, are not seen: both are replayed with the same step times.",
     ),
