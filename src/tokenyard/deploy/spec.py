@@ -306,8 +306,8 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     settle = partial(resolve_settings, speculative=speculative, predicts_itself=predicts_itself)
     try:
         settled = settle(settings)
-    except NoStartError as error:
-        raise _with_least_size(error, settings, settle) from None
+    except NoStartError as refused:
+        raise _with_least_size(refused, settings, settle) from None
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)
