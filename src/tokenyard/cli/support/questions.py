@@ -71,10 +71,10 @@ QUESTIONS = (
     Question(
         text="Which GPU is the cheapest for it?",
         page="cheapest.md",
-        command='tokenyard plan LOG --serve "vllm serve ..." --gpu l4,l40s,h100 --set max_num_seqs=128,256'
+        command='tokenyard plan LOG --serve "vllm serve ..." --gpu l4,l40s,h100 --set replicas=1..4'
         " --slo ttft_p95=1s --minimize cost",
         example="tokenyard plan random --request-rate 3 --num-prompts 200 --input-len 500 --output-len 60"
-        " --max-model-len 8192 --gpu l4,l40s,h100 --set max_num_seqs=64 --slo ttft_p95=1s --minimize cost"
+        " --max-model-len 8192 --gpu l4,l40s,h100 --set replicas=1,2 --slo ttft_p95=1s --minimize cost"
         " --no-largest-load",
         sure="Prices are one provider's list of one day: give yours with --price h100=2.5. Step times of GPUs that were"
         " never measured have a wide range, and the first line then says probably.",
