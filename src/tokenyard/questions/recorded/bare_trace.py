@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
-from tokenyard.trace.files import TraceFiles
+from tokenyard.trace.reader import TraceFiles
 from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestFinished,

@@ -21,9 +21,8 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.questions.recorded.answer import FitQuality, StalledStep, TracePrediction
 from tokenyard.questions.recorded.bare_trace import BareTrace, is_bare
-from tokenyard.questions.recorded.front_end import REPLAY
 from tokenyard.questions.recorded.recorded_drafts import DraftRecords
-from tokenyard.questions.recorded.recorded_requests import RecordedRequests
+from tokenyard.questions.recorded.recorded_requests import REPLAY, RecordedRequests
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import CalibratedLatency
@@ -45,8 +44,7 @@ from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
 from tokenyard.steptime.pace import MachineSpeed, Stall
-from tokenyard.trace.files import find_trace
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.reader import TraceReader, find_trace
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import deployment_of
 from tokenyard.vocabulary import known_policies
