@@ -38,6 +38,4 @@ def _sizes(text: str) -> list[float]:
     try:
         return [float(size) for size in text.split(",")]
     except ValueError:
-        raise ConfigError(
-            "dram_gib", text, "give sizes in GiB, 64,256, or none"
-        ) from None
+        raise ConfigError("dram_gib", text, "give sizes in GiB, 64,256, or none") from None

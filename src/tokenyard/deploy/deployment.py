@@ -7,7 +7,7 @@ from dataclasses import fields
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import msgspec
 
@@ -23,6 +23,9 @@ from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.redaction import hidden
+
+if TYPE_CHECKING:
+    from tokenyard.deploy.keywords import DeploymentKeywords
 
 FORMAT = 1
 """Raised when a field of what is written comes, goes or changes its meaning."""
@@ -45,7 +48,12 @@ class Deployment:
     _resolved: ResolvedDeployment | None
 
     def __init__(
-        self, serve: str | PathLike[str] | None = None, /, *, config: str | PathLike[str] | None = None, **settings: Any
+        self,
+        serve: str | PathLike[str] | None = None,
+        /,
+        *,
+        config: str | PathLike[str] | None = None,
+        **settings: Unpack[DeploymentKeywords],
     ) -> None:
         """``config``: a YAML file of flags, as for ``vllm serve --config``.
 
@@ -62,15 +70,14 @@ class Deployment:
         serve: str | PathLike[str],
         /,
         *,
-        gpu: str | None = None,
         config: str | PathLike[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[DeploymentKeywords],
     ) -> Self:
         """The deployment that a text starts: a command line, ``@FILE`` or the path of a file, as ``--serve`` takes it.
 
         ``gpu`` says on what, where the text does not. Raises ConfigError.
         """
-        return cls(serve, config=config, **settings, **({} if gpu is None else {"gpu": gpu}))
+        return cls(serve, config=config, **settings)
 
     @classmethod
     def from_settings(cls, settings: DeploymentSettings) -> Self:
@@ -88,7 +95,7 @@ class Deployment:
         """All settings, in their groups."""
         return self._settings
 
-    def with_(self, **changes: Any) -> Self:
+    def with_(self, **changes: Unpack[DeploymentKeywords]) -> Self:
         """The same deployment with other settings, as if they had been given; None takes one back.
 
         Raises ConfigError as the constructor does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, field, fields, replace
 from functools import partial
 from math import inf
@@ -364,6 +365,31 @@ def _blocks_in_memory(
         return None
 
 
+_MORE_MEMORY = ("raise §tensor_parallel_size", "use more or larger GPUs")
+"""What errors propose that lack memory."""
+_MOST_GPUS = 16
+"""GPUs of an engine, up to which a size that starts is looked for."""
+
+
+def _with_least_size(
+    error: NoStartError, settings: DeploymentSettings, settle: Callable[[DeploymentSettings], ResolvedSettings]
+) -> NoStartError:
+    """The error with the least tensor-parallel size that starts, if it lacks memory and one of up to 16 GPUs does."""
+    proposed = next((each for each in _MORE_MEMORY if each in error.marked_fix), None)
+    size = 2 * settings.hardware.tensor_parallel_size
+    while proposed is not None and size <= _MOST_GPUS:
+        with suppress(ConfigError, NoStartError):
+            settle(replace(settings, hardware=replace(settings.hardware, tensor_parallel_size=size)))
+            reason, fix = (
+                text.replace(proposed, f"raise §tensor_parallel_size to {size}")
+                for text in (error.marked_reason, error.marked_fix)
+            )
+            details = {**error.details, "least_tensor_parallel_size": size}
+            return NoStartError(reason, error.field, error.value, fix, details=details)
+        size *= 2
+    return error
+
+
 def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeployment:
     """Settle what is not given; ``seed`` is of the dice that say which drafts are right. Raises TokenyardError."""
     launch = settings.launch
@@ -373,7 +399,11 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     speculation, drafts = _speculation(settings, ignored, seed)
     speculative = None if speculation is None else speculation.config
     predicts_itself = drafts is not None and drafts.predicts_itself
-    settled = resolve_settings(settings, speculative=speculative, predicts_itself=predicts_itself)
+    settle = partial(resolve_settings, speculative=speculative, predicts_itself=predicts_itself)
+    try:
+        settled = settle(settings)
+    except NoStartError as refused:
+        raise _with_least_size(refused, settings, settle) from None
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)

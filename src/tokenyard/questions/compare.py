@@ -9,7 +9,7 @@ from math import inf, sqrt
 from operator import attrgetter
 from os import PathLike
 from statistics import fmean, stdev
-from typing import Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import msgspec
 
@@ -53,6 +53,9 @@ from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import count_of
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A mean over seeds with its 95 % confidence interval (Student's t).
@@ -365,7 +368,7 @@ def compare(
     slo: SLOs = None,
     by: str | None = None,
     progress: OnProgress | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Comparison:
     """Replay a workload under every policy, at every load, with every seed; the first policy is the baseline.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor
+from typing import Any
 
 import msgspec
 
@@ -231,7 +232,8 @@ def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple
         """Blocks that there are in any case; -1 if not even by the estimate."""
         if value not in fewest:
             try:
-                settled = deployment.with_(**{setting: value}).resolve().settled
+                changes: dict[str, Any] = {setting: value}
+                settled = deployment.with_(**changes).resolve().settled
                 fewest[value] = settled.fewest_blocks if settled.fewest_blocks is not None else settled.plan.num_blocks
             except NoStartError:
                 fewest[value] = -1

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -28,6 +28,7 @@ from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
+from tokenyard.questions.plots import plot_requests
 from tokenyard.questions.relief import with_relief, with_trials
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
@@ -62,6 +63,9 @@ from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""
@@ -128,6 +132,13 @@ class RunResult(Printable):
         column = require_column(column, self.workload)
         return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.report.duration_s)
 
+    def plot(self, ax: Any = None) -> Any:
+        """How many requests ran and waited over time, drawn with matplotlib on ``ax`` or new axes, which are returned.
+
+        MissingExtraError without matplotlib.
+        """
+        return plot_requests(self.workload.name, self.requests, ax)
+
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
         return self.report.to_dict()
@@ -159,7 +170,7 @@ class RunResult(Printable):
 @takes_arrivals
 def run(
     workload: WorkloadChoice,
-    deployment: Deployment,
+    deployment: Deployment | None = None,
     *,
     policy: PolicyChoice | None = None,
     router: RouterChoice | None = None,
@@ -179,12 +190,12 @@ def run(
     advice: bool | Literal["all"] = False,
     slo: SLOs = None,
     calibrate: bool = False,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> RunResult:
     """Replay a workload on a deployment, on a virtual clock.
 
-    ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
-    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an
+    ``workload``: one that was made or read, a built-in one by its name, or a file. ``deployment``: None is that of
+    the command without flags. ``policy``, ``router``, ``observer`` and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an
     object or a class with ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
     ``eviction``: the order in which cached blocks are given up, a name, a class or an object; None is the policy's, or
     vLLM's (LRU). ``fleet``: decides over several engines (:class:`~tokenyard.FleetPolicy`); ``events``: crashes and the
@@ -198,7 +209,7 @@ def run(
     more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by the names
     of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings = deployment_settings(deployment)
+    settings = deployment_settings(Deployment() if deployment is None else deployment)
     named = {"scheduling_policy": policy, "router": router}
     said = {name: value for name, value in named.items() if isinstance(value, str)}
     settings = changed(settings, said if latency is None else {**said, "latency": latency})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any
 
+import msgspec
+
 from tokenyard.deploy.given import changed
 from tokenyard.errors import ConfigError
+from tokenyard.files import packaged
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.sweeping.rows import Setting
 from tokenyard.questions.sweeping.variants import Grid, read_grid
@@ -126,3 +130,22 @@ def prices_of(price: Mapping[str, float] | None) -> dict[str, float]:
         return read_prices([[f"{gpu}={each}" for gpu, each in price.items()]])
     except ConfigError as error:
         raise ConfigError("price", error.value, error.marked_fix) from None
+
+
+class ListPrices(msgspec.Struct, frozen=True, kw_only=True):
+    """Prices of one provider, for a plan of the least cost to which none were given: ``models/gpu_prices.toml``."""
+
+    as_of: str
+    source: str
+    usd_per_hour: dict[str, float]
+
+    @property
+    def sentence(self) -> str:
+        """Say whose prices these are, and how to give others."""
+        return f"prices are in dollars, as listed in {self.as_of} by {self.source}; give yours with --price"
+
+
+@cache
+def list_prices() -> ListPrices:
+    """Read the prices that come with the package."""
+    return msgspec.convert(tomllib.loads(packaged("tokenyard.models", "gpu_prices.toml").decode()), ListPrices)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -36,6 +36,9 @@ from tokenyard.sim.choices import ObserverChoice, PolicyChoice, RouterChoice
 from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 
 class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +99,7 @@ def split(
     trace: str | PathLike[str] | None = None,
     slo: SLOs = None,
     progress: OnProgress | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> SplitReport:
     """Replay a workload with engines that prefill and engines that decode, all of them as ``deployment`` says.
 

@@ -15,7 +15,7 @@ from math import isnan
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import Column, Printable, RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.experiment import complete, contents_of
+from tokenyard.questions.plots import axes
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import (
     OnCount,
@@ -50,6 +51,9 @@ from tokenyard.sim.traffic import Extent
 from tokenyard.units import count_of
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a metric of the caller's own rests on: everybody who came, a part of them, or how long the others have waited.
@@ -320,6 +324,21 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         drawn = Comparison(workload=self.workload, policies=labels, loads=self.loads, seeds=self.seeds, cells=cells)
         return drawn.draw(name, title or name)
 
+    def plot(self, metric: str | None = None, ax: Any = None) -> Any:
+        """The same drawn with matplotlib, on ``ax`` or new axes, which are returned; MissingExtraError without it."""
+        ax, name = axes(ax), metric or self.shown[0]
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for cell in self.cells:
+            found = self.interval(name, cell)
+            if found is not None:
+                lines.setdefault(cell.label, []).append((cell.load, found.mean, found.half or 0.0))
+        for label, line in lines.items():
+            loads, means, halves = zip(*line, strict=True)
+            ax.errorbar(loads, means, yerr=halves, marker="o", capsize=3, label=label)
+        ax.set(title=self.workload, xlabel="load", ylabel=name)
+        ax.legend()
+        return ax
+
     def _repr_html_(self) -> str:
         return f"{self.draw()}{super()._repr_html_()}"
 
@@ -348,7 +367,7 @@ def study(
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Study:
     """Replay a workload on every deployment, under every policy, at every load, with every seed.
 

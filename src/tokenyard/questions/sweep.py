@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -39,6 +39,9 @@ from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, read_variants
 from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
 from tokenyard.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 
 class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +118,7 @@ def sweep(
     kv_link_gb_per_s: float = 50.0,
     seeds: Sequence[int] | None = None,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 

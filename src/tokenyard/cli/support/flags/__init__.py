@@ -45,6 +45,7 @@ TASKS = {
     },
     "learn": {
         "demo": "replays.DemoCommand",
+        "ask": "known.AskCommand",
         "workloads": "known.WorkloadsCommand",
         "accuracy": "known.AccuracyCommand",
         "parity": "known.ParityCommand",

@@ -224,7 +224,7 @@ class SearchFlags(ReplayFlags):
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
     """Judge each class of requests by its own bounds: priority, user, tier, lora_name, prompt_tokens (in ranges), or a
     field of the requests' own `meta`."""
-    price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
+    price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none; of plan --minimize cost a list")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
     processes: Annotated[
         int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core, where that pays")
