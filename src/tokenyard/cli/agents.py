@@ -38,4 +38,5 @@ def _sizes(text: str) -> list[float]:
     try:
         return [float(size) for size in text.split(",")]
     except ValueError:
-        raise ConfigError("dram_gib", text, "give sizes in GiB, 64,256, or none") from None
+        fix = "give sizes in GiB with commas between them, 64,256; none: no DRAM"
+        raise ConfigError("dram_gib", text, fix) from None

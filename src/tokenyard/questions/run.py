@@ -195,8 +195,9 @@ def run(
     """Replay a workload on a deployment, on a virtual clock.
 
     ``workload``: one that was made or read, a built-in one by its name, or a file. ``deployment``: None is that of
-    the command without flags. ``policy``, ``router``, ``observer`` and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an
-    object or a class with ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
+    the command without flags. ``policy``, ``router``, ``observer`` and ``kv_transfer`` are given as for
+    :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an object or a class with
+    ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
     ``eviction``: the order in which cached blocks are given up, a name, a class or an object; None is the policy's, or
     vLLM's (LRU). ``fleet``: decides over several engines (:class:`~tokenyard.FleetPolicy`); ``events``: crashes and the
     like; ``beside``: deployments of further engines; ``kv_link_gb_per_s``: what KV moves over. ``rows``: keep what the

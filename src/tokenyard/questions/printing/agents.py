@@ -56,7 +56,7 @@ def answer_in_words(agents: Agents) -> str:
     best = agents.best
     if best is None:
         return "No jobs came to their end under every policy: nothing can be said for sure."
-    return " ".join([_most(agents, best), *_beside(agents, best), *_without(agents, best), *_sureness(agents)])
+    return " ".join([_most(agents, best), *_beside(agents, best), *_without(agents, best), *_sureness(agents, best)])
 
 
 def _most(agents: Agents, best: AgentsCell) -> str:
@@ -98,11 +98,11 @@ def _without(agents: Agents, best: AgentsCell) -> Iterator[str]:
     yield f"{'Without DRAM' if best.dram_gib else 'Told apart'}: {leads}{', '.join(said)}."
 
 
-def _sureness(agents: Agents) -> Iterator[str]:
+def _sureness(agents: Agents, best: AgentsCell) -> Iterator[str]:
     if len(agents.seeds) < 2:
         yield "One seed: how sure that is, only --seeds 3 would say."
-    elif all(_is_within_chance(each.speedup) for each in agents.cells[1:] if each.speedup is not None):
-        yield "No difference is larger than seeds change by chance."
+    elif best.speedup is not None and best.speedup.mean >= 1 + ALIKE and _is_within_chance(best.speedup):
+        yield "That is no more than seeds change by chance: more --seeds would say."
 
 
 def _is_within_chance(speedup: Interval) -> bool:
