@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """Figures of a run, gathered one by one: percentiles, token gaps, arrivals."""
 
 from __future__ import annotations

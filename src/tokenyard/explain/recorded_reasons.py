@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """The recorded reasons, added up: how many steps each held requests back, how many requests, for how long."""
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ class Agenda:
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
-        self._touched = set(range(len(ranks)))
+        self.touched = set(range(len(ranks)))
+        """Engines whose entries are to be made anew."""
         self._entries = [0] * len(ranks)
         """Number of the entry of each engine that counts; earlier ones are ignored."""
         self._later: list[tuple[float, int, int, int]] = []
@@ -80,17 +81,17 @@ class Agenda:
 
     def touch(self, rank: int) -> None:
         """The engine was sent something, or has done something."""
-        self._touched.add(rank)
+        self.touched.add(rank)
 
     @property
     def has_work(self) -> bool:
         """Whether some engine will do something by itself."""
-        self._look()
+        self.look()
         return bool(self._with_work)
 
     def next_event(self, now: float, group: int) -> Event | None:
         """The first of what the engines do."""
-        self._look()
+        self.look()
         later, at_once, entries = self._later, self._now, self._entries
         while later and (later[0][0] <= now or entries[later[0][2]] != later[0][3]):
             _, kind, rank, entry = heappop(later)
@@ -102,8 +103,9 @@ class Agenda:
             return Event(now, at_once[0][0], at_once[0][1], group)
         return Event(later[0][0], later[0][1], later[0][2], group) if later else None
 
-    def _look(self) -> None:
-        for number in self._touched:
+    def look(self) -> None:
+        """Ask those that were touched what they do next."""
+        for number in self.touched:
             rank = self._ranks[number]
             moment, kind = rank.wakes_at(), STEP_ENDS if rank.is_due else _STEP_BEGINS
             self._entries[number] = entry = self._entries[number] + 1
@@ -115,7 +117,7 @@ class Agenda:
                 heappush(self._now, (kind, number, entry))
             elif moment < inf:
                 heappush(self._later, (moment, kind, number, entry))
-        self._touched.clear()
+        self.touched.clear()
 
 
 class EngineParts(NamedTuple):

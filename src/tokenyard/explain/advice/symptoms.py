@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """What advice is judged by: a few numbers about a run, gathered while its report is made.
 
 The rules (``rules.toml``) see nothing else.

@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """How requests got on, by what every trace has: queues, tokens, blocks and pins, with or without recorded reasons."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """The builder: takes facts as they come, live or from a trace, and makes the report."""
 
 from __future__ import annotations

@@ -43,13 +43,13 @@ def test_events_are_those_of_all_engines_asked_every_time(name: str, monkeypatch
 
 def test_an_event_costs_as_much_with_many_engines_as_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look = vars(Agenda)["_look"]
+    look = Agenda.look
 
     def looked(agenda: Agenda) -> None:
-        looks.extend(vars(agenda)["_touched"])
+        looks.extend(agenda.touched)
         look(agenda)
 
-    monkeypatch.setattr(Agenda, "_look", looked)
+    monkeypatch.setattr(Agenda, "look", looked)
 
     def looks_per_step(engines: int) -> float:
         looks.clear()
