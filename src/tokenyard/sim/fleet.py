@@ -177,8 +177,15 @@ class _OldView(EngineView):
         self._values: dict[str, Any] = {name: getattr(live, name) for name in _KEPT}
 
 
+def _kept(name: str) -> property:
+    def value(view: _OldView) -> Any:
+        return view._values[name]
+
+    return property(value)
+
+
 for _name in _KEPT:
-    setattr(_OldView, _name, property(lambda self, name=_name: self._values[name]))
+    setattr(_OldView, _name, _kept(_name))
 
 
 class Move(NamedTuple):
