@@ -169,17 +169,17 @@ _KEPT = ("seen_at", "num_waiting", "num_running", "kv_usage", "num_free_blocks",
 class _OldView(EngineView):
     """The same as it was at one moment."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("values",)
 
     def __init__(self, rank: Rank) -> None:
         super().__init__(rank)
         live = EngineView(rank)
-        self._values: dict[str, Any] = {name: getattr(live, name) for name in _KEPT}
+        self.values: dict[str, Any] = {name: getattr(live, name) for name in _KEPT}
 
 
 def _kept(name: str) -> property:
     def value(view: _OldView) -> Any:
-        return view._values[name]
+        return view.values[name]
 
     return property(value)
 
