@@ -41,6 +41,8 @@ class {name}(TypedDict, total=False):
     """{text}"""
 
 '''
+_OBJECTS = {"latency", "router", "eviction"}
+"""Settings for which an object of one's own may be given as well."""
 _POSITIONAL = {"serve", "config"}
 """Parameters that ``Deployment`` names itself."""
 
@@ -77,7 +79,10 @@ def _deployment() -> dict[str, str]:
     for group in get_type_hints(DeploymentSettings).values():
         own |= _kinds(group)
     flags = {each.field for each in flag_table()} | set(OTHER_NAMES)
-    found = {**dict.fromkeys(flags, "Any"), **{name: _in_python(kind) for name, kind in own.items()}}
+    found = {
+        **dict.fromkeys(flags, "Any"),
+        **{name: "object" if name in _OBJECTS else _in_python(kind) for name, kind in own.items()},
+    }
     return {name: kind for name, kind in found.items() if name not in _POSITIONAL and name.isidentifier()}
 
 

@@ -258,21 +258,23 @@ def taken_out(values: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[di
 
     None takes one back, and so does a name. A latency model is called ``own:NAME`` beside it.
     """
-    rest, held = dict(values), dict(objects)
-    for name in OBJECTS:
-        if name not in values:
+    rest: dict[str, Any] = {}
+    held = dict(objects)
+    for given, value in values.items():
+        name = setting_name(given)
+        if name not in OBJECTS:
+            rest[given] = value
             continue
-        value = rest.pop(name)
         held.pop(name, None)
         if name == "eviction" and value is not None:
             held[name] = _checked_eviction(value)
         elif name != "eviction" and not (callable(value) or hasattr(value, _METHOD_OF[name])):
-            rest[name] = value
+            rest[given] = value
         elif name == "latency":
             from tokenyard.sim.choices import latency_of  # noqa: PLC0415 - only where one is given
 
             held[name] = latency_of(value)
-            rest[name] = f"own:{type(held[name]).__name__}"
+            rest[given] = f"own:{type(held[name]).__name__}"
         elif value is not None:
             held[name] = value
     return rest, held
@@ -295,7 +297,7 @@ def settings_by_name(
     values: Mapping[str, Any], *, line: ServeLine | None = None, config: str | Path | None = None
 ) -> DeploymentSettings:
     """A deployment by its settings, over what a line and a file of flags say. Raises ConfigError."""
-    texts, objects = taken_out({setting_name(name): value for name, value in values.items()}, {})
+    texts, objects = taken_out(values, {})
     said = _by_name(texts)
     own, flags = {name: value for name, value in said.items() if value is not None}, _flags(said)
     before = [] if config is None else read_config_file(Path(config))
@@ -322,8 +324,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     None: as if it had not been given. Raises ConfigError for a name or a value that cannot be.
     """
     kind = type(settings)
-    named_so = {setting_name(name): value for name, value in changes.items()}
-    texts, objects = taken_out(named_so if len(named_so) == len(changes) else changes, settings.launch.objects)
+    texts, objects = taken_out(changes, settings.launch.objects)
     said = _by_name(texts, kind)
     said |= {other: None for name, other in _INSTEAD.items() if said.get(name) is not None and other not in said}
     asked: GivenFlags = settings.launch.asked

@@ -193,7 +193,7 @@ class DeploymentKeywords(TypedDict, total=False):
     kv_sharing_fast_prefill: Any
     kv_transfer_config: Text | None
     language_model_only: bool | None
-    latency: Text | None
+    latency: object
     limit_mm_per_prompt: Text | None
     linear_backend: Any
     load_format: Any
@@ -311,7 +311,7 @@ class DeploymentKeywords(TypedDict, total=False):
     root_path: Any
     rope_scaling: Any
     rope_theta: Any
-    router: Text | None
+    router: object
     runner: Text | None
     running_index_drifts: bool | None
     safetensors_load_strategy: Any

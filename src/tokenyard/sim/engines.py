@@ -330,6 +330,11 @@ class Rank:
     # ---- what its fleet does with it
 
     @property
+    def now(self) -> float:
+        """Seconds on the clock that it shares with others."""
+        return self._clock.now()
+
+    @property
     def queued(self) -> tuple[Request, ...]:
         """Requests that wait, in their order, those on their way to it last."""
         return (*self.scheduler.waiting, *self._inbox)

@@ -113,31 +113,79 @@ def check_events(events: object, num_engines: int) -> tuple[FleetEvent, ...]:
 class EngineView:
     """An engine as the policy of its fleet, and its router, see it: as it is, or as it was when it was last told of."""
 
-    __slots__ = ("_rank", "kv_usage", "num_free_blocks", "num_running", "num_waiting", "running", "seen_at", "waiting")
+    __slots__ = ("_rank",)
 
-    def __init__(self, rank: Any, now: float) -> None:
+    def __init__(self, rank: Any) -> None:
         self._rank: Rank = rank
-        state = self._rank.scheduler.state
-        self.seen_at = now
-        """When it was like this, in seconds."""
-        self.num_waiting: int = self._rank.num_waiting
-        """Requests that do not run yet, those included that are on their way to it."""
-        self.num_running: int = self._rank.num_running
-        self.kv_usage: float = self._rank.kv_usage
-        """Share of its KV blocks in use, from 0 to 1."""
-        self.num_free_blocks: int = self._rank.scheduler.num_free_blocks
-        self.running: Sequence[Request] = tuple(state.running)
-        self.waiting: Sequence[Request] = self._rank.queued
-        """In their order; not to be changed, as those that run."""
 
     @property
     def rank(self) -> int:
         """Its number, from 0."""
         return self._rank.rank
 
+    @property
+    def seen_at(self) -> float:
+        """When it was like this, in seconds."""
+        return self._rank.now
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that do not run yet, those included that are on their way to it."""
+        return self._rank.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return self._rank.num_running
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of its KV blocks in use, from 0 to 1."""
+        return self._rank.kv_usage
+
+    @property
+    def num_free_blocks(self) -> int:
+        """KV blocks that are free, cached ones among them."""
+        return self._rank.scheduler.num_free_blocks
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Requests that run, in their order; not to be changed."""
+        return tuple(self._rank.scheduler.state.running)
+
+    @property
+    def waiting(self) -> Sequence[Request]:
+        """Requests that wait, in their order; not to be changed."""
+        return self._rank.queued
+
     def num_cached_tokens(self, request: Request) -> int:
         """Leading tokens of the request whose KV it holds now, however old the rest of the view is."""
         return self._rank.num_cached_tokens(request)
+
+
+_KEPT = ("seen_at", "num_waiting", "num_running", "kv_usage", "num_free_blocks", "running", "waiting")
+
+
+class _OldView(EngineView):
+    """The same as it was at one moment."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, rank: Rank) -> None:
+        super().__init__(rank)
+        live = EngineView(rank)
+        self.values: dict[str, Any] = {name: getattr(live, name) for name in _KEPT}
+
+
+def _kept(name: str) -> property:
+    def value(view: _OldView) -> Any:
+        return view.values[name]
+
+    return property(value)
+
+
+for _name in _KEPT:
+    setattr(_OldView, _name, _kept(_name))
 
 
 class Move(NamedTuple):
@@ -271,9 +319,9 @@ class FleetControl:
         self._taken: list[list[int]] = [[] for _ in ranks]
         self._shrunk = [0] * len(ranks)
         """Blocks that have left each engine, and the number that should have."""
-        self._seen: dict[int, EngineView] = {}
+        self._seen: Sequence[EngineView] = [EngineView(rank) for rank in ranks]
         self._looked_at = -inf
-        self._asks = overrides(policy, "rebalance")
+        self._asks, self._hears_ends = overrides(policy, "rebalance"), overrides(policy, "request_ended")
         self._next_sync = policy.sync if self._asks else inf
         self.num_moved = self.num_resent = 0
         self.link_seconds = 0.0
@@ -299,17 +347,12 @@ class FleetControl:
         there = range(len(self._ranks)) if self.replicas is None else self.replicas.ready(now)
         return [rank for rank in there if not self._away.get(rank)]
 
-    def views(self, now: float, ranks: Iterable[int]) -> list[EngineView]:
+    def views(self, now: float, ranks: Iterable[int]) -> Sequence[EngineView]:
         """Return engines as the policy sees them."""
-        if self.policy.stale <= 0 or now - self._looked_at >= self.policy.stale:
+        if self.policy.stale > 0 and now - self._looked_at >= self.policy.stale:
             self._looked_at = now
-            self._seen = {}
-        found = []
-        for rank in ranks:
-            if self.policy.stale <= 0 or rank not in self._seen:
-                self._seen[rank] = EngineView(self._ranks[rank], now)
-            found.append(self._seen[rank])
-        return found
+            self._seen = [_OldView(rank) for rank in self._ranks]
+        return [self._seen[rank] for rank in ranks]
 
     # ---- requests
 
@@ -333,7 +376,9 @@ class FleetControl:
                 self._owner.turned_away(RejectedError(request.request_id, "no_engine"), request)
             return
         views = self.views(now, there)
-        chosen: object = self._asked("route", self.policy.route, now, request, views)
+        chosen: object = None
+        if overrides(self.policy, "route"):
+            chosen = self._asked("route", self.policy.route, now, request, views)
         if chosen is None:
             chosen = chosen_by(self._router, now, request, views)
         if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(there):
@@ -348,7 +393,8 @@ class FleetControl:
     def ended(self, now: float, request_id: str, rank: int) -> None:
         """A request has ended on an engine, or was refused by it."""
         self._where.pop(request_id, None)
-        self._asked("request_ended", self.policy.request_ended, now, request_id, rank)
+        if self._hears_ends:
+            self._asked("request_ended", self.policy.request_ended, now, request_id, rank)
 
     def abort(self, request_ids: Sequence[str]) -> None:
         """Clients have left: those of their requests end that no engine has."""

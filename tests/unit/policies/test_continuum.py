@@ -11,7 +11,7 @@ from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 from tokenyard.core.config import GroupKind, KVCacheGroup
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.outcomes import EndedPin
-from tokenyard.core.sched.policy import PolicyContext
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import FinishedTurn, MemoryShare, Observations, PrefillReload
 from tokenyard.vocabulary import PIN_ENDS
