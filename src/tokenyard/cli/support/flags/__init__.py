@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TASKS = {
     "look": {
+        "doctor": "serving.DoctorCommand",
         "run": "replays.RunCommand",
         "report": "traces.ReportCommand",
         "why": "traces.WhyCommand",

@@ -80,6 +80,32 @@ class ServeCommand(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorCommand(Command):
+    """Say what is wrong with a server that runs, from its metrics or log: no trace, no restart. Ends with 0 (nothing),
+    1 (requests wait), 3 (stuck)."""
+
+    sources: Annotated[Positional[tuple[str, ...]], Arg(metavar="URL|FILE ...", otherwise="none: name one at least")] = ()
+    """Address of a server, or of a Prometheus; files or folders of scrapes, of vLLM's log; a log of the start. Several
+    replicas are several addresses, or a folder each."""
+    serve: Annotated[str | None, optional("LINE|FILE", "what a log of the start says")] = None
+    """What starts the server: the time is rebuilt from its histograms, replayed, and remedies tried on it."""
+    gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
+    """GPU that it runs on."""
+    last: Annotated[str | None, optional("TIME", "10s; 10min of a Prometheus")] = None
+    """How long a server is watched, or how much a Prometheus is asked for."""
+    step: Annotated[str | None, optional("TIME", "2s; 15s of a Prometheus")] = None
+    """Time between two scrapes."""
+    model_name: Annotated[str | None, optional("NAME", "the only one")] = None
+    """Served model to look at, where there are several."""
+    watch: Switch = False
+    """Look again and again, a line each, until interrupted."""
+    prom_rules: Switch = False
+    """Print alert rules for a Prometheus instead; with --serve also one for seats."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomCommand(Command):
     """Say how much GPU memory a deployment leaves, by cause, which steps it is too little for, and what would start."""
 

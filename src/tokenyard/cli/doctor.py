@@ -1,0 +1,56 @@
+"""``tokenyard doctor``: what is wrong with a server that runs, from what it says of itself."""
+
+from __future__ import annotations
+
+import time
+
+from tokenyard.cli.support.console import errors, print_json, replay_bar, results
+from tokenyard.cli.support.flags.serving import DoctorCommand
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.spec import seconds_of
+from tokenyard.errors import ConfigError
+from tokenyard.questions.doctor.alerts import alert_rules
+from tokenyard.questions.doctor.diagnosis import Diagnosis, ask
+from tokenyard.questions.doctor.evidence import Watching
+from tokenyard.questions.printing.doctor import print_diagnosis
+
+
+def execute(flags: DoctorCommand) -> int:
+    """Look, print, and say by the exit code whether anything is wrong; with ``--watch`` until interrupted."""
+    deployment = None
+    if flags.serve is not None:
+        deployment = Deployment(flags.serve, **({} if flags.gpu is None else {"gpu": flags.gpu}))
+    if flags.prom_rules:
+        print(alert_rules(deployment), end="")
+        return 0
+    if flags.watch:
+        return _watch(flags, deployment)
+    told = _look(flags, deployment)
+    print_json(told) if flags.json else print_diagnosis(told, results())
+    return told.exit_code
+
+
+def _look(flags: DoctorCommand, deployment: Deployment | None) -> Diagnosis:
+    last = None if flags.last is None else seconds_of("last", flags.last)
+    step = None if flags.step is None else seconds_of("step", flags.step)
+    bars = replay_bar
+    with errors().status("looking"):
+        return ask(
+            flags.sources,
+            deployment=deployment,
+            model_name=flags.model_name,
+            watching=Watching(last, step),
+            bars=bars,
+        )
+
+
+def _watch(flags: DoctorCommand, deployment: Deployment | None) -> int:
+    """A line for each look: the time, the queues, the verdict."""
+    if not any("://" in each for each in flags.sources):
+        raise ConfigError("watch", True, "files do not change: name an address, or leave it out")
+    while True:
+        told = _look(flags, deployment)
+        if flags.json:
+            print_json(told)
+        else:
+            results().print(f"{time.strftime('%H:%M:%S')}  {told.answer.sentence}", markup=False)
