@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -50,6 +51,7 @@ _FELL, _FEWEST_HITS = 0.3, 5_000
 """Part of prompt tokens by which hits have to fall, at least by half, and prompt tokens that tell it."""
 _USELESS, _LONG = 0.01, 512
 """Share of hits that is none, and the mean prompt from which on it is worth a word."""
+_LONGEST = 0.9
 _GROWS_S = 30.0
 """Seconds from which on a queue that grows is more than a burst."""
 _FEWEST_ENDED = 10
@@ -141,6 +143,8 @@ def judged(scrapes: Scrapes, limits: Limits) -> Verdict:
     elif stuck is None:
         causes = []  # what nobody waits for is not wrong
     causes += _hits(watched)
+    if stuck is None and not is_held:
+        causes += _useless(watched)
     code = "stuck" if stuck is not None else "overloaded" if overload is not None else HELD_BACK if is_held else "idle"
     is_empty = code == "idle" and not (seen.running_max or seen.waiting_max or seen.output_tokens_per_s)
     remedies = remedies_for(causes, [], is_stuck=stuck is not None)
@@ -333,7 +337,7 @@ def _held(watched: _Watched) -> tuple[str | None, Cause]:
         since_ts=None if since is None else begin + since,
         until_ts=None if until is None else begin + until,
         share=seen.waiting_share,
-        sure=GUESS if few and sure == LIKELY else sure,
+        sure=GUESS if few and sure == LIKELY and reason != Reason.KV_BLOCKS else sure,
         sentence=said,
     )
 
@@ -359,35 +363,39 @@ def _reason(watched: _Watched) -> tuple[str | None, str, str]:
     seen, busy, limits = watched.seen, watched.busy, watched.limits
     kv, most = watched.kv_worst[busy], float(watched.at_worst.max())
     at_most = watched.at_worst[busy]
-    pool, ran = percent(float(np.median(kv))), f"{count(float(np.median(at_most)))} ran"
+    pool, ran = _pool(watched, kv), f"{count(float(np.median(at_most)))} ran"
     total = float(watched.waiting[busy].sum())
     deferred = watched.scrapes.part_means("vllm:num_requests_waiting_by_reason")
     if total and deferred.get("deferred", 0.0) > _MOSTLY * sum(deferred.values()):
         reason, shown, sure = _deferred_for(watched)
-        return reason, f"most of them are deferred while KV stands at {pool}; {shown}", sure
+        return reason, f"most of them are deferred while KV stands {pool}; {shown}", sure
     seats = limits.max_num_seqs
     if seats is not None and float((at_most >= _AT_LIMIT * seats).mean()) >= _MOSTLY:
-        return Reason.MAX_NUM_SEQS, f"{ran}, and max_num_seqs is {seats:,}; KV stood at {pool}", CERTAIN
+        return Reason.MAX_NUM_SEQS, f"{ran}, and max_num_seqs is {seats:,}; KV stood {pool}", CERTAIN
     if float((kv >= _FULL).mean()) >= _MOSTLY or (seen.preemptions and float(np.median(kv)) >= _NEARLY_FULL):
         sure = LIKELY if float((kv >= _FULL).mean()) >= _MOSTLY else GUESS
-        return Reason.KV_BLOCKS, f"the pool stood at {pool} while {ran}", sure
+        return Reason.KV_BLOCKS, f"the pool stood {pool} while {ran}", sure
     largest, heavy, steps = heavy_steps(watched.scrapes, _on_all(watched))
     if largest >= _PREFILL and heavy >= _MOSTLY and steps >= _LEAST_STEPS:
         shown = f"prompts fill {percent(heavy)} of {steps:,} steps with {largest / 2:,.0f} to {largest:,.0f} tokens"
-        return Reason.TOKEN_BUDGET, f"{shown}, KV stood at {pool}", LIKELY
+        return Reason.TOKEN_BUDGET, f"{shown}, KV stood {pool}", LIKELY
     if float((kv >= _NEARLY_FULL).mean()) >= _MOSTLY:
-        return Reason.KV_BLOCKS, f"the pool stood at {pool} while {ran}", LIKELY
-    if seats is None and float((at_most >= _AT_LIMIT * most).mean()) >= _MOSTLY and len(at_most) > 1 and most:
-        shown = f"{count(most)} ran and never more, while KV stood at {pool}"
-        return Reason.MAX_NUM_SEQS, shown, LIKELY
+        return Reason.KV_BLOCKS, f"the pool stood {pool} while {ran}", LIKELY
     free = None if seen.kv_tokens is None else (1 - float(np.median(kv))) * seen.kv_tokens
     longest = _longest_prompt(watched.scrapes)
-    if free is not None and longest is not None and longest > free:
+    if free is not None and longest is not None and free < longest < inf:
         shown = f"prompts have up to {count(longest)} tokens and about {count(free)} are free"
         return Reason.KV_FULL_SEQUENCE, shown, GUESS
+    if seats is None and float((at_most >= _AT_LIMIT * most).mean()) >= _MOSTLY and len(at_most) > 1 and most:
+        shown = f"{count(most)} ran and never more, while KV stood {pool}"
+        return Reason.MAX_NUM_SEQS, shown, LIKELY
     if len(at_most) == 1 and most:
-        return Reason.MAX_NUM_SEQS, f"{count(most)} ran while KV stood at {pool}; one look shows no more", GUESS
-    return None, f"none of the limits that metrics show is reached ({ran}, KV at {pool})", GUESS
+        return Reason.MAX_NUM_SEQS, f"{count(most)} ran while KV stood {pool}; one look shows no more", GUESS
+    return None, f"none of the limits that metrics show is reached ({ran}, KV {pool})", GUESS
+
+
+def _pool(watched: _Watched, kv: Numbers) -> str:
+    return "at an unknown level" if watched.seen.kv_use is None else f"at {percent(float(np.median(kv)))}"
 
 
 def _deferred_for(watched: _Watched) -> tuple[Reason, str, str]:
@@ -407,13 +415,12 @@ def _deferred_for(watched: _Watched) -> tuple[Reason, str, str]:
 
 
 def _longest_prompt(scrapes: Scrapes) -> float | None:
-    """A bound that one prompt in ten is above, as far as those that ended tell."""
-    bounds, counts, _ = scrapes.histogram("vllm:request_prompt_tokens")
-    totals = counts.sum(axis=1) if len(bounds) else np.zeros(0)
-    if not totals.sum():
+    """A bound that one prompt in ten may be as long as, of all that ended since the server's start."""
+    at_most = {float(bound): number for bound, number in scrapes.last_by_part("vllm:request_prompt_tokens_bucket").items()}
+    bounds = sorted(at_most)
+    if not bounds or not at_most[bounds[-1]]:
         return None
-    at = int(np.searchsorted(np.cumsum(totals) / totals.sum(), 0.9))
-    return float(bounds[at - 1]) if at else None
+    return next(bound for bound in bounds if at_most[bound] >= _LONGEST * at_most[bounds[-1]])
 
 
 def _on_all(watched: _Watched) -> Marks:
@@ -459,7 +466,9 @@ def _overload(watched: _Watched) -> Overload | None:
 
 
 def _hot(watched: _Watched) -> Iterator[Cause]:
-    waits = {name: float(np.nansum(each)) for name, each in watched.scrapes.by_engine("vllm:num_requests_waiting").items()}
+    columns = (watched.scrapes.by_engine(f"vllm:num_requests_{name}") for name in ("waiting", "running"))
+    waiting, runs = ({name: float(np.nansum(each)) for name, each in column.items()} for column in columns)
+    waits = dict.fromkeys(runs, 0.0) | waiting
     total = sum(waits.values())
     if len(waits) < 2 or not total or not _is_held(watched):  # noqa: PLR2004 - several engines
         return
@@ -467,7 +476,6 @@ def _hot(watched: _Watched) -> Iterator[Cause]:
     share = waits[hot] / total
     if share < max(_HOT, min(_HOT_OVER / len(waits), 0.9)):
         return
-    runs = {name: float(np.nansum(each)) for name, each in watched.scrapes.by_engine("vllm:num_requests_running").items()}
     ran = runs.get(hot, 0.0) / total_of if (total_of := sum(runs.values())) else 0.0
     rank = sorted(waits).index(hot)
     said = f"Engine {rank} of {len(waits):,} has {percent(share)} of the waiting, and {percent(ran)} of those that run."
@@ -495,12 +503,22 @@ def _hits(watched: _Watched) -> Iterator[Cause]:
         why = "the KV blocks are all in use, so others' are evicted" if is_full else "what begins the prompts changed"
         said = f"Prefix hits fell from {percent(before)} to {percent(now)} of prompt tokens: {why}."
         yield Cause(code=CACHE_MISSED, share=before - now, sure=LIKELY if is_full else GUESS, sentence=said)
-    elif now < _USELESS and (seen.mean_prompt_tokens or 0.0) >= _LONG:
+
+
+def _useless(watched: _Watched) -> Iterator[Cause]:
+    """Hits that there never are, although prompts are long."""
+    seen = watched.seen
+    asked = float(watched.scrapes.rise("vllm:prefix_cache_queries_total").sum())
+    is_long = (seen.mean_prompt_tokens or 0.0) >= _LONG and (seen.finished or 0) >= _FEWEST_ENDED
+    if seen.hit_rate is None or seen.hit_rate >= _USELESS or max(seen.hit_rate_before or 0.0, 0.0) >= _USELESS:
+        return
+    if asked >= _FEWEST_HITS and is_long:
         said = (
-            f"The prefix cache found {percent(now)} of {count(asked)} prompt tokens: no two prompts begin alike (a date,"
-            " a name or an id in front of what they share?), or what they share is evicted before it is used again."
+            f"The prefix cache found {percent(seen.hit_rate)} of {count(asked)} prompt tokens: no two prompts begin"
+            " alike, as with a date, a name or an id in front of what they share; or what they share is evicted before"
+            " it is used again."
         )
-        yield Cause(code=CACHE_MISSED, share=1 - now, sure=GUESS, sentence=said)
+        yield Cause(code=CACHE_MISSED, share=1 - seen.hit_rate, sure=GUESS, sentence=said)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

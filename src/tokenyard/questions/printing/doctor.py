@@ -31,7 +31,9 @@ def print_diagnosis(told: Diagnosis, console: Console) -> None:
         print_section(console, "Nothing was replayed", Text(plain(told.problem)))
     unknown = [Text(plain(each)) for each in (*told.assumed, *told.unknown)]
     print_section(console, "What this cannot tell", *unknown)
-    print_section(console, "A trace does", *(Text(each) for each in told.commands))
+    print_section(console, "A trace does")
+    for each in told.commands:
+        console.print(f"  {plain(each)}", markup=False, soft_wrap=True)
 
 
 def _looked_at(told: Diagnosis) -> str:
