@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,7 +90,9 @@ def load(rate: float, seconds: float = 34.0, *, prompt: float = 200, output: flo
     w = ty.WorkloadBuilder("load", seed=1)
     for place, at in enumerate(w.poisson(rate=rate, n=int(rate * seconds))):
         own = {name: value(place) if callable(value) else value for name, value in more.items()}
-        w.request(at=at, prompt=round(prompt * (0.5 + w.rng.random())), output=round(output * (0.5 + w.rng.random())), **own)
+        w.request(
+            at=at, prompt=round(prompt * (0.5 + w.rng.random())), output=round(output * (0.5 + w.rng.random())), **own
+        )
     return w.build()
 
 
@@ -147,7 +148,9 @@ def _hoarded() -> Server:
     w = ty.WorkloadBuilder("hoarded")
     for i in range(6):
         w.request(at=i, prompt=1600, output=50, job_id=f"job-{i}")
-    return Server(w.build(), _sized(num_gpu_blocks_override=400, max_model_len=4096), more={"policy": Hoarder}, still=True)
+    return Server(
+        w.build(), _sized(num_gpu_blocks_override=400, max_model_len=4096), more={"policy": Hoarder}, still=True
+    )
 
 
 def _still(running: int, waiting: int, kv: float, **more: str) -> Callable[[], bytes]:
@@ -188,28 +191,86 @@ def _alone(seats: int, rate: float) -> Server:
     return Server(w.build(), _sized(replicas=2, router="session-affinity", max_num_seqs=seats))
 
 
+ASLEEP = "\n".join(
+    f'vllm:engine_sleep_state{{engine="0",model_name="m",sleep_state="{state}"}} {value}'
+    for state, value in (("awake", 0), ("weights_offloaded", 1))
+)
 LORA = 'vllm:lora_requests_info{{max_lora="2",running_lora_adapters="a,b",waiting_lora_adapters="c,a"}} 1.7e9'
 STATES = [
-    State("nothing comes", lambda: written(*['vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} 0'] * 3), "empty"),
+    State(
+        "nothing comes",
+        lambda: written(*['vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} 0'] * 3),
+        "empty",
+    ),
     State("light chat", Server(load(1.0)).scrapes, "idle"),
     State("busy, no queue", Server(load(6.0)).scrapes, "idle"),
     State("closed loop of 16 clients, seats to spare", Server(_clients(16), since=16).scrapes, "idle"),
     State("a burst that is over", Server(_burst(), since=12).scrapes, "idle"),
     State("seats", Server(_clients(24), _sized(max_num_seqs=16), since=16).scrapes, "held_back", "max_num_seqs"),
-    State("seats, and more comes than is served", Server(load(8.0, 80), _sized(max_num_seqs=16), since=20, seconds=40).scrapes, "overloaded", "max_num_seqs"),
-    State("KV, many prompts", Server(load(8.0, prompt=1200, output=200), _sized(num_gpu_blocks_override=900, max_model_len=8192)).scrapes, "held_back", "kv_blocks"),
-    State("KV, preemptions", Server(load(6.0, 30, prompt=60, output=900), _sized(num_gpu_blocks_override=600, max_model_len=4096)).scrapes, "held_back", "kv_blocks", "preemption_storm"),
-    State("KV, prompts of half the pool", Server(load(0.5, prompt=14_000, output=400), _sized(num_gpu_blocks_override=2050)).scrapes, "held_back", "kv_full_sequence"),
-    State("token budget, long prompts", Server(load(2.2, prompt=6000, output=40), _sized(max_num_batched_tokens=2048)).scrapes, "held_back", "token_budget"),
+    State(
+        "seats, and more comes than is served",
+        Server(load(8.0, 80), _sized(max_num_seqs=16), since=20, seconds=40).scrapes,
+        "overloaded",
+        "max_num_seqs",
+    ),
+    State(
+        "KV, many prompts",
+        Server(load(8.0, prompt=1200, output=200), _sized(num_gpu_blocks_override=900, max_model_len=8192)).scrapes,
+        "held_back",
+        "kv_blocks",
+    ),
+    State(
+        "KV, preemptions",
+        Server(load(6.0, 30, prompt=60, output=900), _sized(num_gpu_blocks_override=600, max_model_len=4096)).scrapes,
+        "held_back",
+        "kv_blocks",
+        "preemption_storm",
+    ),
+    State(
+        "KV, prompts of half the pool",
+        Server(load(0.5, prompt=14_000, output=400), _sized(num_gpu_blocks_override=2050)).scrapes,
+        "held_back",
+        "kv_full_sequence",
+    ),
+    State(
+        "token budget, long prompts",
+        Server(load(2.2, prompt=6000, output=40), _sized(max_num_batched_tokens=2048)).scrapes,
+        "held_back",
+        "token_budget",
+    ),
     State("LoRA slots", _deferred(lora=LORA), "held_back", "lora_slots"),
-    State("LoRA slots, replayed", Server(load(8.0, lora_name=lambda place: f"a{place % 6}"), _sized(enable_lora=True, max_loras=1), known={"max_loras": 1}).scrapes, "held_back", "lora_slots"),
+    State(
+        "LoRA slots, replayed",
+        Server(
+            load(8.0, lora_name=lambda place: f"a{place % 6}"),
+            _sized(enable_lora=True, max_loras=1),
+            known={"max_loras": 1},
+        ).scrapes,
+        "held_back",
+        "lora_slots",
+    ),
     State("grammar", _deferred(), "held_back", "waiting_grammar"),
-    State("KV from elsewhere", _deferred(asked='vllm:external_prefix_cache_queries_total{{engine="0",model_name="m"}} {place}'), "held_back", "waiting_remote_kv"),
+    State(
+        "KV from elsewhere",
+        _deferred(asked='vllm:external_prefix_cache_queries_total{{engine="0",model_name="m"}} {place}'),
+        "held_back",
+        "waiting_remote_kv",
+    ),
     State("one hot replica", _alone(16, 9.0).scrapes, "held_back", "max_num_seqs", "hot_engine"),
     State("prefix hits", _prefixes(None, 8000).scrapes, "idle"),
     State("prefix hits lost: a date in front", _prefixes(19.0, 8000).scrapes, "idle", cause="cache_missed"),
     State("0 running, 5 waiting, KV 0 %", _still(0, 5, 0.0), "stuck", cause="stuck"),
     State("a step that does not end", _still(7, 2, 0.4), "stuck", cause="stuck"),
     State("blocks that are never freed", _hoarded().scrapes, "stuck", cause="stuck"),
-    State("asleep", _still(0, 3, 0.0, sleep='vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0\nvllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 1'), "stuck", cause="stuck"),
+    State(
+        "asleep",
+        _still(
+            0,
+            3,
+            0.0,
+            sleep=ASLEEP,
+        ),
+        "stuck",
+        cause="stuck",
+    ),
 ]

@@ -67,15 +67,19 @@ class Scrapes:
         samples: Mapping[_Key, Mapping[float, float]],
         *,
         infos: Mapping[str, Mapping[str, str]] | None = None,
-        is_since_start: bool = False,
+        started: float | None = None,
     ) -> None:
-        """``samples``: what was seen of each series, by moment in seconds. Raises WorkloadError for too few."""
+        """``samples``: what was seen of each series, by moment in seconds; with one moment when the server ``started``.
+
+        Raises WorkloadError for too few.
+        """
         self.source = source
         self.infos = infos or {}
         """Metrics whose labels are what they say (``vllm:cache_config_info``), and the newest labels of each."""
-        self.is_since_start = is_since_start
+        self.is_since_start = started is not None
         """There is one scrape, and the first moment is the server's start."""
-        moments = sorted({moment for series in samples.values() for moment in series})
+        seen_at = {moment for series in samples.values() for moment in series}
+        moments = sorted(seen_at | ({started} if started is not None else set()))
         if len(moments) < 2:
             found = "one moment" if moments else "none of vLLM's metrics (vllm:...)"
             raise WorkloadError(source, 0, f"holds {found}: rates need two scrapes or more, or a range of Prometheus'")
@@ -148,6 +152,26 @@ class Scrapes:
         """What a counter had reached at the first moment, all parts and engines added."""
         return sum((seen[min(seen)] for seen in self._series.get(name, {}).values()), 0.0)
 
+    def as_long_as(self, seconds: float) -> Scrapes:
+        """The same for so long: requests as all were since the server's start, at the pace of tokens meanwhile.
+
+        Raises WorkloadError where none has ended yet.
+        """
+        ended = sum(self.last_by_part("vllm:request_success_total").values())
+        tokens = sum(self.last_by_part("vllm:generation_tokens_total").values())
+        if not ended or not tokens:
+            raise WorkloadError(self.source, 0, "no request has ended since the server's start: lengths are unknown")
+        own = float(self.times[-1])
+        share = float(self.rise("vllm:generation_tokens_total").sum()) / own * seconds / tokens
+        samples: dict[_Key, dict[float, float]] = {}
+        for name, series in self._series.items():
+            for (part, engine), seen in series.items():
+                first, last = seen[min(seen)], seen[max(seen)]
+                grows = 0.0 if self.is_since_start or "waiting" not in name else (last - first) / own * seconds
+                then = (0.0, last * share) if name.endswith(_COUNTED) else (first, first + grows)
+                samples[name, part, engine] = {0.0: then[0], seconds: then[1]}
+        return Scrapes(self.source, samples, infos=self.infos)
+
     @property
     def has_restarted(self) -> bool:
         """Whether a counter of requests or tokens has begun again from 0."""
@@ -213,7 +237,9 @@ class ScrapedText(NamedTuple):
 
 
 _HELD = re.compile(rb"^vllm:\w|\"vllm:", re.MULTILINE)
-_WHEN = re.compile(rb"^(?:# scraped_at |\d{4}-\d\d-\d\d[T ][\d:.]+\s*$|vllm:[^\n]*[ \t]\S+[ \t]\d{10,16}[ \t]*$)", re.MULTILINE)
+_WHEN = re.compile(
+    rb"^(?:# scraped_at |\d{4}-\d\d-\d\d[T ][\d:.]+\s*$|vllm:[^\n]*[ \t]\S+[ \t]\d{10,16}[ \t]*$)", re.MULTILINE
+)
 
 
 def has_scrapes(data: bytes) -> bool:
@@ -223,7 +249,9 @@ def has_scrapes(data: bytes) -> bool:
 
 def says_when(data: bytes) -> bool:
     """Whether a text says itself when it was scraped."""
-    return data.lstrip()[:1] in b"{[" or _WHEN.search(data) is not None or has_stats_lines(data.decode("utf-8", "replace"))
+    return (
+        data.lstrip()[:1] in b"{[" or _WHEN.search(data) is not None or has_stats_lines(data.decode("utf-8", "replace"))
+    )
 
 
 def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
@@ -241,25 +269,20 @@ def scrapes_of(
     samples: dict[_Key, dict[float, float]] = {}
     models: set[str] = set()
     infos: dict[str, tuple[float, float, Mapping[str, str]]] = {}
-    started: float | None = None
-    for each in texts:
-        text = each.data.decode("utf-8", "replace")
-        said = _STARTED.search(text)
-        started = _finite(said[1]) if said else started
-        for name, labels, moment, value in _samples_in(text, each.source, each.at):
-            model = labels.get("model_name", "")
-            models.add(model)
-            if model_name is not None and model not in (model_name, ""):
-                continue
-            if name.endswith("_info") and (name not in infos or (moment, value) >= infos[name][:2]):
-                infos[name] = moment, value, labels
-            part = next((labels[own] for own in _OWN if own in labels), "")
-            where = [f"{key}={labels[key]}" for key in sorted(labels) if key not in _OWN]
-            engine = ",".join([*where, *([f"replica={each.replica}"] if each.replica else [])])
-            series = samples.setdefault((_NOW_CALLED.get(name, name), part, engine), {})
-            series[moment] = value
-            if len(samples) > _MOST_SERIES:
-                raise WorkloadError(source, 0, f"holds more than {_MOST_SERIES:,} series: ask for one job or one model")
+    for each, (name, labels, moment, value) in _samples_of(texts):
+        model = labels.get("model_name", "")
+        models.add(model)
+        if model_name is not None and model not in (model_name, ""):
+            continue
+        if name.endswith("_info") and (name not in infos or (moment, value) >= infos[name][:2]):
+            infos[name] = moment, value, labels
+        part = next((labels[own] for own in _OWN if own in labels), "")
+        where = [f"{key}={labels[key]}" for key in sorted(labels) if key not in _OWN]
+        engine = ",".join([*where, *([f"replica={each.replica}"] if each.replica else [])])
+        series = samples.setdefault((_NOW_CALLED.get(name, name), part, engine), {})
+        series[moment] = value
+        if len(samples) > _MOST_SERIES:
+            raise WorkloadError(source, 0, f"holds more than {_MOST_SERIES:,} series: ask for one job or one model")
     named = sorted(filter(None, models))
     if model_name is None and len(named) > 1:
         raise ConfigError("model_name", "", f"{len(named)} models are served: name one of {', '.join(named[:6])}")
@@ -270,11 +293,24 @@ def scrapes_of(
     if not (is_one_enough and len(moments) == 1):
         return Scrapes(source, samples, infos=newest)
     (now,) = moments
-    begun = started if started is not None and started < now else now - _UNKNOWN_LIFE_S
+    begun = next(filter(None, (_started(each) for each in texts)), now - _UNKNOWN_LIFE_S)
+    begun = begun if begun < now else now - _UNKNOWN_LIFE_S
     for (name, _, _), series in samples.items():
         if name.endswith(_COUNTED):
             series[begun] = 0.0
-    return Scrapes(source, samples, infos=newest, is_since_start=True)
+    return Scrapes(source, samples, infos=newest, started=begun)
+
+
+def _started(text: ScrapedText) -> float | None:
+    """When the server says that its process began."""
+    found = _STARTED.search(text.data.decode("utf-8", "replace"))
+    return _finite(found[1]) if found else None
+
+
+def _samples_of(texts: Sequence[ScrapedText]) -> Iterator[tuple[ScrapedText, _Sample]]:
+    for each in texts:
+        for sample in _samples_in(each.data.decode("utf-8", "replace"), each.source, each.at):
+            yield each, sample
 
 
 _Sample = tuple[str, Mapping[str, str], float, float]

@@ -73,9 +73,9 @@ def doctor(
 ) -> Diagnosis:
     """Say what is wrong with a server that runs, from its own metrics or log, without a trace and without a restart.
 
-    ``sources``: addresses of servers, or of a Prometheus; files or folders of scrapes, of vLLM's log. A log of the start
-    among them says the ``deployment``, with which the time is rebuilt, replayed, and remedies tried on it. ``last``,
-    ``step``: seconds that a server is watched, and between two scrapes. Raises TokenyardError.
+    ``sources``: addresses of servers, or of a Prometheus; files or folders of scrapes, of vLLM's log. A log of the
+    start among them says the ``deployment``, with which the time is rebuilt, replayed, and remedies tried on it.
+    ``last``, ``step``: seconds that a server is watched, and between two scrapes. Raises TokenyardError.
     """
     several = [sources] if isinstance(sources, str | PathLike) else list(sources)
     return ask(
@@ -136,8 +136,10 @@ def _limits(deployment: Deployment) -> Limits:
 def _unknown(seen: Seen, limits: Limits) -> list[str]:
     found = ["which requests waited, whose they are, and the reason of each step: metrics record none"]
     if seen.is_since_start:
-        found.append("what happens now: one scrape has only means since the server's start; give two, some seconds apart")
-    elif seen.seconds < 60:  # noqa: PLR2004 - a minute
+        found.append(
+            "what happens now: one scrape has only means since the server's start; give two, some seconds apart"
+        )
+    elif seen.seconds < 60:
         found.append(f"what was before these {seen.seconds:,.0f} seconds")
     if limits.max_num_seqs is None:
         found.append("max_num_seqs and max_num_batched_tokens: --serve, or the log of the start, says them")

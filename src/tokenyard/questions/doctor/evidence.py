@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -98,7 +99,7 @@ def _with_times(texts: Sequence[ScrapedText]) -> tuple[list[ScrapedText], list[s
     for replica in replicas:
         mine = [each for each in silent if each.replica == replica]
         times = [each.at or 0.0 for each in mine]
-        if any(late - early < _ALIKE_S for early, late in zip(times, times[1:], strict=False)):
+        if any(late - early < _ALIKE_S for early, late in pairwise(times)):
             is_assumed = True
             mine = [each._replace(at=times[0] + _APART_S * place) for place, each in enumerate(mine)]
         timed += mine

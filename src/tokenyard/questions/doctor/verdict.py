@@ -134,7 +134,8 @@ def judged(scrapes: Scrapes, limits: Limits) -> Verdict:
     seen = watched.seen
     stuck = _stuck(watched)
     causes = [stuck] if stuck is not None else [*_hot(watched), *_storm(watched)]
-    reason, overload = None, None
+    reason: Reason | None = None
+    overload: Overload | None = None
     is_held = stuck is None and _is_held(watched)
     if is_held:
         reason, held = _held(watched)
@@ -180,11 +181,15 @@ def judged(scrapes: Scrapes, limits: Limits) -> Verdict:
 def _watched(scrapes: Scrapes, limits: Limits) -> _Watched:
     real = slice(1, None) if scrapes.is_since_start else slice(None)
     running, waiting = (scrapes.gauge(f"vllm:num_requests_{name}")[real] for name in ("running", "waiting"))
-    queues = {name: np.nan_to_num(column[real]) for name, column in scrapes.by_engine("vllm:num_requests_waiting").items()}
+    queues = {
+        name: np.nan_to_num(column[real]) for name, column in scrapes.by_engine("vllm:num_requests_waiting").items()
+    }
     worst = max(queues, key=lambda name: float(queues[name].mean()), default="")
     kv = scrapes.by_engine("vllm:kv_cache_usage_perc")
     kv_worst = kv[worst][real] if worst in kv else scrapes.gauge("vllm:kv_cache_usage_perc", mean=True)[real]
-    at_worst = scrapes.by_engine("vllm:num_requests_running").get(worst, scrapes.gauge("vllm:num_requests_running"))[real]
+    at_worst = scrapes.by_engine("vllm:num_requests_running").get(worst, scrapes.gauge("vllm:num_requests_running"))[
+        real
+    ]
     seen = _seen(scrapes, running, waiting, np.nan_to_num(kv_worst) if kv else None)
     times, clean = scrapes.times[real], np.nan_to_num
     return _Watched(scrapes, seen, limits, times, running, waiting, clean(at_worst), clean(kv_worst), waiting > 0)
@@ -317,16 +322,18 @@ def _is_held(watched: _Watched) -> bool:
     seen, busy = watched.seen, watched.busy
     if seen.waiting_share < HARDLY:
         return False
-    queued, took = (watched.scrapes.mean(f"vllm:{name}_seconds") for name in ("request_queue_time", "e2e_request_latency"))
+    queued, took = (
+        watched.scrapes.mean(f"vllm:{name}_seconds") for name in ("request_queue_time", "e2e_request_latency")
+    )
     if busy.mean() >= _MOSTLY or queued is None or not took or (seen.finished or 0) < _FEWEST_ENDED:
         return True
     return queued / took >= HARDLY
 
 
-def _held(watched: _Watched) -> tuple[str | None, Cause]:
+def _held(watched: _Watched) -> tuple[Reason | None, Cause]:
     seen = watched.seen
     reason, shown, sure = _reason(watched)
-    few = int(watched.busy.sum()) < 3 and not watched.limits.max_num_seqs  # noqa: PLR2004 - three moments
+    few = int(watched.busy.sum()) < 3 and not watched.limits.max_num_seqs
     since, until = _span(watched)
     when = _when(watched.scrapes.begin, since, until, seen)
     of = "" if reason is None else f", mostly for {_FOR.get(reason, FAMILIES[REASONS[reason].family])}"
@@ -358,11 +365,10 @@ _DEFERRED = {
 }
 
 
-def _reason(watched: _Watched) -> tuple[str | None, str, str]:
+def _reason(watched: _Watched) -> tuple[Reason | None, str, str]:
     """The reason, what shows it, and how sure that is."""
     seen, busy, limits = watched.seen, watched.busy, watched.limits
-    kv, most = watched.kv_worst[busy], float(watched.at_worst.max())
-    at_most = watched.at_worst[busy]
+    kv, at_most = watched.kv_worst[busy], watched.at_worst[busy]
     pool, ran = _pool(watched, kv), f"{count(float(np.median(at_most)))} ran"
     total = float(watched.waiting[busy].sum())
     deferred = watched.scrapes.part_means("vllm:num_requests_waiting_by_reason")
@@ -381,12 +387,24 @@ def _reason(watched: _Watched) -> tuple[str | None, str, str]:
         return Reason.TOKEN_BUDGET, f"{shown}, KV stood {pool}", LIKELY
     if float((kv >= _NEARLY_FULL).mean()) >= _MOSTLY:
         return Reason.KV_BLOCKS, f"the pool stood {pool} while {ran}", LIKELY
-    free = None if seen.kv_tokens is None else (1 - float(np.median(kv))) * seen.kv_tokens
+    return _by_elimination(watched, pool, ran)
+
+
+def _by_elimination(watched: _Watched, pool: str, ran: str) -> tuple[Reason | None, str, str]:
+    """The same where neither the pool nor the steps are full."""
+    seen, at_most = watched.seen, watched.at_worst[watched.busy]
+    most, share = float(watched.at_worst.max()), float(np.median(watched.kv_worst[watched.busy]))
+    free = None if seen.kv_tokens is None else (1 - share) * seen.kv_tokens
     longest = _longest_prompt(watched.scrapes)
     if free is not None and longest is not None and free < longest < inf:
         shown = f"prompts have up to {count(longest)} tokens and about {count(free)} are free"
         return Reason.KV_FULL_SEQUENCE, shown, GUESS
-    if seats is None and float((at_most >= _AT_LIMIT * most).mean()) >= _MOSTLY and len(at_most) > 1 and most:
+    if (
+        watched.limits.max_num_seqs is None
+        and float((at_most >= _AT_LIMIT * most).mean()) >= _MOSTLY
+        and len(at_most) > 1
+        and most
+    ):
         shown = f"{count(most)} ran and never more, while KV stood {pool}"
         return Reason.MAX_NUM_SEQS, shown, LIKELY
     if len(at_most) == 1 and most:
@@ -402,7 +420,9 @@ def _deferred_for(watched: _Watched) -> tuple[Reason, str, str]:
     """For what those wait that wait for something of their own."""
     scrapes = watched.scrapes
     lora = scrapes.infos.get("vllm:lora_requests_info", {})
-    here, there = (set(filter(None, lora.get(f"{which}_lora_adapters", "").split(","))) for which in ("running", "waiting"))
+    here, there = (
+        set(filter(None, lora.get(f"{which}_lora_adapters", "").split(","))) for which in ("running", "waiting")
+    )
     slots = _whole(lora.get("max_lora"))
     if slots and there - here and len(here) >= slots:
         names = ", ".join(sorted(there - here)[:3])
@@ -416,7 +436,9 @@ def _deferred_for(watched: _Watched) -> tuple[Reason, str, str]:
 
 def _longest_prompt(scrapes: Scrapes) -> float | None:
     """A bound that one prompt in ten may be as long as, of all that ended since the server's start."""
-    at_most = {float(bound): number for bound, number in scrapes.last_by_part("vllm:request_prompt_tokens_bucket").items()}
+    at_most = {
+        float(bound): number for bound, number in scrapes.last_by_part("vllm:request_prompt_tokens_bucket").items()
+    }
     bounds = sorted(at_most)
     if not bounds or not at_most[bounds[-1]]:
         return None
@@ -456,7 +478,7 @@ def _overload(watched: _Watched) -> Overload | None:
     grown = float(watched.running[-1] + watched.waiting[-1] - watched.running[0] - watched.waiting[0])
     came = seen.finished + grown
     queue = seen.waiting - seen.waiting_first
-    if came <= 0 or queue < max(5.0, 0.1 * came):  # noqa: PLR2004 - a tenth of what came
+    if came <= 0 or queue < max(5.0, 0.1 * came):
         return None
     return Overload(offered_requests_per_s=came / seen.seconds, served_requests_per_s=seen.finished / seen.seconds)
 
@@ -470,7 +492,7 @@ def _hot(watched: _Watched) -> Iterator[Cause]:
     waiting, runs = ({name: float(np.nansum(each)) for name, each in column.items()} for column in columns)
     waits = dict.fromkeys(runs, 0.0) | waiting
     total = sum(waits.values())
-    if len(waits) < 2 or not total or not _is_held(watched):  # noqa: PLR2004 - several engines
+    if len(waits) < 2 or not total or not _is_held(watched):
         return
     hot = max(waits, key=lambda name: waits[name])
     share = waits[hot] / total
@@ -538,8 +560,8 @@ def _also(watched: _Watched, answer: Answer) -> Iterator[str]:
         yield "a counter began again from 0: a server was started anew meanwhile"
     if answer.code == "idle" and seen.tpot_s and seen.running:
         yield (
-            f"a token takes {1e3 * seen.tpot_s:.1f} ms with {count(seen.running_max)} running at most: that is the steps"
-            " themselves, no queue"
+            f"a token takes {1e3 * seen.tpot_s:.1f} ms with {count(seen.running_max)} running at most: that is the"
+            " steps themselves, no queue"
         )
     grown = seen.waiting - seen.waiting_first
     if answer.code == HELD_BACK and seen.scrapes > 1 and grown:
@@ -553,5 +575,5 @@ def _also(watched: _Watched, answer: Answer) -> Iterator[str]:
     if scrapes.infos.get("vllm:cache_config_info", {}).get("enable_prefix_caching") == "False":
         yield "prefix caching is off (enable_prefix_caching): prompts that begin alike are computed each time"
     rates = seen.acceptance_rates
-    if rates and rates[0] < 0.3:  # noqa: PLR2004 - one draft in three
+    if rates and rates[0] < 0.3:
         yield f"drafts: {percent(rates[0])} of the first ones are accepted, so most of their work is lost"

@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.answer.remedies import Remedy
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.doctor.diagnosis import Diagnosis
 from tokenyard.questions.doctor.treatment import Treatment
 from tokenyard.redaction import plain
-from tokenyard.units import count, milliseconds, percent, signed
+from tokenyard.units import changes_for_clients, count, milliseconds, percent, signed
 
 
 def print_diagnosis(told: Diagnosis, console: Console) -> None:
@@ -18,10 +19,8 @@ def print_diagnosis(told: Diagnosis, console: Console) -> None:
     console.print(Text(plain(told.answer.sentence), "bold"))
     if told.answer.sure is not None:
         console.print(Text(f"How sure: {told.answer.sure}."))
-    remedies = told.answer.remedies
-    if remedies:
-        lines = [Text(f"{'replayed, and it helped' if each.is_tried else 'not tried'}: {plain(each.title)}") for each in remedies]
-        print_section(console, "What would help", *lines)
+    if told.answer.remedies:
+        print_section(console, "What would help", *(Text(_remedy(told, each)) for each in told.answer.remedies))
     print_section(console, _looked_at(told), _figures(told))
     if told.also:
         print_section(console, "Besides", *(Text(plain(each)) for each in told.also))
@@ -34,6 +33,17 @@ def print_diagnosis(told: Diagnosis, console: Console) -> None:
     print_section(console, "A trace does")
     for each in told.commands:
         console.print(f"  {plain(each)}", markup=False, soft_wrap=True)
+
+
+def _remedy(told: Diagnosis, remedy: Remedy) -> str:
+    """A remedy with what it did when it was replayed, and its price."""
+    if not remedy.is_tried:
+        return f"not tried: {plain(remedy.title)}"
+    effects = [] if told.treatment is None else told.treatment.effects_of(remedy)
+    unsure = [each.figure for each in effects if not each.is_sure]
+    did = changes_for_clients({each.figure: each.change for each in effects}, unsure)
+    price = f"; it takes {remedy.price}" if remedy.price else ""
+    return plain(f"replayed: {remedy.title}{f': {did}' * bool(did)}{price}")
 
 
 def _looked_at(told: Diagnosis) -> str:
@@ -54,7 +64,10 @@ def _figures(told: Diagnosis) -> Table:
         ("running", f"{count(seen.running)} now, {count(seen.running_max)} at most"),
         ("waiting", f"{count(seen.waiting)} now, {count(seen.waiting_max)} at most"),
         ("deferred of these", None if not seen.deferred else count(seen.deferred)),
-        ("KV in use", None if seen.kv_use is None else f"{percent(seen.kv_use)} now, {percent(seen.kv_use_max)} at most"),
+        (
+            "KV in use",
+            None if seen.kv_use is None else f"{percent(seen.kv_use)} now, {percent(seen.kv_use_max)} at most",
+        ),
         ("prefix hits", None if seen.hit_rate is None else f"{percent(seen.hit_rate)}{first or ''}"),
         ("output tokens/s", None if seen.output_tokens_per_s is None else f"{seen.output_tokens_per_s:,.0f}"),
         ("tokens a step", None if seen.tokens_per_step is None else f"{seen.tokens_per_step:,.0f}"),
@@ -86,6 +99,7 @@ def _print_treatment(console: Console, treatment: Treatment) -> None:
     if scaled is not None:
         notes.append(f"Step times are scaled by {scaled}, so that TPOT is met.")
     if not treatment.holds:
-        notes.append("It is off by more than a quarter: nothing is advised from it.")
+        why = "It waits for something else" if not treatment.is_agreed else "It is off by more than a quarter"
+        notes.append(f"{why}: nothing is advised from it. A longer time (--last 60s) may serve.")
     notes.append(f"The replay's own answer: {plain(treatment.answer.sentence)}")
     print_section(console, "Replayed", table, *(Text(each) for each in notes))

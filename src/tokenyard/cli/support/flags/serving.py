@@ -82,9 +82,12 @@ class ServeCommand(Command):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCommand(Command):
     """Say what is wrong with a server that runs, from its metrics or log: no trace, no restart. Ends with 0 (nothing),
-    1 (requests wait), 3 (stuck)."""
+    1 (requests wait), 3 (stuck).
+    """
 
-    sources: Annotated[Positional[tuple[str, ...]], Arg(metavar="URL|FILE ...", otherwise="none: name one at least")] = ()
+    sources: Annotated[
+        Positional[tuple[str, ...]], Arg(metavar="URL|FILE ...", otherwise="none: name one at least")
+    ] = ()
     """Address of a server, or of a Prometheus; files or folders of scrapes, of vLLM's log; a log of the start. Several
     replicas are several addresses, or a folder each."""
     serve: Annotated[str | None, optional("LINE|FILE", "what a log of the start says")] = None
