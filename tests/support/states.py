@@ -117,7 +117,7 @@ def _sized(**settings: Any) -> ty.Deployment:
 
 
 def _clients(number: int, output: int = 300) -> ty.Workload:
-    """So many who ask again as soon as they are answered."""
+    """Clients who ask again as soon as they are answered."""
     w = ty.WorkloadBuilder("clients", seed=2)
     for i in range(number):
         session = w.session(at=0.02 * i)

@@ -233,7 +233,7 @@ class ScrapedText(NamedTuple):
     at: float | None = None
     """When it was scraped, in Unix seconds, where it does not say so itself."""
     replica: str = ""
-    """Of which of several servers it is."""
+    """The server that it is of, where there are several."""
 
 
 _HELD = re.compile(rb"^vllm:\w|\"vllm:", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What is wrong with a server is told from its metrics, its log, or one look; and nothing is advised that was not tried."""
+"""What is wrong with a server is told from its metrics, its log, or one look; nothing is advised that was not tried."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ pytest.importorskip("prometheus_client", reason="it is not installed (extra: ser
 from tests.support.states import STATES, State  # needs that extra
 
 BY_NAME = {each.name: each for each in STATES}
-QUEUES = 'vllm:num_requests_running{{engine="0",model_name="m"}} {}\nvllm:num_requests_waiting{{engine="0",model_name="m"}} {}\n'
+QUEUES = (
+    'vllm:num_requests_running{{engine="0",model_name="m"}} {}\n'
+    'vllm:num_requests_waiting{{engine="0",model_name="m"}} {}\n'
+)
 LINE = (
-    "(APIServer pid=7) INFO 03-11 06:{}:{} [loggers.py:257] Engine 00{}: Avg prompt throughput: 16.5 tokens/s, Avg generation"
-    " throughput: {} tokens/s, Running: {} reqs, Waiting: {} reqs, GPU KV cache usage: {}%, Prefix cache hit rate: 70.0%\n"
+    "(APIServer pid=7) INFO 03-11 06:{}:{} [loggers.py:257] Engine 00{}: Avg prompt throughput: 16.5 tokens/s, "
+    "Avg generation throughput: {} tokens/s, Running: {} reqs, Waiting: {} reqs, "
+    "GPU KV cache usage: {}%, Prefix cache hit rate: 70.0%\n"
 )
 
 

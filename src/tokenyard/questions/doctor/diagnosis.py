@@ -15,7 +15,7 @@ from tokenyard.explain.answer.answer import Answer
 from tokenyard.explain.printable import Printable
 from tokenyard.explain.table import RowTable, table_from
 from tokenyard.questions.doctor.evidence import Watching, gathered
-from tokenyard.questions.doctor.treatment import Treatment, treated
+from tokenyard.questions.doctor.treatment import Treatment, remedies_of, treated
 from tokenyard.questions.doctor.verdict import Limits, Seen, judged
 from tokenyard.questions.scenario import Bars, OnProgress, bars_of
 
@@ -114,7 +114,7 @@ def ask(
         except TokenyardError as error:
             problem = str(error)
     if treatment is not None:
-        answer = msgspec.structs.replace(answer, remedies=treatment.remedies(answer))
+        answer = msgspec.structs.replace(answer, remedies=remedies_of(treatment, answer))
     return Diagnosis(
         source=scrapes.source,
         answer=answer,

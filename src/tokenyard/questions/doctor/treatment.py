@@ -79,21 +79,23 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the replay is like what was measured."""
         return self.is_agreed and all(abs(each.off) <= WITHIN for each in self.figures if each.decides)
 
-    def remedies(self, told: Answer) -> list[Remedy]:
-        """What helped when it was replayed; the untried ones of the verdict where nothing did, or the replay is off."""
-        if not self.holds:
-            return told.remedies
-        relief = _of_relief(self.report.relief)
-        tried = [*relief, *(each for each in self.answer.remedies if each.is_tried)]
-        return tried or [each for each in told.remedies if each.code != SETTING]
 
-    def effects_of(self, remedy: Remedy) -> Sequence[Effect]:
-        """What a remedy did when it was replayed."""
-        relief = self.report.relief
-        if relief is not None and remedy.flag == relief.flags:
-            return relief.effects
-        trials = (each.trial for each in self.report.advice if each.trial is not None)
-        return next((trial.effects for trial in trials if trial.flag == remedy.flag), [])
+def remedies_of(treatment: Treatment, told: Answer) -> list[Remedy]:
+    """What helped when it was replayed; the untried ones of the verdict where nothing did, or the replay is off."""
+    if not treatment.holds:
+        return told.remedies
+    relief = _of_relief(treatment.report.relief)
+    tried = [*relief, *(each for each in treatment.answer.remedies if each.is_tried)]
+    return tried or [each for each in told.remedies if each.code != SETTING]
+
+
+def effects_of(treatment: Treatment, remedy: Remedy) -> Sequence[Effect]:
+    """What a remedy did when it was replayed."""
+    relief = treatment.report.relief
+    if relief is not None and remedy.flag == relief.flags:
+        return relief.effects
+    trials = (each.trial for each in treatment.report.advice if each.trial is not None)
+    return next((trial.effects for trial in trials if trial.flag == remedy.flag), [])
 
 
 def _of_relief(relief: Relief | None) -> list[Remedy]:

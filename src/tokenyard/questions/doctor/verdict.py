@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """At the last moment, as ``waiting`` and ``kv_use``."""
     waiting: float
     deferred: float | None
-    """How many of those that wait do so for something of their own: a load, a grammar, an adapter."""
+    """Those of the waiting that wait for something of their own: a load, a grammar, an adapter."""
     kv_use: float | None
     running_max: float
     waiting_max: float
@@ -87,7 +87,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that one engine's pool holds."""
     finished: int | None
     failed: int
-    """Of these, ended by an error or aborted."""
+    """Requests that ended by an error, or were aborted."""
     refused: int
     """Refused at the door (``max_num_queued_reqs`` and the like)."""
     preemptions: int

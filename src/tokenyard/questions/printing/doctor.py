@@ -9,7 +9,7 @@ from rich.text import Text
 from tokenyard.explain.answer.remedies import Remedy
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.questions.doctor.diagnosis import Diagnosis
-from tokenyard.questions.doctor.treatment import Treatment
+from tokenyard.questions.doctor.treatment import Treatment, effects_of
 from tokenyard.redaction import plain
 from tokenyard.units import changes_for_clients, count, milliseconds, percent, signed
 
@@ -39,7 +39,7 @@ def _remedy(told: Diagnosis, remedy: Remedy) -> str:
     """A remedy with what it did when it was replayed, and its price."""
     if not remedy.is_tried:
         return f"not tried: {plain(remedy.title)}"
-    effects = [] if told.treatment is None else told.treatment.effects_of(remedy)
+    effects = [] if told.treatment is None else effects_of(told.treatment, remedy)
     unsure = [each.figure for each in effects if not each.is_sure]
     did = changes_for_clients({each.figure: each.change for each in effects}, unsure)
     price = f"; it takes {remedy.price}" if remedy.price else ""
