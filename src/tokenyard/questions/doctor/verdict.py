@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """At the last moment, as ``waiting`` and ``kv_use``."""
     waiting: float
     deferred: float | None
-    """Those of the waiting that wait for something of their own: a load, a grammar, an adapter."""
+    """Requests that wait for something of their own: a load, a grammar, an adapter."""
     kv_use: float | None
     running_max: float
     waiting_max: float
