@@ -12,7 +12,9 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.doctor.alerts import alert_rules
 from tokenyard.questions.doctor.diagnosis import Diagnosis, ask
 from tokenyard.questions.doctor.evidence import Watching
-from tokenyard.questions.printing.doctor import print_diagnosis
+from tokenyard.questions.doctor.treatment import changes_of
+from tokenyard.questions.printing.doctor import print_diagnosis, remedy_in_words
+from tokenyard.questions.writing import written
 
 
 def execute(flags: DoctorCommand) -> int:
@@ -26,8 +28,24 @@ def execute(flags: DoctorCommand) -> int:
     if flags.watch:
         return _watch(flags, deployment)
     told = _look(flags, deployment)
-    print_json(told) if flags.json else print_diagnosis(told, results())
+    if flags.json:
+        print_json(told)
+    else:
+        print_diagnosis(told, results() if flags.write is None else errors())
+    if flags.write is not None:
+        _write(flags, told)
     return told.exit_code
+
+
+def _write(flags: DoctorCommand, told: Diagnosis) -> None:
+    """Write the first remedy that helped. Raises ConfigError where none did."""
+    assert flags.write is not None
+    tried = [each for each in told.answer.remedies if each.is_tried]
+    changes = {} if told.treatment is None or not tried else changes_of(told.treatment, tried[0])
+    if not changes:
+        raise ConfigError("write", flags.write, "no remedy was replayed and helped, so there is nothing to write")
+    why = [told.answer.sentence, remedy_in_words(told, tried[0])]
+    print(written(flags.serve, changes, flags.write, why), end="")
 
 
 def _look(flags: DoctorCommand, deployment: Deployment | None) -> Diagnosis:

@@ -202,6 +202,17 @@ def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[],
     return bar(total, 0)
 
 
+def to_write(plan: Plan) -> dict[str, Setting]:
+    """Return the settings that the recommendation changes in a file. Raises ConfigError for one that no file says."""
+    settings = {} if plan.recommended is None else plan.recommended.settings
+    for name in ("gpu", "split"):
+        if settings.get(name) is not None:
+            raise ConfigError(
+                "write", name, f"the plan chooses {name}, which is not written: leave it out of the space"
+            )
+    return dict(settings)
+
+
 def goal_of(maximize: str | None, minimize: str | None) -> Goal:
     """What is best. Raises ConfigError if two things are."""
     if maximize is not None and minimize is not None:

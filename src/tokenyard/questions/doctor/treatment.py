@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -96,6 +96,15 @@ def effects_of(treatment: Treatment, remedy: Remedy) -> Sequence[Effect]:
         return relief.effects
     trials = (each.trial for each in treatment.report.advice if each.trial is not None)
     return next((trial.effects for trial in trials if trial.flag == remedy.flag), [])
+
+
+def changes_of(treatment: Treatment, remedy: Remedy) -> dict[str, Any]:
+    """The settings that a remedy changes, where it was replayed; empty where it was not."""
+    relief = treatment.report.relief
+    if relief is not None and remedy.flag == relief.flags:
+        return relief.settings
+    trials = (each.trial for each in treatment.report.advice if each.trial is not None)
+    return next(({trial.setting: trial.then} for trial in trials if trial.flag == remedy.flag), {})
 
 
 def _of_relief(relief: Relief | None) -> list[Remedy]:

@@ -20,7 +20,7 @@ def print_diagnosis(told: Diagnosis, console: Console) -> None:
     if told.answer.sure is not None:
         console.print(Text(f"How sure: {told.answer.sure}."))
     if told.answer.remedies:
-        print_section(console, "What would help", *(Text(_remedy(told, each)) for each in told.answer.remedies))
+        print_section(console, "What would help", *(Text(remedy_in_words(told, each)) for each in told.answer.remedies))
     print_section(console, _looked_at(told), _figures(told))
     if told.also:
         print_section(console, "Besides", *(Text(plain(each)) for each in told.also))
@@ -35,8 +35,8 @@ def print_diagnosis(told: Diagnosis, console: Console) -> None:
         console.print(f"  {plain(each)}", markup=False, soft_wrap=True)
 
 
-def _remedy(told: Diagnosis, remedy: Remedy) -> str:
-    """A remedy with what it did when it was replayed, and its price."""
+def remedy_in_words(told: Diagnosis, remedy: Remedy) -> str:
+    """Return a remedy with what it did when it was replayed, and its price."""
     if not remedy.is_tried:
         return f"not tried: {plain(remedy.title)}"
     effects = [] if told.treatment is None else effects_of(told.treatment, remedy)

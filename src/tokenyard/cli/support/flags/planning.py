@@ -85,6 +85,9 @@ class PlanCommand(SearchFlags):
     """Find the largest load at which the recommended settings keep the bounds."""
     output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None
     """Directory that keeps the variants that are replayed; after an interruption the same command continues from it."""
+    write: Annotated[Literal["serve", "diff", "file"] | None, optional("serve|diff|file", "nothing is written")] = None
+    """Also print the recommendation as a line of `vllm serve`, or as a patch of the file that --serve names, or change
+    that file: a script, a manifest, values of a chart. Nothing else of it changes; the answer goes to stderr."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Write a picture of the variants as SVG: what they reach over what they cost."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tokenyard.cli.support.flag_table import Arg, Command, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
@@ -102,6 +102,10 @@ class DoctorCommand(Command):
     """Served model to look at, where there are several."""
     watch: Switch = False
     """Look again and again, a line each, until interrupted."""
+    write: Annotated[Literal["serve", "diff", "file"] | None, optional("serve|diff|file", "nothing is written")] = None
+    """Also print the first remedy that helped as a line of `vllm serve`, or as a patch of the file that --serve names,
+    or change that file: a script, a manifest, values of a chart. Nothing else of it changes; the answer goes to stderr.
+    """
     prom_rules: Switch = False
     """Print alert rules for a Prometheus instead; with --serve also one for seats."""
     json: Switch = False
