@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results
-from tokenyard.cli.support.flags.serving import DoctorCommand
+from tokenyard.cli.support.flags.operating import DoctorCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError

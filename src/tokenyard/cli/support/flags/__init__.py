@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TASKS = {
     "look": {
-        "doctor": "serving.DoctorCommand",
+        "doctor": "operating.DoctorCommand",
         "run": "replays.RunCommand",
         "report": "traces.ReportCommand",
         "why": "traces.WhyCommand",
@@ -30,6 +30,7 @@ TASKS = {
         "plan": "planning.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
+        "check": "operating.CheckCommand",
         "sweep": "planning.SweepCommand",
         "split": "replays.SplitCommand",
     },

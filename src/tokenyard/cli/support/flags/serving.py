@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tokenyard.cli.support.flag_table import Arg, Command, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
@@ -77,39 +77,6 @@ class ServeCommand(Command):
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
     """Number of simulated clients that chat with the model until the server ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorCommand(Command):
-    """Say what is wrong with a server that runs, from its metrics or log: no trace, no restart. Ends with 0 (nothing),
-    1 (requests wait), 3 (stuck).
-    """
-
-    sources: Annotated[
-        Positional[tuple[str, ...]], Arg(metavar="URL|FILE ...", otherwise="none: name one at least")
-    ] = ()
-    """Address of a server, or of a Prometheus; files or folders of scrapes, of vLLM's log; a log of the start. Several
-    replicas are several addresses, or a folder each."""
-    serve: Annotated[str | None, optional("LINE|FILE", "what a log of the start says")] = None
-    """What starts the server: the time is rebuilt from its histograms, replayed, and remedies tried on it."""
-    gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
-    """GPU that it runs on."""
-    last: Annotated[str | None, optional("TIME", "10s; 10min of a Prometheus")] = None
-    """How long a server is watched, or how much a Prometheus is asked for."""
-    step: Annotated[str | None, optional("TIME", "2s; 15s of a Prometheus")] = None
-    """Time between two scrapes."""
-    model_name: Annotated[str | None, optional("NAME", "the only one")] = None
-    """Served model to look at, where there are several."""
-    watch: Switch = False
-    """Look again and again, a line each, until interrupted."""
-    write: Annotated[Literal["serve", "diff", "file"] | None, optional("serve|diff|file", "nothing is written")] = None
-    """Also print the first remedy that helped as a line of `vllm serve`, or as a patch of the file that --serve names,
-    or change that file: a script, a manifest, values of a chart. Nothing else of it changes; the answer goes to stderr.
-    """
-    prom_rules: Switch = False
-    """Print alert rules for a Prometheus instead; with --serve also one for seats."""
-    json: Switch = False
-    """Print the answer as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
