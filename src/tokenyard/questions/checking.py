@@ -112,7 +112,9 @@ def ask(
     arrivals: TrafficSettings | None = None,
 ) -> Check:
     """The same of bounds as texts."""
-    traffic = read_run(fspath(against)).workload if _is_trace(against) else against
+    traffic = against
+    if isinstance(against, str | PathLike) and is_trace(fspath(against)):
+        traffic = read_run(fspath(against)).workload
     told = Scenario.of(deployment_settings(deployment), traffic, arrivals=arrivals or TrafficSettings())
     workload = told.read()
     shown = Check(file=name, against=workload.name, requests=len(workload))
@@ -141,10 +143,6 @@ def ask(
         cost=_moved("cost", lambda report: _cost(report, price), first, after),
         bounds=[] if after.goodput is None else list(after.goodput.objectives),
     )
-
-
-def _is_trace(against: WorkloadChoice) -> bool:
-    return isinstance(against, str | PathLike) and is_trace(fspath(against))
 
 
 def _report(

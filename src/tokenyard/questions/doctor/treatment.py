@@ -35,6 +35,8 @@ _MOST_REQUESTS, _LEAST_S, _MOST_S, _LONG_BESIDE = 1_500, 60.0, 600.0, 5.0
 """Requests that are made up, and for how many seconds, where the time itself has too few: times an answer's own."""
 _ROUNDS = 3
 _LEAST_COMPARED = 5
+_WATCHED = 2.0
+"""Times that a request takes, from which on a server was watched long enough to compare what it took."""
 _CLOSE_MS = 1.0
 """Milliseconds of a difference that is none."""
 _PACE, _FIRST = "TPOT mean", "TTFT mean"
@@ -66,6 +68,8 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     made_of: str
     """What the traffic was made of, in words."""
     figures: list[Beside]
+    is_of_the_time: bool
+    """The server was watched long enough beside what requests take: their TTFT and E2E decide, too."""
     is_agreed: bool
     """The replay, whose reasons are recorded, waits for what the verdict says; so it does where nothing waits."""
     step_time_factors: str | None
@@ -110,7 +114,9 @@ def changes_of(treatment: Treatment, remedy: Remedy) -> dict[str, Any]:
 def _of_relief(relief: Relief | None) -> list[Remedy]:
     if relief is None or not relief.is_enough or not relief.flags:
         return []
-    gpus = "" if relief.gpus is None else f"{relief.gpus:,} GPUs for {relief.gpus_now or 0:,}"
+    gpus = (
+        "" if relief.gpus == relief.gpus_now else f"{relief.gpus or 0:,} GPUs in the place of {relief.gpus_now or 0:,}"
+    )
     title = f"{relief.flags}: all that arrives is served"
     return [Remedy(code=SETTING, title=title, flag=relief.flags, price=gpus, is_tried=True)]
 
@@ -137,6 +143,7 @@ def treated(scrapes: Scrapes, deployment: Deployment, told: Answer, bars: Bars, 
         requests=len(traffic.workload),
         made_of=traffic.made_of,
         figures=figures,
+        is_of_the_time=traffic.is_of_the_time,
         is_agreed=_is_agreed(told, report.answer),
         step_time_factors=None if factor == 1.0 else f"{factor:.3g}",
         answer=report.answer,
@@ -205,16 +212,17 @@ class _Traffic(NamedTuple):
     window: tuple[float, float]
     """What of the replay is the time that was watched, or is like it, in seconds of its clock."""
     is_of_the_time: bool
+    """How long requests took is told of the time itself: they did not come long before it."""
 
 
 def _traffic(scrapes: Scrapes, seed: int) -> _Traffic:
     ended = 0 if scrapes.is_since_start else int(scrapes.rise("vllm:request_success_total").sum())
-    seconds = float(scrapes.times[-1])
+    seconds, answer_s = float(scrapes.times[-1]), scrapes.mean("vllm:e2e_request_latency_seconds") or 0.0
     if ended >= _FEWEST_ENDED:
         workload = workload_of(scrapes, seed)
         made_of = f"the {ended:,} requests that ended meanwhile, and those under way"
-        return _Traffic(workload, made_of, _last(workload, seconds), is_of_the_time=True)
-    longer = max(_LEAST_S, _LONG_BESIDE * (scrapes.mean("vllm:e2e_request_latency_seconds") or 0.0))
+        return _Traffic(workload, made_of, _last(workload, seconds), is_of_the_time=seconds >= _WATCHED * answer_s)
+    longer = max(_LEAST_S, _LONG_BESIDE * answer_s)
     workload = workload_of(scrapes.as_long_as(min(longer, _MOST_S)), seed)
     if len(workload) > _MOST_REQUESTS:
         workload = workload.with_requests(workload.requests[:_MOST_REQUESTS])

@@ -42,7 +42,7 @@ def remedy_in_words(told: Diagnosis, remedy: Remedy) -> str:
     effects = [] if told.treatment is None else effects_of(told.treatment, remedy)
     unsure = [each.figure for each in effects if not each.is_sure]
     did = changes_for_clients({each.figure: each.change for each in effects}, unsure)
-    price = f"; it takes {remedy.price}" if remedy.price else ""
+    price = f"; price: {remedy.price}" if remedy.price else ""
     return plain(f"replayed: {remedy.title}{f': {did}' * bool(did)}{price}")
 
 
@@ -98,8 +98,10 @@ def _print_treatment(console: Console, treatment: Treatment) -> None:
     notes = [f"{count(treatment.requests)} requests: {treatment.made_of}."]
     if scaled is not None:
         notes.append(f"Step times are scaled by {scaled}, so that TPOT is met.")
+    if not treatment.is_of_the_time:
+        notes.append("Requests take too long beside the time watched: TTFT and E2E decide nothing (--last 60s).")
     if not treatment.holds:
         why = "It waits for something else" if not treatment.is_agreed else "It is off by more than a quarter"
-        notes.append(f"{why}: nothing is advised from it. A longer time (--last 60s) may serve.")
+        notes.append(f"{why}: nothing is advised from it.")
     notes.append(f"The replay's own answer: {plain(treatment.answer.sentence)}")
     print_section(console, "Replayed", table, *(Text(each) for each in notes))
