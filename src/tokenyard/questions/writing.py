@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenyard.deploy.serve_line import MOST_BYTES, read_serve_text
-from tokenyard.deploy.texts.changing import changed_text, patch
+from tokenyard.deploy.changing import changed_text, patch
 from tokenyard.errors import ConfigError
 from tokenyard.files import read_input
 

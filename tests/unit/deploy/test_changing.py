@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 import tokenyard as ty
-from tokenyard.deploy.texts.changing import changed_text, patch
+from tokenyard.deploy.changing import changed_text, patch
 from tokenyard.errors import ConfigError
 from tokenyard.questions.writing import written
 

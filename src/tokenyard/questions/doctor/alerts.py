@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.questions.doctor.verdict import FULL
 
 _WAITING, _RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
-_WAITS, _FULL = f"({_WAITING} > 0)", "(vllm:kv_cache_usage_perc >= 0.95)"
+_WAITS, _FULL = f"({_WAITING} > 0)", f"(vllm:kv_cache_usage_perc >= {FULL})"
 _TOKENS = "rate(vllm:generation_tokens_total[1m]) + rate(vllm:prompt_tokens_total[1m])"
 _STUCK = f"({_WAITING} + {_RUNNING} > 0) and ({_TOKENS} == 0)"
 _LOST, _ENDED = "increase(vllm:num_preemptions_total[5m])", "increase(vllm:request_success_total[5m])"

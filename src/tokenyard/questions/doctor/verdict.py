@@ -38,7 +38,7 @@ from tokenyard.workload.stats_lines import HIT_RATE
 
 Marks = npt.NDArray[np.bool_]
 
-_FULL, _NEARLY_FULL = 0.95, 0.9
+FULL, _NEARLY_FULL = 0.95, 0.9
 """Use of the pool from which on it is what requests wait for, and where nothing else shows."""
 _AT_LIMIT = 0.98
 """Part of the largest number that ran from which on seats are taken to be all taken."""
@@ -378,8 +378,8 @@ def _reason(watched: _Watched) -> tuple[Reason | None, str, str]:
     seats = limits.max_num_seqs
     if seats is not None and float((at_most >= _AT_LIMIT * seats).mean()) >= _MOSTLY:
         return Reason.MAX_NUM_SEQS, f"{ran}, and max_num_seqs is {seats:,}; KV stood {pool}", CERTAIN
-    if float((kv >= _FULL).mean()) >= _MOSTLY or (seen.preemptions and float(np.median(kv)) >= _NEARLY_FULL):
-        sure = LIKELY if float((kv >= _FULL).mean()) >= _MOSTLY else GUESS
+    if float((kv >= FULL).mean()) >= _MOSTLY or (seen.preemptions and float(np.median(kv)) >= _NEARLY_FULL):
+        sure = LIKELY if float((kv >= FULL).mean()) >= _MOSTLY else GUESS
         return Reason.KV_BLOCKS, f"the pool stood {pool} while {ran}", sure
     largest, heavy, steps = heavy_steps(watched.scrapes, _on_all(watched))
     if largest >= _PREFILL and heavy >= _MOSTLY and steps >= _LEAST_STEPS:
@@ -521,7 +521,7 @@ def _hits(watched: _Watched) -> Iterator[Cause]:
     if now is None or asked < _FEWEST_HITS:
         return
     if before is not None and before - now >= _FELL and now <= before / 2:
-        is_full = (seen.kv_use_max or 0.0) >= _FULL
+        is_full = (seen.kv_use_max or 0.0) >= FULL
         why = "the KV blocks are all in use, so others' are evicted" if is_full else "what begins the prompts changed"
         said = f"Prefix hits fell from {percent(before)} to {percent(now)} of prompt tokens: {why}."
         yield Cause(code=CACHE_MISSED, share=before - now, sure=LIKELY if is_full else GUESS, sentence=said)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 TASKS = {
     "look": {
-        "doctor": "operating.DoctorCommand",
         "run": "replays.RunCommand",
         "report": "traces.ReportCommand",
+        "doctor": "operating.DoctorCommand",
         "why": "traces.WhyCommand",
         "view": "traces.ViewCommand",
         "watch": "traces.WatchCommand",
