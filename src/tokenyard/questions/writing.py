@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenyard.deploy.serve_line import MOST_BYTES, read_serve_text
 from tokenyard.deploy.changing import changed_text, patch
+from tokenyard.deploy.serve_line import MOST_BYTES, read_serve_text
 from tokenyard.errors import ConfigError
 from tokenyard.files import read_input
 
