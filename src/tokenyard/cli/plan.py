@@ -50,6 +50,7 @@ def question_of(flags: PlanCommand) -> PlanQuestion:
         gpus=gpus,
         splits=[text for texts in flags.split for text in texts],
         prices=read_prices(flags.price),
+        most_gpus=flags.gpus,
         replays=flags.replays,
         largest_load=flags.largest_load,
         jobs=flags.processes,

@@ -77,7 +77,7 @@ from tokenyard.questions.variants import changed_words, read_shape, serve_words,
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload
 
-_MOST_REPLAYS = 100_000
+_MOST_REPLAYS, _MOST_GPUS = 100_000, 100_000
 _OF_THE_PROXY = (
     "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
     " (docs/connectors.md)"
@@ -107,6 +107,8 @@ class PlanQuestion:
     """Likewise, of GPUs."""
     splits: Sequence[str] = ()
     """Likewise, of engines that prefill and that decode."""
+    most_gpus: int | None = None
+    """GPUs that a variant may take, all its engines together."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
     replays: int = 40
@@ -144,6 +146,7 @@ def plan(
     minimize: Literal["gpus", "cost"] | None = None,
     maximize: Literal["goodput", "throughput", "load"] | None = None,
     price: Mapping[str, float] | None = None,
+    gpus: int | None = None,
     replays: int = 40,
     largest_load: bool = True,
     jobs: int | None = None,
@@ -159,9 +162,11 @@ def plan(
 
     ``workload``: as for :func:`tokenyard.run`; or the path of a trace, which is planned on what it ran on, with no
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
-    ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
-    replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
-    is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``price``: of one GPU for an hour. ``gpus``: how many a variant may take, all its engines together; without a
+    ``space`` engines of several sizes share them. ``replays``: variants to try at most. ``output``: a directory that
+    keeps what was replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which
+    class a request is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s
+    batch:e2e_p95=10min"``.
     ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
     the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
@@ -185,6 +190,7 @@ def plan(
             goal=goal_of(maximize, minimize),
             space=space,
             prices=prices_of(price),
+            most_gpus=gpus,
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
@@ -237,7 +243,16 @@ def ask(question: PlanQuestion) -> Plan:
         return _calibrated(question)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
-    grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
+    if question.most_gpus is not None:
+        require_int("gpus", question.most_gpus, 1, _MOST_GPUS)
+    grid = space_of(
+        question.space,
+        source,
+        gpus=question.gpus,
+        splits=question.splits,
+        most_gpus=question.most_gpus,
+        field=question.space_name,
+    )
     job = measuring_for(scenario, source, question.prices)
     _check_goal(goal, job, isinstance(source, RecordedVariants))
     if goal is Goal.COST:

@@ -65,7 +65,10 @@ class PlanCommand(SearchFlags):
         Repeated,
         Arg(name="set", aliases=("--space",), metavar="NAME=A,B,... ...", otherwise="see docs"),
     ] = ()
-    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too. Couples of
+    them, one for the other: --set tensor_parallel_size=1,replicas=8 tensor_parallel_size=2,replicas=4."""
+    gpus: Annotated[int | None, optional("N", "no bound")] = None
+    """GPUs that a variant may take, all its engines together; without --set engines of several sizes share them."""
     split: Annotated[Repeated, Arg(metavar="P+D ...", otherwise="no engine does one of both alone")] = ()
     """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
     kv_link_gb_per_s: float = 50.0
