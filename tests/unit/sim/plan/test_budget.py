@@ -48,7 +48,7 @@ def test_no_variant_takes_more_than_the_budget() -> None:
 
 
 def row(gpus: int, tokens: float, tpot: float) -> Row:
-    figures = {"throughput.output_tokens_per_s": tokens, "tpot_ms.p90": tpot}
+    figures: dict[str, float | None] = {"throughput.output_tokens_per_s": tokens, "tpot_ms.p90": tpot}
     return Row(settings={"replicas": gpus}, gpus=gpus, figures=figures)
 
 
