@@ -6,9 +6,8 @@ from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags.traces import WhyCommand
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
-from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.stuck import standstills
-from tokenyard.explain.why.why import JobNamedError, why
+from tokenyard.explain.why.why import JobNamedError, waiting, why
 
 
 def execute(flags: WhyCommand) -> int:

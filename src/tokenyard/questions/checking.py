@@ -13,10 +13,9 @@ from tokenyard.arguments import suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.compare.comparison import figures
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import Objective, SLOs, slo_texts
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.recorded.recorded_run import read_run
 from tokenyard.questions.run import ask as run_of
 from tokenyard.questions.scenario import Bars, OnProgress, Scenario, WorkloadChoice, bars_of, deployment_settings

@@ -14,9 +14,8 @@ from tokenyard.explain.recorded import RecordedRows, compare_recordings, report
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs
 from tokenyard.explain.table import RowTable
-from tokenyard.explain.why.longest_waits import Waiting, waiting
 from tokenyard.explain.why.stuck import Standstills, standstills
-from tokenyard.explain.why.why import Why, why
+from tokenyard.explain.why.why import Waiting, Why, waiting, why
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif

@@ -12,11 +12,10 @@ from rich.text import Text
 
 from tokenyard.explain.classifier import meaning_of
 from tokenyard.explain.render.parts import print_section, table_of, table_that_fits
-from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
-from tokenyard.explain.why.why import ReasonShare, Span, Why
+from tokenyard.explain.why.why import RankWaiting, ReasonShare, Span, Waiting, Why
 from tokenyard.redaction import plain
-from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import Partial
 from tokenyard.units import count, duration, percent, shorten
 from tokenyard.vocabulary import PLACES, Place, reason_meaning
 

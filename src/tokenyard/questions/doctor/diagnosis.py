@@ -12,8 +12,7 @@ from tokenyard.arguments import suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.answer.answer import Answer
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.doctor.evidence import Watching, gathered
 from tokenyard.questions.doctor.treatment import Treatment, remedies_of, treated
 from tokenyard.questions.doctor.verdict import Limits, Seen, judged

@@ -18,11 +18,10 @@ from tokenyard.explain.answer.progress import family_named
 from tokenyard.explain.answer.remedies import SETTING, Remedy
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.metrics import workload_of
-from tokenyard.questions.relief import with_relief
+from tokenyard.questions.relief import with_relief, with_trials
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.run import STEPS_TRIED
 from tokenyard.questions.scenario import Bars, Scenario, replay_spec
-from tokenyard.questions.trials import with_trials
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.record import Workload
 from tokenyard.workload.scrapes import Scrapes

@@ -26,12 +26,12 @@ TASKS = {
         "query": "traces.QueryCommand",
     },
     "ask": {
-        "whatif": "planning.WhatIfCommand",
-        "plan": "planning.PlanCommand",
+        "whatif": "replays.WhatIfCommand",
+        "plan": "replays.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
         "check": "operating.CheckCommand",
-        "sweep": "planning.SweepCommand",
+        "sweep": "replays.SweepCommand",
         "split": "replays.SplitCommand",
     },
     "serve": {
