@@ -120,7 +120,7 @@ _SIZES = (1, 2, 4, 8)
 
 
 def _ways_to_use(gpus: int) -> tuple[str, ...]:
-    """As many engines as there is room for, of each size, and what people change first."""
+    """Engines of each size, up to the number of GPUs, and what people change first."""
     sizes = [size for size in _SIZES if size <= gpus]
     couples = tuple(f"tensor_parallel_size={size},replicas={gpus // size}" for size in sizes)
     return (*couples, "max_num_seqs=128,256", "max_num_batched_tokens=4096,8192")

@@ -14,9 +14,7 @@ from tokenyard.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCommand(Command):
-    """Say what is wrong with a server that runs, from its metrics or log: no trace, no restart. Ends with 0 (nothing),
-    1 (requests wait), 3 (stuck).
-    """
+    """Say what is wrong with a server that runs, from its metrics or log, without a trace and without a restart."""
 
     sources: Annotated[
         Positional[tuple[str, ...]], Arg(metavar="URL|FILE ...", otherwise="none: name one at least")
