@@ -121,6 +121,7 @@ def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
 # The workload: arrivals by what finished and what was under way, lengths by their histograms.
 
 _FINISHED = "vllm:request_success_total"
+_ASK = "; `tokenyard doctor` says what the server is short of"
 _ROUNDS = 20
 """Rounds of a search that comes closer in each."""
 
@@ -131,11 +132,13 @@ def workload_of(scrapes: Scrapes, seed: int) -> Workload:
     moments = _arrivals(scrapes, rng)
     count = len(moments)
     if not count:
-        raise WorkloadError(scrapes.source, 0, "no request came or ended between the first scrape and the last")
+        raise WorkloadError(scrapes.source, 0, f"no request came or ended between the first scrape and the last{_ASK}")
     lengths = _Lengths(scrapes, count)
     answers, prompts = lengths.drawn("vllm:request_generation_tokens"), lengths.drawn("vllm:request_prompt_tokens")
     if answers is None or prompts is None:
-        raise WorkloadError(scrapes.source, 0, "no request ended between the scrapes: how long they are is unknown")
+        raise WorkloadError(
+            scrapes.source, 0, f"no request ended between the scrapes: how long they are is unknown{_ASK}"
+        )
     computed = lengths.drawn("vllm:request_prefill_kv_computed_tokens")
     cached = _cached(hit_rate(scrapes) or 0.0, prompts, computed)
     decodes = scrapes.histogram("vllm:request_decode_time_seconds").sums
