@@ -81,7 +81,8 @@ def _deployment() -> dict[str, str]:
     flags = {each.field for each in flag_table()} | set(OTHER_NAMES)
     found = {
         **dict.fromkeys(flags, "Any"),
-        **{name: "object" if name in _OBJECTS else _in_python(kind) for name, kind in own.items()},
+        **{name: _in_python(kind) for name, kind in own.items()},
+        **dict.fromkeys(sorted(_OBJECTS), "object"),
     }
     return {name: kind for name, kind in found.items() if name not in _POSITIONAL and name.isidentifier()}
 

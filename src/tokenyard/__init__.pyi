@@ -6,6 +6,7 @@ from tokenyard.questions.deployment import Deployment as Deployment
 from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 
 # Questions
+from tokenyard.questions.doctor.diagnosis import doctor as doctor
 from tokenyard.questions.scenario import load_workload as load_workload
 from tokenyard.questions.run import run as run, RunResult as RunResult
 from tokenyard.questions.whatif import whatif as whatif

@@ -151,6 +151,7 @@ class DeploymentKeywords(TypedDict, total=False):
     engine_use_ray: Any
     engram_config: Any
     eplb_config: Any
+    eviction: object
     exclude_tools_when_tool_choice_none: Any
     expert_placement_strategy: Any
     fail_on_environ_validation: Any

@@ -28,6 +28,9 @@ from tokenyard.explain.measured import (
     Calibration as Calibration,
 )
 from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour, Finding as Finding
+from tokenyard.questions.doctor.diagnosis import Diagnosis as Diagnosis
+from tokenyard.questions.doctor.treatment import Treatment as Treatment, Beside as Beside
+from tokenyard.questions.doctor.verdict import Seen as Seen
 from tokenyard.questions.headroom import (
     HeadRoom as HeadRoom,
     Part as Part,

@@ -89,7 +89,7 @@ from tokenyard.workload.record import Workload
 if TYPE_CHECKING:
     from tokenyard.questions.keywords import TrafficKeywords
 
-_MOST_REPLAYS = 100_000
+_MOST_REPLAYS, _MOST_GPUS = 100_000, 100_000
 _OF_THE_PROXY = (
     "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
     " (docs/connectors.md)"
@@ -119,6 +119,8 @@ class PlanQuestion:
     """Likewise, of GPUs."""
     splits: Sequence[str] = ()
     """Likewise, of engines that prefill and that decode."""
+    most_gpus: int | None = None
+    """GPUs that a variant may take, all its engines together."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
     prices_are_listed: bool = False
@@ -158,6 +160,7 @@ def plan(
     minimize: Literal["gpus", "cost"] | None = None,
     maximize: Literal["goodput", "throughput", "load"] | None = None,
     price: Mapping[str, float] | None = None,
+    gpus: int | None = None,
     replays: int = 40,
     largest_load: bool = True,
     jobs: int | None = None,
@@ -174,9 +177,10 @@ def plan(
     ``workload``: as for :func:`tokenyard.run`; or the path of a trace, which is planned on what it ran on, with no
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
     ``price``: of one GPU for an hour; a plan of the least cost without any takes list prices, and names them.
-    ``replays``: variants to try at most. ``output``: a directory that keeps what was replayed, so that the same plan
-    goes on after an interruption. ``by``: a column that says of which class a request is (``priority``, ``tier``, ...);
-    bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``gpus``: how many a variant may take, all its engines together; without a ``space`` engines of several sizes share
+    them. ``replays``: variants to try at most. ``output``: a directory that keeps what was replayed, so that the same
+    plan goes on after an interruption. ``by``: a column that says of which class a request is (``priority``, ``tier``,
+    ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
     ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
     the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
@@ -200,6 +204,7 @@ def plan(
             goal=goal_of(maximize, minimize),
             space=space,
             prices=prices_of(price),
+            most_gpus=gpus,
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
@@ -215,6 +220,17 @@ def plan(
 def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[], None]]:
     """A bar that begins with no variant tried before."""
     return bar(total, 0)
+
+
+def to_write(plan: Plan) -> dict[str, Setting]:
+    """Return the settings that the recommendation changes in a file. Raises ConfigError for one that no file says."""
+    settings = {} if plan.recommended is None else plan.recommended.settings
+    for name in ("gpu", "split"):
+        if settings.get(name) is not None:
+            raise ConfigError(
+                "write", name, f"the plan chooses {name}, which is not written: leave it out of the space"
+            )
+    return dict(settings)
 
 
 def goal_of(maximize: str | None, minimize: str | None) -> Goal:
@@ -241,7 +257,16 @@ def ask(question: PlanQuestion) -> Plan:
         return _calibrated(question)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
-    grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
+    if question.most_gpus is not None:
+        require_int("gpus", question.most_gpus, 1, _MOST_GPUS)
+    grid = space_of(
+        question.space,
+        source,
+        gpus=question.gpus,
+        splits=question.splits,
+        most_gpus=question.most_gpus,
+        field=question.space_name,
+    )
     if goal is Goal.COST:
         question = _with_prices(question, dict(grid.dimensions).get("gpu", (None,)))
     job = measuring_for(scenario, source, question.prices)

@@ -18,6 +18,7 @@ TASKS = {
     "look": {
         "run": "replays.RunCommand",
         "report": "traces.ReportCommand",
+        "doctor": "operating.DoctorCommand",
         "why": "traces.WhyCommand",
         "view": "traces.ViewCommand",
         "watch": "traces.WatchCommand",
@@ -30,6 +31,7 @@ TASKS = {
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
         "agents": "replays.AgentsCommand",
+        "check": "operating.CheckCommand",
         "sweep": "replays.SweepCommand",
         "split": "replays.SplitCommand",
     },

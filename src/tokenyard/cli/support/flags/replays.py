@@ -261,7 +261,10 @@ class PlanCommand(SearchFlags):
         Repeated,
         Arg(name="set", aliases=("--space",), metavar="NAME=A,B,... ...", otherwise="see docs"),
     ] = ()
-    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too. Couples of
+    them, one for the other: --set tensor_parallel_size=1,replicas=8 tensor_parallel_size=2,replicas=4."""
+    gpus: Annotated[int | None, optional("N", "no bound")] = None
+    """GPUs that a variant may take, all its engines together; without --set engines of several sizes share them."""
     split: Annotated[Repeated, Arg(metavar="P+D ...", otherwise="no engine does one of both alone")] = ()
     """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
     kv_link_gb_per_s: float = 50.0
@@ -281,6 +284,9 @@ class PlanCommand(SearchFlags):
     """Find the largest load at which the recommended settings keep the bounds."""
     output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None
     """Directory that keeps the variants that are replayed; after an interruption the same command continues from it."""
+    write: Annotated[Literal["serve", "diff", "file"] | None, optional("serve|diff|file", "nothing is written")] = None
+    """Also print the recommendation as a line of `vllm serve`, or as a patch of the file that --serve names, or change
+    that file: a script, a manifest, values of a chart. Nothing else of it changes; the answer goes to stderr."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Write a picture of the variants as SVG: what they reach over what they cost."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None
