@@ -41,7 +41,7 @@ from tokenyard.deploy.vllm_serve.pooling import cuts_prompts, pooled, pools
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
-from tokenyard.models.additions import with_draft_head
+from tokenyard.models.additions import with_draft_head, with_state_dtypes
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.hub_names import config_called
@@ -86,6 +86,7 @@ def served_model(hardware: HardwareSettings, version: str, *, ignore_unmodelled:
     elsewhere = described_elsewhere(model, version)
     notes = (*model.notes, *found.notes, *(() if elsewhere is None else (elsewhere,)))
     model = replace(model, ignored=(*model.ignored, *ignored), notes=notes)
+    model = with_state_dtypes(model, hardware.mamba_cache_dtype, hardware.mamba_ssm_cache_dtype)
     if hardware.language_model_only:
         return model.with_encoders(())
     per_prompt, beside = hardware.limit_mm_per_prompt, processors_beside(found.where)
@@ -269,6 +270,7 @@ def resolve_settings(
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "async_scheduling": async_scheduling,
         "enable_prefix_caching": _caches_prefixes(flags, version, model),
+        "states_kept": hardware.mamba_cache_mode,
         "num_speculative_tokens": num_drafts,
         "compute_capability": gpu.compute_capability,
         "planner": version,

@@ -25,6 +25,7 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
+from tokenyard.deploy.idle import with_idle_flags
 from tokenyard.deploy.images import scheduler_with_images
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings
@@ -278,6 +279,10 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     speculative = None if speculation is None else speculation.config
     predicts_itself = drafts is not None and drafts.predicts_itself
     settled = resolve_settings(settings, speculative=speculative, predicts_itself=predicts_itself)
+    asked = with_idle_flags(launch.asked, settled)
+    if not launch.ignore_unmodelled:
+        asked.require_modelled(is_settled=True)
+    settings = replace(settings, launch=replace(launch, asked=asked))
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)

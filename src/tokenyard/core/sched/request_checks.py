@@ -214,10 +214,11 @@ def _check_drafts(config: SchedulerConfig, spec: SpeculativeConfig, *, has_hits:
 
 def _check_split(config: SchedulerConfig, block_size: int, *, has_connector: bool) -> None:
     why = "mamba_cache_mode align ends prefill steps where blocks end"
-    if config.max_num_batched_tokens < block_size:
+    cuts_blocks = config.profile.chunks_end_at_states  # a block that no step holds is computed in parts
+    if config.max_num_batched_tokens < block_size and not cuts_blocks:
         fix = f"{why}: a step must hold a block ({block_size} tokens)"
         raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
-    if 0 < config.long_prefill_token_threshold < block_size:
+    if 0 < config.long_prefill_token_threshold < block_size and not cuts_blocks:
         fix = f"{why}: give 0 or at least a block ({block_size} tokens)"
         raise ConfigError("long_prefill_token_threshold", config.long_prefill_token_threshold, fix)
     if not config.enable_chunked_prefill:

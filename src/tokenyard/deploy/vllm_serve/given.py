@@ -260,7 +260,7 @@ class GivenFlags:
         """Each with its reason, as a header lists them."""
         idle = [each for each in self.of(FlagEffect.NOT_MODELLED) if each.changes_nothing]
         said = [f"{each}: {each.flag.why}" for each in self.of(FlagEffect.NO_EFFECT)]
-        return said + [f"{each}: as without it" for each in idle]
+        return said + [f"{each}: as without it{each.idle and ', as ' + each.idle}" for each in idle]
 
     def ignored(self, version: str) -> list[str]:
         """What would change something and does not here, each with what it would change."""
@@ -272,10 +272,14 @@ class GivenFlags:
             if not name.startswith(_OF_THE_PLACE) and _looks_like_vllm(name) and version not in OBEYED.get(name, ())
         ]
 
-    def require_modelled(self) -> None:
-        """Raise NotModelledError naming every flag that is not modelled."""
-        if self.not_modelled:
-            raise NotModelledError([(str(each), each.flag.why) for each in self.not_modelled])
+    def require_modelled(self, *, is_settled: bool = False) -> None:
+        """Raise NotModelledError naming every flag that is not modelled.
+
+        Until the deployment ``is_settled``, those are passed over that may change nothing in it.
+        """
+        left = [each for each in self.not_modelled if is_settled or not each.flag.idle_where]
+        if left:
+            raise NotModelledError([(str(each), each.flag.why) for each in left])
 
     def require_companions(self) -> None:
         """Raise NoStartError for a flag that needs another which is not given."""
