@@ -49,7 +49,8 @@ class Deployment:
 
         Raises ConfigError for a name that there is not, with the nearest one, and for a value that cannot be read.
         """
-        line = None if serve is None else read_serve_line(str(serve))
+        gpu = settings.get("gpu")
+        line = None if serve is None else read_serve_line(str(serve), gpu=gpu if isinstance(gpu, str) else None)
         file = None if config is None else given_path("config", config)
         object.__setattr__(self, "_settings", settings_by_name(settings, line=line, config=file))
         object.__setattr__(self, "_resolved", None)

@@ -13,8 +13,10 @@ from tokenyard.core.config import GroupKind, MambaCacheMode
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.given import GivenFlags
+from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
+from tokenyard.models.spec import ModelSpec
 
 _BACKENDS: tuple[tuple[str, int, str, str], ...] = tuple(tuple(row) for row in KNOWN["attention_backends"])
 """Kind of attention, major compute capability, dtype of KV (its beginning), and the kernels that vLLM chooses."""
@@ -28,7 +30,7 @@ _TRITON_BEFORE_HOPPER = ("GptOssForCausalLM",)
 def with_idle_flags(asked: GivenFlags, settled: ResolvedSettings) -> GivenFlags:
     """The flags that were given, of which each that changes nothing in the ``settled`` deployment says why."""
     facts = frozenset(_lacks(settled))
-    backend = attention_backend(settled)
+    backend = attention_backend(settled.model, settled.gpu, settled.plan.kv_cache_dtype)
     given = []
     for each in asked.given:
         idle = next((where for where in each.flag.idle_where if where in facts), "")
@@ -65,9 +67,9 @@ def _lacks(settled: ResolvedSettings) -> Iterator[str]:
         yield "no encoder is loaded"
 
 
-def attention_backend(settled: ResolvedSettings) -> str | None:
+def attention_backend(model: ModelSpec, gpu: GPU, kv_cache_dtype: str) -> str | None:
     """The kernels that vLLM chooses for attention, by vLLM's name; None where that is not known here."""
-    model, major = settled.model, settled.gpu.compute_capability[0]
+    major = gpu.compute_capability[0]
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     attention = [mixer for mixer in mixers if isinstance(mixer, SoftmaxAttention | LatentAttention)]
     kinds = {type(mixer) for mixer in attention}
@@ -79,5 +81,5 @@ def attention_backend(settled: ResolvedSettings) -> str | None:
     if model.architecture in _TRITON_BEFORE_HOPPER and major < _HOPPER:
         return None
     kind = "softmax" if softmax else "latent"
-    dtype = settled.plan.kv_cache_dtype
-    return next((name for k, on, of, name in _BACKENDS if k == kind and on == major and dtype.startswith(of)), None)
+    found = (name for k, on, of, name in _BACKENDS if k == kind and on == major and kv_cache_dtype.startswith(of))
+    return next(found, None)

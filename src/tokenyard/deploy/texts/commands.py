@@ -184,11 +184,14 @@ _DYNAMO = "dynamo.vllm"
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", _DYNAMO)
 _OF_DYNAMO: Mapping[str, str] = KNOWN["dynamo"]
 """Flags of its own, and what becomes of them."""
+_DYN, _OF_ANY_WORKER = "--dyn-", "how requests are parsed, or where workers meet"
+"""What other flags of its own begin with."""
 SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
 _PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
+_MOUNTS = ("-v", "--volume")
 _SHORT_SWITCHES = "ditP"
 _SWITCHES: frozenset[str] = frozenset(KNOWN["switches"])
 """Options of ``docker run`` that no value follows."""
@@ -390,7 +393,7 @@ def _without_dynamo(words: Sequence[str]) -> tuple[list[str], tuple[HeaderNote, 
     at = 0
     while at < len(words):
         name, equals, value = words[at].partition("=")
-        why = _OF_DYNAMO.get(name)
+        why = _OF_DYNAMO.get(name) or (_OF_ANY_WORKER if name.startswith(_DYN) else None)
         at += 1
         if why is None:
             theirs.append(words[at - 1])
@@ -432,7 +435,8 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
     environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
-    at = _options(words, words.index("run") + 1, environment, notes, entry)
+    mounts = list[str]()
+    at = _options(words, words.index("run") + 1, environment, notes, entry, mounts)
     if at == len(words):
         return None
     image, behind = words[at], [*entry, *words[at + 1 :]]
@@ -444,7 +448,25 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
+    found = with_mounts(found, mounts)
     return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
+
+
+def with_mounts(started: ContainerCommand, mounts: Sequence[str]) -> ContainerCommand:
+    """The command whose model, a path in the container, is the path on the host that ``HOST:PATH`` mounts there."""
+    words = list(started.words)
+    at = next((i + 1 for i, word in enumerate(words) if word == "--model"), 0)
+    if at >= len(words) or not words[at].startswith("/"):
+        return started
+    for mount in mounts:
+        host, _, rest = mount.partition(":")
+        target = rest.partition(":")[0].rstrip("/")
+        below = words[at].removeprefix(target)
+        if target and "/" in host and words[at] != below and below[:1] in ("", "/"):
+            note = HeaderNote("volume", mount, f"the model, {words[at]} in the container, is {host}{below}")
+            words[at] = f"{host}{below}"
+            return replace(started, words=words, notes=(*started.notes, note))
+    return started
 
 
 def _gpus_of_docker(words: Sequence[str]) -> Said | None:
@@ -473,9 +495,15 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
 
 
 def _options(
-    words: Sequence[str], at: int, environment: dict[str, str], notes: list[HeaderNote], entry: list[str]
+    words: Sequence[str],
+    at: int,
+    environment: dict[str, str],
+    notes: list[HeaderNote],
+    entry: list[str],
+    mounts: list[str],
 ) -> int:
-    """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
+    """Where the image stands, behind the options of ``docker run``; what they set and mount is noted."""
+    passed_over: list[str] = []
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
         if not name.startswith("--") and len(name) > 2 and not name.lstrip("-").strip(_SHORT_SWITCHES):
@@ -494,6 +522,12 @@ def _options(
             entry[:] = [value] if value else []
         elif name == "--env-file":
             notes.append(HeaderNote(name, value, "variables in it are not read"))
+        elif name in _MOUNTS:
+            mounts.append(value)
+        elif name != "--gpus":
+            passed_over.append(f"{name} {value}".strip())
+    if passed_over:
+        notes.append(HeaderNote("docker run", hidden_beginning(", ".join(passed_over)), "is not about the engine"))
     return min(at, len(words))
 
 
