@@ -18,7 +18,7 @@ from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.setting_values import names_of, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote, MeasuredKV
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, TokenyardError
@@ -164,7 +164,7 @@ class Deployment:
             "environment": dict(sorted(asked.environment.items())),
             "found": [list(each) for each in asked.found],
             "logged": sorted(asked.logged),
-            "logged_kv_tokens": asked.logged_kv_tokens,
+            "logged_kv": list(asked.logged_kv),
         }
 
     @classmethod
@@ -184,7 +184,7 @@ class Deployment:
                 said.environment,
                 frozenset(said.named),
                 tuple(HeaderNote(*each) for each in said.found),
-                said.logged_kv_tokens,
+                MeasuredKV(*said.logged_kv) if said.logged_kv else MeasuredKV(size_tokens=said.logged_kv_tokens),
                 frozenset(said.logged),
             )
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
@@ -213,7 +213,9 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     environment: dict[str, str]
     found: list[tuple[str, Any, str]]
     logged: list[str]
-    logged_kv_tokens: int | None
+    logged_kv: list[Any] = []
+    logged_kv_tokens: int | None = None
+    """What earlier versions wrote in its place."""
 
 
 def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:

@@ -117,8 +117,13 @@ def read_serve_text(text: str, *, gpu: str | None = None) -> ServeLine:
         gpus=_hidden(started.gpus),
         resolved=started.resolved,
         kv=started.kv,
-        notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+        notes=_hidden_notes(started.notes),
+        passed_over=_hidden_notes(started.passed_over),
     )
+
+
+def _hidden_notes(notes: Sequence[HeaderNote]) -> tuple[HeaderNote, ...]:
+    return tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in notes)
 
 
 def _hidden(said: Said | None) -> Said | None:

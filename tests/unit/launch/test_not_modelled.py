@@ -74,7 +74,7 @@ def test_they_are_flags_of_0_33() -> None:
 # ---- drafts
 
 
-@pytest.mark.parametrize("method", ["dflash", "dspark", "medusa", "suffix", "mlp_speculator"])
+@pytest.mark.parametrize("method", ["medusa", "suffix", "mlp_speculator"])
 def test_methods_of_drafting(method: str) -> None:
     with pytest.raises(ConfigError, match=rf"speculative_config.method = '{method}': is not modelled"):
         setup("--speculative-config", json.dumps(DRAFTS | {"method": method}))

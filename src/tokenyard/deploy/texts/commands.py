@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from tokenyard.deploy.start_facts import SEVERAL, HeaderNote, Said, StartFacts
+from tokenyard.deploy.start_facts import AROUND, SEVERAL, HeaderNote, Said, StartFacts
 from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
@@ -39,7 +39,7 @@ class ContainerCommand(StartFacts):
 # ---------------------------------------------------------------------------------------------------------------------
 # Images of containers: whether one holds vLLM, and of which version.
 
-_VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
+_VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?!\.?[0-9])")
 """Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
 _AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
@@ -54,8 +54,8 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 """Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
-_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
-"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's builds."""
+_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache|llm-d)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
+"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's and llm-d's builds."""
 _BESIDE = ("router", "sidecar", "proxy", "gateway", "exporter", "downloader")
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
@@ -435,8 +435,8 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
     environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
-    mounts = list[str]()
-    at = _options(words, words.index("run") + 1, environment, notes, entry, mounts)
+    mounts, around = list[str](), list[str]()
+    at = _options(words, words.index("run") + 1, environment, notes, entry, mounts, around)
     if at == len(words):
         return None
     image, behind = words[at], [*entry, *words[at + 1 :]]
@@ -448,7 +448,8 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
-    found = with_mounts(found, mounts)
+    said = [HeaderNote(AROUND, hidden_beginning(", ".join(around)), "is not about the engine")] if around else []
+    found = replace(with_mounts(found, mounts), passed_over=(*said, *found.passed_over))
     return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
 
 
@@ -501,9 +502,9 @@ def _options(
     notes: list[HeaderNote],
     entry: list[str],
     mounts: list[str],
+    around: list[str],
 ) -> int:
     """Where the image stands, behind the options of ``docker run``; what they set and mount is noted."""
-    passed_over: list[str] = []
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
         if not name.startswith("--") and len(name) > 2 and not name.lstrip("-").strip(_SHORT_SWITCHES):
@@ -525,9 +526,7 @@ def _options(
         elif name in _MOUNTS:
             mounts.append(value)
         elif name != "--gpus":
-            passed_over.append(f"{name} {value}".strip())
-    if passed_over:
-        notes.append(HeaderNote("docker run", hidden_beginning(", ".join(passed_over)), "is not about the engine"))
+            around.append(f"{name} {value}".strip())
     return min(at, len(words))
 
 

@@ -116,7 +116,7 @@ def _started_by(text: str, source: str, gpu: str | None) -> commands.ContainerCo
     if found:
         started = _only(found, text, source, "")
         unread = unread_in(documents, lambda: _of_documents(documents, gpu))
-        return replace(started, notes=(*started.notes, *notes, *unread))
+        return replace(started, passed_over=(*started.passed_over, *notes, *unread))
     if problem is not None and _IS_MANIFEST.search(text):
         raise ConfigError(source, hidden_beginning(text), f"{problem}: a manifest has to be YAML to be read")
     if problem is not None and (len(text) > MOST_CHARACTERS or "alias" in problem):

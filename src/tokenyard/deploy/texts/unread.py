@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any
 
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import AROUND, NOT_READ, HeaderNote
 from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.errors import TokenyardError
 from tokenyard.redaction import hidden, hidden_beginning
@@ -31,10 +31,10 @@ def unread_in(documents: list[Any], read: Read) -> tuple[HeaderNote, ...]:
             f"{path} {hidden_beginning(str(hidden(path.rpartition('.')[2], value)))}" for path, value in left[:_MOST_NAMED]
         )
         more = f"; and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        notes.append(HeaderNote("not read", f"{named}{more}", "nothing here depends on it"))
+        notes.append(HeaderNote(NOT_READ, f"{named}{more}", "nothing here depends on it"))
     if around:
         names = ", ".join(dict.fromkeys(around.values()))
-        notes.append(HeaderNote("around the engine", names, "is not about the engine"))
+        notes.append(HeaderNote(AROUND, names, "is not about the engine"))
     return tuple(notes)
 
 
@@ -105,7 +105,7 @@ def _another(value: Any) -> Any:
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What stands below a path, down to texts and numbers; of a name that is not about the engine, the whole."""
-    if _around(path) is not None or not isinstance(value, Mapping | list) or not value:
+    if _around(path) is not None or not isinstance(value, Mapping | list):
         yield path, value
         return
     for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote, MeasuredKV
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
 from tokenyard.deploy.vllm_serve.flags import (
     KNOWN,
@@ -241,8 +241,8 @@ class GivenFlags:
     """Settings that were given, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
     found: tuple[HeaderNote, ...] = ()
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
-    logged_kv_tokens: int | None = None
-    """"GPU KV cache size" of a start-up log, in tokens."""
+    logged_kv: MeasuredKV = field(default_factory=MeasuredKV)
+    """What a start-up log says of the KV cache."""
     logged: frozenset[str] = frozenset()
     """Settings that a start-up log holds, and that are those of the deployment that wrote it alone."""
 
