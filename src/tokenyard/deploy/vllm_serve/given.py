@@ -316,6 +316,8 @@ def _looks_like_vllm(name: str) -> bool:
 #
 # What else it says (other modes, passes, backends) changes times and memory in ways that a replay does not know.
 
+_POOLS = ("embed", "embedding", "score", "classify", "reward")
+"""Values of the older ``--task`` with which vLLM pools."""
 _NAME = "compilation-config"
 _FLAGS = ("cudagraph-capture-sizes", "max-cudagraph-capture-size")
 _DEFAULTS: Mapping[str, Sequence[Any]] = KNOWN["compilation"]
@@ -323,10 +325,14 @@ _DEFAULTS: Mapping[str, Sequence[Any]] = KNOWN["compilation"]
 
 
 def spelled_out(given: Sequence[GivenFlag]) -> list[GivenFlag]:
-    """The flags, with those in the place of the configuration's fields that mean the same.
+    """The flags, with those that older ones and the configuration's fields mean.
 
     Raises NoStartError where a flag and a field are given for one thing, ConfigError for a field of another type.
     """
+    names = {each.flag.name for each in given}
+    if "runner" not in names and any(each.flag.name == "task" and each.value in _POOLS for each in given):
+        runner = flag_table()["runner"]
+        given = [*given, GivenFlag(flag=runner, value="pooling", words=words_of(runner, "pooling"))]
     config = next((each for each in given if each.flag.name == _NAME), None)
     if config is None or not isinstance(config.value, dict):
         return list(given)
