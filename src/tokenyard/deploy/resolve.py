@@ -44,7 +44,7 @@ from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, chec
 from tokenyard.models.additions import with_draft_head, with_state_dtypes
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.hub_names import config_called
+from tokenyard.models.hub_names import config_called, hub_names
 from tokenyard.models.images.limited import with_limited_picture, with_limited_video
 from tokenyard.models.images.processor_kwargs import with_processor_kwargs
 from tokenyard.models.images.processors import Processors, processors_beside
@@ -350,7 +350,8 @@ def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, Deploym
     """The model as it is loaded, the flags with what vLLM turns off unless asked for it, and whether it pools."""
     asked, given = flags.launch.asked, flags.scheduler
     model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
-    if not pools(model, flags.hardware.runner, str(asked.value("convert"))):
+    is_embedder = flags.hardware.runner == "auto" and model.name in hub_names().pools
+    if not (is_embedder or pools(model, flags.hardware.runner, str(asked.value("convert")))):
         return model, flags, False
     model = pooled(model)
     off: dict[str, Any] = {} if given.async_scheduling else {"async_scheduling": False}
