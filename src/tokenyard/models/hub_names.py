@@ -92,14 +92,14 @@ _EXPERTS = lazy_pattern(r"-17b-\d+e(?=-|$)")
 _MAKERS = hub_names().makers
 _QUANTISED = hub_names().quantised
 _PRECISION = lazy_pattern(
-    r"(?:[-_]qat)?[-_.](?:quantized\.)?(?P<method>nvfp4|fp4|mxfp4|awq|fp8|gptq|w4a16|w8a8|int4|int8)"
+    r"(?:[-_]qat)?[-_.](?:quantized\.)?(?P<method>nvfp4|fp4|mxfp4|mxfp8|awq|fp8|gptq|w4a16|w8a8|int4|int8)"
     r"(?P<more>(?:[-_](?:int4|int8|4bit|dynamic|block|ct|qad|w4a4|w4a16|v\d))*)$",
     re.IGNORECASE,
 )
 """How the name of a quantised model ends that says its method plainly, and nothing else."""
 _LIKE = hub_names().like
 _BY_NVIDIA = "nvidia/"
-_IN_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/", "minimaxai/", "stepfun-ai/", "tencent/", "inclusionai/")
+_IN_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "stepfun-ai/", "tencent/", "inclusionai/")
 """Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
 _BITS_OF = {"awq", "gptq"}
 """Methods whose names are followed by their bits, which are four where a name says nothing."""
@@ -122,7 +122,7 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
     other = next((length for pattern, length in _OTHER_LENGTHS if pattern.match(name.lower())), None)
     for candidate in _candidates(short):
-        if candidate.name in known and not _contradicts(short, candidate.name):
+        if candidate.name in known and not _contradicts(short, candidate.name) and not _is_another_file(name, candidate.name):
             return KnownModel(candidate.name, candidate.max_model_len or other, candidate.quantised_as)
     return _quantised(name, known)
 
@@ -167,6 +167,17 @@ def _quantization_config(format_of: str, model: ModelSpec) -> dict[str, Any]:
         return dict(told)
     name = "ignore" if told["quant_method"] in ("compressed-tensors", "modelopt") else "modules_to_not_convert"
     return {**told, name: [*(told.get(name) or ()), *alone]}
+
+
+def _owner(name: str) -> str:
+    return name.rpartition("/")[0].lower()
+
+
+def _is_another_file(name: str, known: str) -> bool:
+    """Whether NVIDIA quantised the model itself: keys and values of its files are not those of other makers' files."""
+    if not name.lower().startswith(_BY_NVIDIA) or _PRECISION.search(name) is None:
+        return False
+    return _owner(hub_names().ids.get(known, "")) != "nvidia" and "quantization_config" in config_of(known)[2]
 
 
 def _contradicts(short: str, known: str) -> bool:
@@ -241,6 +252,10 @@ def config_called(asked: str) -> Called:
     name, where, raw = config_of(known.name)
     absent = (f"there is no {asked} here: taken for what its last part is known for",) if _is_path(asked) else ()
     if known.quantised_as is None:
+        file = hub_names().ids.get(known.name, "")
+        if _owner(asked) and _owner(asked) != _owner(file) and not absent and "quantization_config" in raw:
+            said = f"read by its name as {file}, another maker's file: name its config.json to read what it is"
+            return Called(name, where, raw, known.max_model_len, (said,))
         return Called(name, where, raw, known.max_model_len, absent)
     raw = _without_quantization(raw)
     raw["quantization_config"] = _quantization_config(known.quantised_as, model_spec(known.name))

@@ -70,7 +70,11 @@ def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
     if not isinstance(name, str) or name.lower() not in _names():
         close = near_names(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
         named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
-        where = " and not in the hub's cache" if isinstance(name, str) and "/" in name else ""
+        where = ""
+        if isinstance(name, str) and _HUB_NAME.fullmatch(name):
+            where = f" and not in the hub's cache ({next(_hub_caches())}/models--{name.replace('/', '--')})"
+        if isinstance(name, str) and "gguf" in name.lower():
+            raise ConfigError("model", name, "is a GGUF file, which is not read: name the model that it was made of")
         fix = f"is not known by name{where}: give the path of its config.json{named}"
         fix += " (models are the last list of `tokenyard workloads`)"
         raise ConfigError("model", name, fix)
