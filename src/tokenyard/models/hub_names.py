@@ -99,6 +99,7 @@ _PRECISION = lazy_pattern(
 """How the name of a quantised model ends that says its method plainly, and nothing else."""
 _LIKE = hub_names().like
 _BY_NVIDIA = "nvidia/"
+_BY_RED_HAT = ("redhatai/", "neuralmagic/", "nm-testing/")
 _IN_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "stepfun-ai/", "tencent/", "inclusionai/")
 """Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
 _BITS_OF = {"awq", "gptq"}
@@ -147,7 +148,7 @@ def _format_named(name: str, found: re.Match[str], model: ModelSpec) -> str:
         return "NVIDIA's fp8, with KV in fp8"
     if method == "fp8" and (name.startswith(_IN_BLOCKS) or "block" in more):
         return "qwen3-32b-fp8"
-    if method in ("nvfp4", "fp4") and not name.startswith(_BY_NVIDIA):
+    if method in ("nvfp4", "fp4") and name.startswith(_BY_RED_HAT):
         return "nvfp4 as compressed-tensors writes it, with KV in 16 bits"
     if method in ("nvfp4", "fp4") and not _is_plain(model):
         return "NVIDIA's nvfp4 of experts and MLPs, with attention in 16 bits and KV in fp8"

@@ -157,7 +157,9 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     main = dict(next((each for each in items_at(pod, "containers") if at(each, "name") == "main"), {}))
     environment = manifests.environment_of(main.get("env"))
     uri, name = str(spec["model"]["uri"]), spec["model"].get("name")
-    model = name if isinstance(name, str) and name and not uri.startswith(_HUB) else uri.removeprefix(_HUB)
+    is_named = isinstance(name, str) and name and not uri.startswith(_HUB)
+    model = str(name) if is_named else uri.removeprefix(_HUB)
+    where = (HeaderNote("model", name, f"its files are in {uri}: taken by its name"),) if is_named else ()
     words = ["vllm", "serve", model, *manifests.shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
         size = manifests.count_of(at(role, "parallelism", kind))
@@ -174,7 +176,7 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     least, most = (at(role, "scaling", name) for name in ("minReplicas", "maxReplicas"))
     scaled = range_of(least, most, "scaling of the service")
     for each in manifests.containers_started({"replicas": role.get("replicas"), "template": around}):
-        notes = each.notes if main.get("image") else (*each.notes, note)
+        notes = (*each.notes, *where) if main.get("image") else (*each.notes, *where, note)
         yield replace(each, replicas=scaled or each.replicas, notes=notes)
 
 
