@@ -154,7 +154,7 @@ def _documents(text: str) -> tuple[list[Any], str | None, tuple[HeaderNote, ...]
     bare = text.strip()
     if "\n" not in bare and not bare.startswith(_MANIFEST_STARTS):
         return [], None, ()
-    places = dict.fromkeys(_PLACE.findall(text[:MOST_OF_A_LOG])) if "{{" in text else {}
+    places = dict.fromkeys(each[0] for each in _PLACE.finditer(text[:MOST_OF_A_LOG])) if "{{" in text else {}
     filled = _PLACE.sub(_as_variable, _CONTROL.sub("", text)) if places else text
     notes = (HeaderNote("template", ", ".join(places)[:200], "left to be filled in: not read"),) if places else ()
     try:
