@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError
 
 TESTS = Path(__file__).parents[1]
 COMMANDS = (TESTS / "unit" / "launch" / "recipe_commands.txt").read_text().splitlines()
-"""Commands of vLLM's recipe site (github.com/vllm-project/recipes, August 2026), as ``lab/recipe_share.py`` finds them."""
+"""Commands of vLLM's recipe site (github.com/vllm-project/recipes, August 2026), by ``lab/recipe_share.py``."""
 MANIFESTS = sorted((TESTS / "samples" / "texts").glob("*.yaml"))
 
 
@@ -41,7 +41,9 @@ def test_every_word_of_a_command(command: str) -> None:
     for at, word in enumerate(words):
         if _is_assignment(words, at) or word in ("vllm", "serve"):
             continue  # a variable that changes nothing is kept by name alone
-        changed = [*words[:at], *words[at + 1 :]] if word.startswith("-") else [*words[:at], f"{word}1", *words[at + 1 :]]
+        changed = (
+            [*words[:at], *words[at + 1 :]] if word.startswith("-") else [*words[:at], f"{word}1", *words[at + 1 :]]
+        )
         assert told(shlex.join(changed)) != as_it_is, word
 
 

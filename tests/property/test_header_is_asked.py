@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import MonkeyPatch
 
 from tokenyard import Deployment
 from tokenyard.deploy import spec
@@ -14,6 +14,7 @@ from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import TokenyardError
 from tokenyard.models.gpus import GPUS
 from tokenyard.steptime.formula import gpus_together
+from tokenyard.steptime.load import load_latency
 
 MODELS = ("qwen3-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "qwen3.5-35b-a3b")
 LINES = st.fixed_dictionaries(
@@ -40,13 +41,13 @@ LINES = st.fixed_dictionaries(
 def _resolved(given: dict[str, Any]) -> tuple[ResolvedDeployment, dict[str, Any]] | None:
     """The deployment, and what the model of step times was asked for; None where it would not start."""
     asked: dict[str, Any] = {}
-    load = spec.load_latency
+    load = load_latency
 
     def watched(latency: str, **of: Any) -> Any:
         asked.update(of)
         return load(latency, **of)
 
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spec, "load_latency", watched)
         try:
             return Deployment(**{name: value for name, value in given.items() if value}).resolve(), asked
@@ -71,7 +72,7 @@ def test_the_header_says_what_was_asked(line: dict[str, Any]) -> None:
     assert asked["async_scheduling"] == header.async_scheduling
     assert asked["version"] == header.vllm_version
     assert asked["enforce_eager"] is bool(line["enforce_eager"] or settled.hardware.enforce_eager)
-    gpus = header.tensor_parallel_size * header.pipeline_parallel_size * asked["data_parallel_size"]
+    gpus = asked["tensor_parallel_size"] * asked["pipeline_parallel_size"] * asked["data_parallel_size"]
     together = gpus_together(GPUS[line["gpu"]], asked["gpus_per_machine"])
     machines = -(-gpus // together)
     if machines > 1:

@@ -233,7 +233,12 @@ def given_by(
         pasted = _checked(pasted, line.gpus, used)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
-        tuple(given), line.environment, frozenset(named), (*pasted.found, *line.passed_over), line.kv, frozenset(pasted.logged)
+        tuple(given),
+        line.environment,
+        frozenset(named),
+        (*pasted.found, *line.passed_over),
+        line.kv,
+        frozenset(pasted.logged),
     )
     return Given(used | pasted.values, asked)
 

@@ -98,7 +98,13 @@ def describe_deployment(
         assumed=list(_assumptions(flags, settled, speculation)),
         used=[*(str(each) for each in asked.of(FlagEffect.USED)), *asked.obeyed(settled.version)],
         without_effect=[*asked.without_effect, *_passed_over(asked, AROUND)],
-        ignored=[*asked.ignored(settled.version), *_passed_over(asked, NOT_READ), *model.ignored, *ignored, *_not_in_step_times(settled)],
+        ignored=[
+            *asked.ignored(settled.version),
+            *_passed_over(asked, NOT_READ),
+            *model.ignored,
+            *ignored,
+            *_not_in_step_times(settled),
+        ],
     )
 
 

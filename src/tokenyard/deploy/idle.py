@@ -14,7 +14,6 @@ from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.models.gpus import GPU
-from tokenyard.models.layers import MoE
 from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
 
@@ -43,28 +42,21 @@ def with_idle_flags(asked: GivenFlags, settled: ResolvedSettings) -> GivenFlags:
 def _lacks(settled: ResolvedSettings) -> Iterator[str]:
     """What the deployment does not have, in the words of ``idle`` in ``flags.toml``."""
     model, parallel, plan = settled.model, settled.parallel, settled.plan
-    if settled.hardware.tensor_parallel_size == 1:
-        yield "one GPU has each layer"
-    if not model.has_states:
-        yield "the model keeps no states"
-    elif plan.mamba_cache_mode is MambaCacheMode.ALIGN:
-        yield "states are kept where blocks of KV end"
-    if not any(isinstance(layer.mlp, MoE) for layer, _ in model.layer_counts):
-        yield "the model has no experts"
-    if parallel.data_parallel_size == 1:
-        yield "there is one engine"
-    if parallel.decode_context_parallel_size == 1:
-        yield "each GPU has the KV of whole sequences"
-    if not settled.adapters.enable_lora:
-        yield "there are no adapters"
-    if len(plan.groups) <= 1:
-        yield "all layers share their blocks"
-    if not any(group.first.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL) for group in plan.groups):
-        yield "no layer has a window"
-    if not plan.kv_cache_dtype.startswith("fp8"):
-        yield "KV is not quantised"
-    if not model.encoders:
-        yield "no encoder is loaded"
+    kinds = {group.first.kind for group in plan.groups}
+    lacks = {
+        "one GPU has each layer": settled.hardware.tensor_parallel_size == 1,
+        "the model keeps no states": not model.has_states,
+        "states are kept where blocks of KV end": plan.mamba_cache_mode is MambaCacheMode.ALIGN,
+        "the model has no experts": not model.has_experts,
+        "there is one engine": parallel.data_parallel_size == 1,
+        "each GPU has the KV of whole sequences": parallel.decode_context_parallel_size == 1,
+        "there are no adapters": not settled.adapters.enable_lora,
+        "all layers share their blocks": len(plan.groups) <= 1,
+        "no layer has a window": not kinds & {GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL},
+        "KV is not quantised": not plan.kv_cache_dtype.startswith("fp8"),
+        "no encoder is loaded": not model.encoders,
+    }
+    return (words for words, is_so in lacks.items() if is_so)
 
 
 def attention_backend(model: ModelSpec, gpu: GPU, kv_cache_dtype: str) -> str | None:
@@ -73,7 +65,11 @@ def attention_backend(model: ModelSpec, gpu: GPU, kv_cache_dtype: str) -> str | 
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     attention = [mixer for mixer in mixers if isinstance(mixer, SoftmaxAttention | LatentAttention)]
     kinds = {type(mixer) for mixer in attention}
-    if len(kinds) != 1 or any(mixer.indexer for mixer in attention) or (model.encoders and model.images_attend_both_ways):
+    if (
+        len(kinds) != 1
+        or any(mixer.indexer for mixer in attention)
+        or (model.encoders and model.images_attend_both_ways)
+    ):
         return None
     softmax = [mixer for mixer in attention if isinstance(mixer, SoftmaxAttention)]
     if any(mixer.head_size > _LARGEST_HEAD or mixer.value_size != mixer.head_size for mixer in softmax):

@@ -127,7 +127,9 @@ class CacheSettings:
         if not states or not self.enable_prefix_caching:
             return MambaCacheMode.NONE
         if self.states_kept == MambaCacheMode.ALL and not self.facts.mamba_keeps_all_states:
-            raise ConfigError("mamba_cache_mode", "all", f"vLLM {self.planner} keeps the state at a step's end: use align")
+            raise ConfigError(
+                "mamba_cache_mode", "all", f"vLLM {self.planner} keeps the state at a step's end: use align"
+            )
         keeps_all = self.facts.mamba_keeps_all_states and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
         return MambaCacheMode.ALL if keeps_all and self.states_kept != "align" else MambaCacheMode.ALIGN
 

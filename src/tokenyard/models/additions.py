@@ -136,7 +136,11 @@ def _with_dtypes(mixer: StateSpace, conv: str, recurrent: str) -> StateSpace:
     own = mixer.conv_dtype if conv == "auto" else conv
     if isinstance(mixer, LinearAttention):
         return replace(mixer, state_dtype=mixer.state_dtype if conv == "auto" else conv)
-    if isinstance(mixer, GatedDeltaNet) and (mixer.gate_rank or mixer.full_decay) and recurrent not in _OF_DELTA_ATTENTION:
+    if (
+        isinstance(mixer, GatedDeltaNet)
+        and (mixer.gate_rank or mixer.full_decay)
+        and recurrent not in _OF_DELTA_ATTENTION
+    ):
         problem = f"mamba_ssm_cache_dtype = {recurrent!r} is not for the states of delta attention: use float32"
         raise NoStartError(problem, "mamba_ssm_cache_dtype", recurrent, "use float32")
     follows = own if mixer.state_dtype == mixer.conv_dtype else mixer.state_dtype

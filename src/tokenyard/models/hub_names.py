@@ -123,7 +123,11 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
     other = next((length for pattern, length in _OTHER_LENGTHS if pattern.match(name.lower())), None)
     for candidate in _candidates(short):
-        if candidate.name in known and not _contradicts(short, candidate.name) and not _is_another_file(name, candidate.name):
+        if (
+            candidate.name in known
+            and not _contradicts(short, candidate.name)
+            and not _is_another_file(name, candidate.name)
+        ):
             return KnownModel(candidate.name, candidate.max_model_len or other, candidate.quantised_as)
     return _quantised(name, known)
 

@@ -78,7 +78,9 @@ def test_every_reason_can_be_met() -> None:
     met = set()
     for flag in flag_table():
         for where in flag.idle_where:
-            value = [] if not flag.kind.has_value else ["1" if flag.kind not in ("json", "json_or_text") else '{"a": 1}']
+            value = (
+                [] if not flag.kind.has_value else ["1" if flag.kind not in ("json", "json_or_text") else '{"a": 1}']
+            )
             for line in lines:
                 try:
                     words = " ".join([line, flag.flag, *value])
@@ -91,7 +93,9 @@ def test_every_reason_can_be_met() -> None:
 
 def test_states_have_the_dtype_that_is_given() -> None:
     usual, half = (
-        Deployment(f"vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2 --mamba-ssm-cache-dtype {dtype}", gpu="a10g").resolve()
+        Deployment(
+            f"vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2 --mamba-ssm-cache-dtype {dtype}", gpu="a10g"
+        ).resolve()
         for dtype in ("float32", "float16")
     )
     assert usual.plan == Deployment("vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2", gpu="a10g").resolve().plan

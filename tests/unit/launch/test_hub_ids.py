@@ -143,7 +143,20 @@ def test_what_is_read_from_a_file_is_not_said_to_be_absent(tmp_path: Path) -> No
 
 
 RECIPES = (Path(__file__).parent / "recipe_names.txt").read_text().splitlines()
-OTHER_ANSWERS = ("TTS", "Diffus", "diffusion", "Image", "Wan2", "Cosmos", "MOSS", "stable-", "VoxCPM", "s2-pro", "H3", "GA")
+OTHER_ANSWERS = (
+    "TTS",
+    "Diffus",
+    "diffusion",
+    "Image",
+    "Wan2",
+    "Cosmos",
+    "MOSS",
+    "stable-",
+    "VoxCPM",
+    "s2-pro",
+    "H3",
+    "GA",
+)
 """Parts of names of what answers with pictures, films or sound, which no replay generates."""
 
 

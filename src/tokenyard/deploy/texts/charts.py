@@ -155,14 +155,16 @@ def is_task(document: Any) -> bool:
 
 
 def task_started(task: Mapping[str, Any], gpu: str | None = None) -> list[ContainerCommand]:
-    """What a task starts, if that is vLLM; ``gpu`` chooses among the machines that it would take. Raises ConfigError."""
+    """What a task starts, if that is vLLM; ``gpu`` chooses among its machines. Raises ConfigError."""
     kinds = [(_BY_NAME.get(name) or manifests.gpu_named(name) or name, count) for name, count in _accelerators(task)]
     asked = [each for each in kinds if gpu is not None and each[0] == (manifests.gpu_named(gpu) or gpu)] or kinds
     counts = {count for _name, count in asked}
     names = dict.fromkeys(name for name, _count in asked)
     if len(counts) > 1 and _GPUS_PER_NODE in task["run"]:
         kinds_named = SEVERAL_GPUS.join(f"{name}:{count}" for name, count in asked)
-        raise ConfigError("gpu", kinds_named, "accelerators of the task: these are several kinds: --gpu says which it is")
+        raise ConfigError(
+            "gpu", kinds_named, "accelerators of the task: these are several kinds: --gpu says which it is"
+        )
     nodes = _number(task.get("num_nodes")) or 1
     environment = {
         **manifests.environment_of(task.get("envs")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -55,7 +55,7 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
 _OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache|llm-d)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
-"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's and llm-d's builds."""
+"""Images around vLLM whose tags count the versions of another project: Dynamo's, LMCache's, llm-d's."""
 _BESIDE = ("router", "sidecar", "proxy", "gateway", "exporter", "downloader")
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
@@ -192,6 +192,9 @@ _OF_CLUSTERS = ("apptainer", "singularity")
 _PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
 _MOUNTS = ("-v", "--volume")
+_FROM_FILE, _ENTRY_POINT = "--env-file", "--entrypoint"
+_READ = (*_SETS_VARIABLE, *_MOUNTS, _FROM_FILE, _ENTRY_POINT, "--gpus")
+"""Options of ``docker run`` that say something of the engine."""
 _SHORT_SWITCHES = "ditP"
 _SWITCHES: frozenset[str] = frozenset(KNOWN["switches"])
 """Options of ``docker run`` that no value follows."""
@@ -434,12 +437,13 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
-    mounts, around = list[str](), list[str]()
-    at = _options(words, words.index("run") + 1, environment, notes, entry, mounts, around)
+    at, options = _options(words, words.index("run") + 1)
     if at == len(words):
         return None
-    image, behind = words[at], [*entry, *words[at + 1 :]]
+    set_to = [value.partition("=") for name, value in options if name in _SETS_VARIABLE and "=" in value]
+    environment = {**expander.environment, **{name: value for name, _, value in set_to}}
+    entry = [value for name, value in options if name == _ENTRY_POINT][-1:]
+    image, behind = words[at], [*filter(None, entry), *words[at + 1 :]]
     inner = Expander(environment)
     is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in SHELLS
     found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
@@ -448,9 +452,15 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
-    said = [HeaderNote(AROUND, hidden_beginning(", ".join(around)), "is not about the engine")] if around else []
-    found = replace(with_mounts(found, mounts), passed_over=(*said, *found.passed_over))
-    return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
+    found = with_mounts(found, [value for name, value in options if name in _MOUNTS])
+    return replace(
+        found,
+        version=version,
+        gpu=gpu,
+        gpus=_gpus_of_docker(words[:at]),
+        notes=(*_said_by(options), *found.notes),
+        passed_over=(*_around_in(options), *found.passed_over),
+    )
 
 
 def with_mounts(started: ContainerCommand, mounts: Sequence[str]) -> ContainerCommand:
@@ -495,16 +505,9 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
     return _started(words[: at + 1], words[at + 1 :], expander)
 
 
-def _options(
-    words: Sequence[str],
-    at: int,
-    environment: dict[str, str],
-    notes: list[HeaderNote],
-    entry: list[str],
-    mounts: list[str],
-    around: list[str],
-) -> int:
-    """Where the image stands, behind the options of ``docker run``; what they set and mount is noted."""
+def _options(words: Sequence[str], at: int) -> tuple[int, list[tuple[str, str]]]:
+    """Where the image stands, behind the options of ``docker run``, and these with their values."""
+    found: list[tuple[str, str]] = []
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
         if not name.startswith("--") and len(name) > 2 and not name.lstrip("-").strip(_SHORT_SWITCHES):
@@ -515,19 +518,21 @@ def _options(
             at += 1
             value = words[at] if at < len(words) else ""
         at += 1
-        if name in _SETS_VARIABLE:
-            variable, equals, set_to = value.partition("=")
-            if equals:
-                environment[variable] = set_to
-        elif name == "--entrypoint":
-            entry[:] = [value] if value else []
-        elif name == "--env-file":
-            notes.append(HeaderNote(name, value, "variables in it are not read"))
-        elif name in _MOUNTS:
-            mounts.append(value)
-        elif name != "--gpus":
-            around.append(f"{name} {value}".strip())
-    return min(at, len(words))
+        found.append((name, value))
+    return min(at, len(words)), found
+
+
+def _said_by(options: Sequence[tuple[str, str]]) -> Iterator[HeaderNote]:
+    """Notes about options of ``docker run`` that are not read."""
+    yield from (
+        HeaderNote(name, value, "variables in it are not read") for name, value in options if name == _FROM_FILE
+    )
+
+
+def _around_in(options: Sequence[tuple[str, str]]) -> tuple[HeaderNote, ...]:
+    """The note that names the options that are not about the engine."""
+    others = [f"{name} {value}".strip() for name, value in options if name not in _READ]
+    return (HeaderNote(AROUND, hidden_beginning(", ".join(others)), "is not about the engine"),) if others else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -121,15 +121,15 @@ def _started_by(text: str, source: str, gpu: str | None) -> commands.ContainerCo
         raise ConfigError(source, hidden_beginning(text), f"{problem}: a manifest has to be YAML to be read")
     if problem is not None and (len(text) > MOST_CHARACTERS or "alias" in problem):
         raise ConfigError(source, hidden_beginning(text), problem)
-    started = commands.script_started(text, source)
-    if started is None:
+    script = commands.script_started(text, source)
+    if script is None:
         is_config = any(isinstance(each, dict) and _MODEL in each for each in documents)
         how = _BY_CONFIG if is_config else HOW
         none = _STARTS_WITHIN if _LINE in text else "holds no `vllm serve`"
         raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {how}")
     if any(isinstance(each, dict) and not _MANIFEST.isdisjoint(each) for each in documents):
-        started = replace(started, notes=(*started.notes, _AROUND))
-    return started
+        script = replace(script, notes=(*script.notes, _AROUND))
+    return script
 
 
 def _of_documents(documents: list[Any], gpu: str | None) -> list[commands.ContainerCommand]:
@@ -149,7 +149,7 @@ def _of_documents(documents: list[Any], gpu: str | None) -> list[commands.Contai
 def _documents(text: str) -> tuple[list[Any], str | None, tuple[HeaderNote, ...]]:
     """YAML (or JSON) documents of ``text`` that are mappings or lists; what is wrong where there is none.
 
-    Places that a template leaves to fill in, ``{{ .Values.model }}``, become variables that nothing sets, and are noted.
+    Places that a template leaves to fill in, ``{{ .Values.model }}``, become variables that nothing sets.
     """
     bare = text.strip()
     if "\n" not in bare and not bare.startswith(_MANIFEST_STARTS):
@@ -173,6 +173,7 @@ def _only(found: list[commands.ContainerCommand], text: str, source: str, none: 
     if not found:
         raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {HOW}")
     if len(found) > 1:
-        fix = f"{len(found)} containers start vLLM: paste the one that is meant; prefill and decode apart: tokenyard split"
+        fix = f"{len(found)} containers start vLLM: paste the one that is meant"
+        fix += "; prefill and decode apart are replayed by tokenyard split"
         raise ConfigError(source, hidden_beginning(text.strip()), fix)
     return found[0]

@@ -28,7 +28,8 @@ def unread_in(documents: list[Any], read: Read) -> tuple[HeaderNote, ...]:
     notes = []
     if left:
         named = "; ".join(
-            f"{path} {hidden_beginning(str(hidden(path.rpartition('.')[2], value)))}" for path, value in left[:_MOST_NAMED]
+            f"{path} {hidden_beginning(str(hidden(path.rpartition('.')[2], value)))}"
+            for path, value in left[:_MOST_NAMED]
         )
         more = f"; and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
         notes.append(HeaderNote(NOT_READ, f"{named}{more}", "nothing here depends on it"))

@@ -132,7 +132,9 @@ def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
     """
     if asked.predicts_itself and not model.predicting_layers:
         if model.name in MODELS and may_predict(model.architecture, model.model_type):
-            fix = f"what is known of {model.name} by name says of no layers that predict: give its config.json by §model"
+            fix = (
+                f"what is known of {model.name} by name says of no layers that predict: give its config.json by §model"
+            )
             raise ConfigError("speculative_config.method", asked.method, fix)
         raise refused("no_predicting_layers", asked.method, model=model.name)
     if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:

@@ -217,9 +217,9 @@ def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
 # Mooncake traces: JSON lines with global hash ids of 512-token prefix blocks.
 #
 # Fields read: ``timestamp`` (ms), ``input_length``, ``output_length`` (tokens), ``hash_ids``; others are ignored. The
-# last id may stand for a block that the prompt fills in part. As AIPerf and Dynamo write them, a ``session_id`` may join
-# lines: one with a ``delay`` (ms) begins so long after the answer before it. ``block_size`` of a first line counts for
-# all.
+# last id may stand for a block that the prompt fills in part. As AIPerf and Dynamo write them, a ``session_id`` may
+# join lines: one with a ``delay`` (ms) begins so long after the answer before it. ``block_size`` of a first line
+# counts for all.
 
 MOONCAKE_BLOCK_SIZE = 512
 
