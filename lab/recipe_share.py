@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tokenyard import Deployment
 from tokenyard.errors import TokenyardError
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 
 _NAME = re.compile(r"^\s*model_id:\s*\"?([\w.-]+/[\w.-]+)\"?", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)

@@ -29,7 +29,7 @@ from tokenyard.explain.report.report import (
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
 from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
-from tokenyard.trace.files import is_at_step_limit, partial_of
+from tokenyard.trace.reader import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
 
@@ -560,6 +560,7 @@ class ReportBuilder:
             duplicate_records=notes.duplicate_records,
             late_records=notes.late_records,
             unmatched_request_records=notes.unmatched_request_records,
+            clock_back_s=notes.clock_back_s,
             omitted_ids=self._totals.omitted_ids,
             sampled_every=self._every_n,
             step_limit_reached=limited,

@@ -14,16 +14,14 @@ from tokenyard.explain.answer.progress import Progress
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
-from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Attempts, Outcomes
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.steady import Load
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import HtmlTable, Printable, RowTable, table_from, tables_html
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
-from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
@@ -338,6 +336,8 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_records: int = 0
     late_records: int = 0
     unmatched_request_records: int = 0
+    clock_back_s: float = 0.0
+    """Seconds by which the clock was set back between two steps, added up: times that span it are too short."""
     omitted_ids: int = 0
     """Ids that the trace's bound left out of its lists, added over the steps; the counts are exact."""
     sampled_every: int = 1

@@ -12,10 +12,9 @@ from rich.text import Text
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState, rate_in_words
-from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, sentence_of
+from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, Sureness, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
-from tokenyard.questions.planning.steadiness import is_unsettled
-from tokenyard.questions.planning.sureness import Sureness
+from tokenyard.questions.planning.search import is_unsettled
 from tokenyard.questions.sweeping.rows import Row, by_problem, first_in_words, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, milliseconds, percent
@@ -102,6 +101,11 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
         far += "".join(f"; {bound} is open: {OPEN_FOR[why]}" for bound, why in chosen.open_for.items())
         none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
         return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
+    if goal is Goal.LOAD and plan.value is not None and plan.value < 1:
+        return (
+            f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')} only up to {_reached(plan.value, goal)}; at the"
+            " whole load it does not."
+        )
     reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
         further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""

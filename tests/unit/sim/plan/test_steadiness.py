@@ -16,14 +16,12 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLO, read_slos
 from tokenyard.explain.steady import LoadCounter, LoadState
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan
-from tokenyard.questions.planning.search import steady_load
-from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, FEWEST_OF_A_LOG, Lengths
-from tokenyard.questions.sweeping.halves import Halves, has_pace
+from tokenyard.questions.planning.search import FEWEST_FOR_LOAD, FEWEST_OF_A_LOG, Lengths, steady_load
 from tokenyard.questions.sweeping.measuring import with_state
-from tokenyard.questions.sweeping.rows import Row
+from tokenyard.questions.sweeping.rows import Halves, Row, has_pace
 from tokenyard.trace.schema import RequestArrived, RequestFinished
+from tokenyard.workload.load import repeated
 from tokenyard.workload.record import Workload, WorkloadRequest
-from tokenyard.workload.stretches import repeated
 from tokenyard.workload.tokens import StreamTokens
 
 ONE = ty.Deployment(
@@ -275,3 +273,11 @@ def test_it_is_said_how_traffic_was_made_longer() -> None:
     assert given.traffic is None or "the same again and again at the same rate" in given.traffic
     assert drawn.requests == 40
     assert drawn.to_dict()["times"] == drawn.times
+
+
+def test_a_bound_that_holds_at_less_than_the_load_alone_is_not_said_to_hold() -> None:
+    slow = planned(20.0, 40, slo={"queue_p90": "500ms"}, maximize="load", deployment=ONE.with_(max_num_seqs=2))
+    assert slow.value is not None
+    assert slow.value < 1
+    said = " ".join(str(slow).split())
+    assert f"only up to {slow.value:.3g} times the load; at the whole load it does not" in said
