@@ -32,8 +32,8 @@ def require_one_full_group(cache: CacheConfig) -> None:
     if len(cache.groups) > 1 or cache.groups[0].kind is not GroupKind.FULL:
         kinds = [str(group.kind) for group in cache.groups]
         fix = (
-            "connectors need a model with one full-attention KV-cache group here: vLLM 0.29 and later also move the"
-            " windows and states of others, which is not modelled: leave the connector out"
+            "connectors need a model with one full-attention KV-cache group here: later versions of vLLM also move"
+            " the windows and states of others, which is not modelled: leave the connector out"
         )
         raise ConfigError("kv_connector", kinds, fix)
 

@@ -159,7 +159,7 @@ def task_started(task: Mapping[str, Any], gpu: str | None = None) -> list[Contai
     kinds = [(_BY_NAME.get(name) or manifests.gpu_named(name) or name, count) for name, count in _accelerators(task)]
     asked = [each for each in kinds if gpu is not None and each[0] == (manifests.gpu_named(gpu) or gpu)] or kinds
     counts = {count for _name, count in asked}
-    names = dict.fromkeys(name for name, _count in asked)
+    names = dict.fromkeys(name for name, _count in kinds)
     if len(counts) > 1 and _GPUS_PER_NODE in task["run"]:
         kinds_named = SEVERAL_GPUS.join(f"{name}:{count}" for name, count in asked)
         raise ConfigError(

@@ -13,6 +13,7 @@ from tokenyard.deploy.start_facts import NO_GPU, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.texts.commands import ContainerCommand
 from tokenyard.deploy.texts.data import KNOWN, ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
+from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
 from tokenyard.units import GIB
 
@@ -26,7 +27,8 @@ _MEMORY = re.compile(r"Available KV cache memory: (-?[0-9]{1,9}(?:\.[0-9]{1,6})?
 _SIZE = re.compile(r"KV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,6}|[0-9]{1,15}) tokens")
 _LENGTH = re.compile(r"Maximum concurrency for ([0-9,]{1,20}) tokens per request")
 _CONCURRENCY = re.compile(_LENGTH.pattern + r": ([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
-_OLDEST_BY_REQUESTS = (0, 22)
+_OLDEST_BY_REQUESTS = tuple(map(int, KNOWN_VERSIONS[0].split(".")))
+"""Older versions than any that is known count blocks."""
 _BUDGET = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=([0-9]{1,12})")
 _ASYNC = re.compile(r"Asynchronous scheduling is (enabled|disabled)")
 _MAX_LEN = re.compile(r"(?:Using max model len |\bmax_seq_len=)([0-9]{1,12})")
