@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results
 from tokenyard.cli.support.flags.operating import DoctorCommand
@@ -21,7 +22,8 @@ def execute(flags: DoctorCommand) -> int:
     """Look, print, and say by the exit code whether anything is wrong; with ``--watch`` until interrupted."""
     deployment = None
     if flags.serve is not None:
-        deployment = Deployment(flags.serve, gpu=flags.gpu)
+        named: dict[str, Any] = {} if flags.gpu is None else {"gpu": flags.gpu}
+        deployment = Deployment(flags.serve, **named)
     if flags.prom_rules:
         print(alert_rules(deployment), end="")
         return 0

@@ -18,7 +18,7 @@ from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.setting_values import names_of, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote, MeasuredKV
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, TokenyardError
@@ -59,7 +59,8 @@ class Deployment:
 
         Raises ConfigError for a name that there is not, with the nearest one, and for a value that cannot be read.
         """
-        line = None if serve is None else read_serve_line(str(serve))
+        gpu = settings.get("gpu")
+        line = None if serve is None else read_serve_line(str(serve), gpu=gpu if isinstance(gpu, str) else None)
         file = None if config is None else given_path("config", config)
         object.__setattr__(self, "_settings", settings_by_name(settings, line=line, config=file))
         object.__setattr__(self, "_resolved", None)
@@ -186,7 +187,7 @@ class Deployment:
             "environment": dict(sorted(asked.environment.items())),
             "found": [list(each) for each in asked.found],
             "logged": sorted(asked.logged),
-            "logged_kv_tokens": asked.logged_kv_tokens,
+            "logged_kv": list(asked.logged_kv),
             **({"objects": _objects(self._settings)} if self._settings.launch.objects else {}),
         }
 
@@ -207,7 +208,7 @@ class Deployment:
                 said.environment,
                 frozenset(said.named),
                 tuple(HeaderNote(*each) for each in said.found),
-                said.logged_kv_tokens,
+                MeasuredKV(*said.logged_kv) if said.logged_kv else MeasuredKV(size_tokens=said.logged_kv_tokens),
                 frozenset(said.logged),
             )
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
@@ -236,7 +237,9 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     environment: dict[str, str]
     found: list[tuple[str, Any, str]]
     logged: list[str]
-    logged_kv_tokens: int | None
+    logged_kv: list[Any] = []
+    logged_kv_tokens: int | None = None
+    """What earlier versions wrote in its place."""
 
 
 def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:

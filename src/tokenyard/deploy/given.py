@@ -17,7 +17,7 @@ from tokenyard.deploy.serve_line import ServeLine, read_config_file
 from tokenyard.deploy.setting_values import default_of, did_you_mean, group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
-from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, is_known, known_version
 from tokenyard.deploy.vllm_serve.flags import (
     KNOWN,
     FlagEffect,
@@ -109,15 +109,13 @@ def said_beside_flags(
 
 def _version(said: Said) -> tuple[str, str]:
     """The version whose decisions are known here that is nearest, and why it was taken."""
-    parts = said.value.split(".")
-    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+    try:
+        nearest = known_version(said.value)
+    except ConfigError:
         problem = "differ" if said.value == SEVERAL else "names no version"
         return DEFAULT_VERSION, f"{said.where} {problem}: the newest that is known here"
-    short = ".".join(parts[:2])
-    if short in KNOWN_VERSIONS:
-        return short, f"{said.value}, {said.where}"
-    minor = int(parts[1]) if parts[0] == "0" else 1 << 20
-    nearest = min(reversed(KNOWN_VERSIONS), key=lambda known: abs(int(known.partition(".")[2]) - minor))
+    if is_known(said.value):
+        return nearest, f"{said.value}, {said.where}"
     return nearest, f"decisions of {said.value} ({said.where}) are not known here: the nearest that are"
 
 
@@ -238,7 +236,12 @@ def given_by(
         pasted = _checked(pasted, line.gpus, used)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
-        tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)
+        tuple(given),
+        line.environment,
+        frozenset(named),
+        (*pasted.found, *line.passed_over),
+        line.kv,
+        frozenset(pasted.logged),
     )
     return Given(used | pasted.values, asked)
 

@@ -211,10 +211,10 @@ class DeploymentKeywords(TypedDict, total=False):
     lora_target_modules: Any
     mamba_backend: Any
     mamba_block_size: Any
-    mamba_cache_dtype: Any
-    mamba_cache_mode: Any
+    mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] | None
+    mamba_cache_mode: Literal["none", "align", "all"] | None
     mamba_cache_philox_rounds: Any
-    mamba_ssm_cache_dtype: Any
+    mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] | None
     mamba_ssu_algorithm: Any
     master_addr: Any
     master_port: Any
@@ -276,6 +276,7 @@ class DeploymentKeywords(TypedDict, total=False):
     offload_num_in_group: Any
     offload_params: Any
     offload_prefetch_step: Any
+    omni: Any
     optimization_level: Any
     otlp_traces_endpoint: Any
     override_attention_dtype: Any

@@ -157,6 +157,12 @@ class HardwareSettings(Settings):
     """Quantization of the weights; fp8 and bitsandbytes also quantize an unquantized checkpoint."""
     kv_cache_dtype: str = "auto"
     """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """dtype of what layers with a state keep: auto (the model's), bfloat16, float16 or float32."""
+    mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """dtype of recurrent states alone: auto (the checkpoint's, else that of mamba_cache_dtype)."""
+    mamba_cache_mode: Literal["none", "align", "all"] = "none"
+    """States that are kept with prefix caching: none leaves it to the version, all is of versions before 0.28."""
     language_model_only: Switch = False
     """Do not load the encoders of images and audio."""
     limit_mm_per_prompt: Annotated[str | None, Help(metavar="JSON", otherwise="vLLM's")] = None

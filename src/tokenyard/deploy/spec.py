@@ -28,6 +28,7 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
+from tokenyard.deploy.idle import with_idle_flags
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings, scheduler_with_images
 from tokenyard.deploy.settings import (
@@ -404,6 +405,10 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         settled = settle(settings)
     except NoStartError as refused:
         raise _with_least_size(refused, settings, settle) from None
+    asked = with_idle_flags(launch.asked, settled)
+    if not launch.ignore_unmodelled:
+        asked.require_modelled(is_settled=True)
+    settings = replace(settings, launch=replace(launch, asked=asked))
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)

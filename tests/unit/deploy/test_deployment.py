@@ -159,11 +159,11 @@ def test_an_error_is_data() -> None:
 
 
 def test_flags_that_are_not_modelled_are_refused_by_name_or_listed() -> None:
-    with pytest.raises(NotModelledError, match="--enable-dbo") as caught:
-        Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True).resolve()
+    with pytest.raises(NotModelledError, match="--enable-cumem-allocator") as caught:
+        Deployment(model="qwen3-8b", gpu="h100", enable_cumem_allocator=True).resolve()
     assert caught.value.code == "not_modelled"
-    listed = Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True, ignore_unmodelled=True)
-    assert any("--enable-dbo" in each for each in listed.resolve().ignored)
+    listed = Deployment(model="qwen3-8b", gpu="h100", enable_cumem_allocator=True, ignore_unmodelled=True)
+    assert any("--enable-cumem-allocator" in each for each in listed.resolve().ignored)
     assert "ignore_unmodelled=True" in repr(listed)
 
 

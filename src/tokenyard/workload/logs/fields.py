@@ -33,8 +33,8 @@ _EITHER = lazy_pattern(r"\d{1,3}\.\d{3}")
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
-_BROKEN_OFF = frozenset({"408", "499", "504"})
-"""Codes of requests whose client, or a gateway, did not wait for the end: the service may have worked on them."""
+_BROKEN_OFF = frozenset({"408", "499", "504", "timeout"})
+"""What requests end with whose client, or a gateway, did not wait for the end: the service may have worked on them."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
 _NO_GENERATION_PATH = lazy_pattern(
     r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
@@ -495,7 +495,7 @@ def _error_of(view: RecordView) -> str | None:
 
 def _is_refusal(status: str) -> bool:
     """Whether the service has not worked on it: it refused the request, or failed."""
-    return _is_error_code(status) and status not in _BROKEN_OFF
+    return status not in _BROKEN_OFF
 
 
 def _is_asked(view: RecordView, prompt: object, output: object) -> bool:
