@@ -138,6 +138,7 @@ class Fit:
         self.mean, self.scatter = np.array(self._mean), np.array(self._scatter)
         self._is_model = np.array([owner.startswith("model ") for owner, _ in self._place])
         self._measured = np.log([p.ttft for p in points]), np.log([p.tpot for p in points])
+        self._at_start: tuple[Floats, tuple[Floats, Floats, Floats], list[list[str] | None]] | None = None
 
     # ---- parts
 
@@ -293,6 +294,15 @@ class Fit:
             extra_slopes.append(rows)
         return slopes, np.concatenate(extra), np.concatenate(extra_slopes)
 
+    def _slopes_at_start(self, logs: Floats) -> tuple[Floats, Floats, Floats]:
+        """The same of all points: fits without a fold begin where all of them do."""
+        if self._at_start is None or not np.array_equal(self._at_start[0], logs):
+            slopes = self._slopes(logs, np.ones(len(self.points), bool))
+            self._at_start = logs.copy(), slopes, [group.names for group in self._groups]
+        for group, names in zip(self._groups, self._at_start[2], strict=True):
+            group.names = names
+        return self._at_start[1]
+
     def _cost(self, logs: Floats, keep: Mask) -> tuple[float, Floats]:
         residuals = self._residuals(self.predict(logs))
         both = np.concatenate((keep, keep))
@@ -316,8 +326,9 @@ class Fit:
         damping = 1e-2
         best, residuals = self._cost(logs, keep)
         both = np.concatenate((keep, keep))
-        for _ in range(rounds):
-            slopes, extra, extra_slopes = self._slopes(logs, keep)
+        for done in range(rounds):
+            at_start = start is not None and not done
+            slopes, extra, extra_slopes = self._slopes_at_start(logs) if at_start else self._slopes(logs, keep)
             weights = np.where(both, 1 / (1 + residuals**2 / _DEGREES), 0.0)
             held = self._held(logs)
             bend = slopes.T @ (slopes * weights[:, None]) + extra_slopes.T @ extra_slopes + np.diag(held)

@@ -367,6 +367,9 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
     kinds = {type(mixer) for layer, _ in asked.spec.layer_counts for mixer in layer.mixers}
     if any(issubclass(kind, StateSpace) for kind in kinds):
         found["recurrent states"] = asked, {"state_memory": _FREE}
+    mixers = (mixer for layer, _ in asked.spec.layer_counts for mixer in layer.mixers)
+    if any(getattr(mixer, "indexer", None) is not None for mixer in mixers):
+        found["an indexer"] = asked, {"index": _FREE}
     kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
     if all(each.kv_dtype != kv_dtype for each in constants.deployments):
         found[f"KV {kv_dtype} on any GPU"] = asked, {"kv_memory": _FREE, "kv_widening": 0.0}
