@@ -9,7 +9,7 @@ gpu          a GPU                                       models that were measur
 pair         a model on one GPU                          where both were measured, but not together: the same models
 layout       a model on a GPU in one layout              where another layout was measured
 kv_dtype     a model on a GPU with one KV format         where another format was measured
-version      a model on a generation with one vLLM       where another vLLM was measured
+version      a model on a generation with one vLLM       where another vLLM was measured of the same layout and KV
 users        the largest, and the smallest, loads        all of it: what lies outside of what was measured
 prompts      the longest, and the shortest, prompts      the same: what lengthens a prompt moves TTFT far more than
 outputs      the longest, and the shortest, answers      what lengthens an answer, so that each is learnt by itself
@@ -90,7 +90,8 @@ def folds_of(points: Sequence[Point]) -> Iterator[Fold]:
     yield from _folds("layout", _joined(key, gpu, layout), remains=_joined(key, gpu))
     yield from _folds("kv_dtype", _joined(key, gpu, kv), remains=_joined(key, gpu))
     version = [point.version for point in points]
-    yield from _folds("version", _joined(key, age, version), remains=_joined(key, age))
+    # Elsewhere another vLLM had another layout as well, and what that adds is a gap of its own.
+    yield from _folds("version", _joined(key, age, version), remains=_joined(key, gpu, layout, kv))
     yield from _extremes(points)
 
 

@@ -256,14 +256,14 @@ class ReplaySpec:
 
 
 def _blocks_in_memory(
-    settings: DeploymentSettings, speculative: SpeculativeConfig | None, *, predicts_itself: bool
+    settings: DeploymentSettings, speculative: SpeculativeConfig | None, drafts: AskedSpeculation | None
 ) -> int | None:
     """Blocks without those that were given by hand; None if none were, or if the engine would not start without."""
     if settings.hardware.num_gpu_blocks_override is None:
         return None
     own = replace(settings, hardware=replace(settings.hardware, num_gpu_blocks_override=None))
     try:
-        return resolve_settings(own, speculative=speculative, predicts_itself=predicts_itself).plan.num_blocks
+        return resolve_settings(own, speculative=speculative, drafts=drafts).plan.num_blocks
     except (ConfigError, NoStartError):
         return None
 
@@ -276,10 +276,10 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     ignored: list[str] = []
     speculation, drafts = _speculation(settings, ignored, seed)
     speculative = None if speculation is None else speculation.config
-    predicts_itself = drafts is not None and drafts.predicts_itself
-    settled = resolve_settings(settings, speculative=speculative, predicts_itself=predicts_itself)
+    settled = resolve_settings(settings, speculative=speculative, drafts=drafts)
     if drafts is not None:
         check_drafts(drafts, settled.model)
+        ignored += drafts.uncounted(settled.drafter)
     kv_transfer = _kv_transfer(settings.transfer, settled)
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
@@ -292,7 +292,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         scheduler,
         speculation,
         ignored,
-        memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
+        memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, drafts),
     )
     header = with_oracles(header, [scheduler.policy])
     if (error := error_in_words(latency)) is not None:
@@ -429,6 +429,7 @@ def _speculation(
         method=given.spec_method,
         num_tokens=given.spec_tokens,
         draft_model=None if named is None else str(named),
+        target=settings.hardware.model,
         ignore_unmodelled=settings.launch.ignore_unmodelled,
     )
     if asked is not None:
@@ -535,6 +536,7 @@ def _latency(
         tensor_parallel_size=hardware.tensor_parallel_size,
         kv_cache_dtype=settled.plan.kv_cache_dtype,
         speculative=speculation.config if speculation is not None else None,
+        drafter=settled.drafter,
         data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
         pipeline_parallel_size=settled.parallel.pipeline_parallel_size,

@@ -102,6 +102,27 @@ def with_draft_head(model: ModelSpec, *, predicts_itself: bool = False) -> Model
     return replace(loaded, other_parameters=model.other_parameters + joins)
 
 
+def with_draft_model(model: ModelSpec, drafter: ModelSpec, *, shares_kv: bool = False) -> ModelSpec:
+    """Model and a model of its own that drafts, with its own embedding and head, as they share a GPU.
+
+    ``shares_kv``: its attention reads what the model keeps (Gemma 4's assistants).
+    """
+    layers = drafter.layers
+    if shares_kv:
+        layers = tuple(replace(layer, mixers=tuple(map(_reading, layer.mixers))) for layer in layers)
+    ends = drafter.head_parameters * (1 if drafter.tie_word_embeddings else 2)
+    return replace(
+        model,
+        layers=(*model.layers, *layers),
+        embedding_parameters=model.embedding_parameters + drafter.embedding_parameters + ends,
+        other_parameters=model.other_parameters + drafter.other_parameters,
+    )
+
+
+def _reading(mixer: Mixer) -> Mixer:
+    return replace(mixer, shares_kv=True) if isinstance(mixer, SoftmaxAttention) else mixer
+
+
 def _joins(model: ModelSpec) -> int:
     """Parameters of the matrix that joins embedding and hidden state."""
     return 2 * model.hidden_size * model.hidden_size

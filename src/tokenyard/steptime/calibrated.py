@@ -55,11 +55,13 @@ class Drafting:
     num_speculative_tokens: int
 
 
-def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting | None:
-    """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
+def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None, drafter: ModelSpec | None = None) -> Drafting | None:
+    """How drafts are made: by ``drafter``, a model of its own, or by EAGLE and MTP heads, each as one more layer of the
+    model; others count as free.
+    """
     if config is None:
         return None
-    head = draft_head(spec) if config.use_eagle else None
+    head = drafter or (draft_head(spec) if config.use_eagle else None)
     return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
