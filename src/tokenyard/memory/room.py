@@ -118,7 +118,7 @@ def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
 #                                                                  a quarter of that
 #
 # Constants come from logs, and from a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks of 16 with a
-# budget of 2,048 tokens and 256 sequences), which is met within 4 %.
+# budget of 2,048 tokens and 256 sequences), which is met within 3 %, graphs aside.
 #
 # Sampling takes twice as much where PyTorch sorts the vocabulary (no FlashInfer, no Triton kernel; vLLM up to 0.14):
 # logs come to 38.6 bytes per request and vocabulary entry. That is why a log of Qwen3-235B on 4 H100 has 8 GiB for KV,
