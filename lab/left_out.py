@@ -61,6 +61,8 @@ class LeftOut(NamedTuple):
 
     fold: Fold
     target: Target
+    logs: Floats
+    """The fit itself."""
 
 
 def load_of(point: Point) -> Hashable:
@@ -145,4 +147,4 @@ def left_out(fit: Fit, logs: Floats, kept: Path | None = None, kinds: Sequence[s
             known[name] = fit.solve(~fold.out, start=logs, rounds=ROUNDS)
             if kept is not None:
                 np.savez_compressed(kept, **known)  # type: ignore[arg-type]
-        yield LeftOut(fold, fit.predict(known[name]))
+        yield LeftOut(fold, fit.predict(known[name]), known[name])

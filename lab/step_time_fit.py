@@ -229,6 +229,14 @@ class Fit:
             ttft[group.where], tpot[group.where] = _times(self.constants(logs, group.owners), group)
         return Target(ttft, tpot)
 
+    def front_end(self, logs: Floats) -> Floats:
+        """The part of every point's TTFT that lies before and behind the engine."""
+        seconds = np.zeros(len(self.points))
+        for group in self._groups:
+            values = self.constants(logs, group.owners)
+            seconds[group.where] = values["request"] + values["request_token"] * group.input_tokens
+        return seconds
+
     def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
         return _sheet_residuals(self.constants(logs, (f"gpu {part[0].gpu.name}",)), part)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors
 from tokenyard.steptime.constants import Constants
-from tokenyard.steptime.known_error import LEFT_OUT
+from tokenyard.steptime.known_error import LEFT_OUT, QUANTITIES
 
 _MOST_SHOWN = 5
 
@@ -17,12 +17,12 @@ def left_out_table(constants: Constants) -> Table:
     """What the constants say of points that their fit had not seen."""
     table = Table(box=None, pad_edge=False)
     table.add_column("left out of the fit", no_wrap=True)
-    for column in ("points", "TPOT p50", "p90", "p99", "TTFT p50", "p90", "p99"):
+    for column in ("points", *(each for name in QUANTITIES for each in (f"{name.upper()} p50", "p90"))):
         table.add_column(column, justify="right")
-    tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
-    for kind in tpot:
-        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90", "p99")]
-        table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
+    errors = [constants.errors(each) for each in QUANTITIES]
+    for kind, own in errors[0].items():
+        cells = [f"{each[kind][share]:.1%}" for each in errors for share in ("median", "p90")]
+        table.add_row(LEFT_OUT[kind], f"{own['n']:.0f}", *cells)
     return table
 
 
@@ -30,10 +30,8 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
     """How far off predictions are, in a sentence; errors of all points, by group, and of each run by itself."""
     said = [f"{name.upper()} within {errors.median:.1%}" for name, errors in _overall(accuracy).items()]
     if said:
-        console.print(
-            f"[bold]Of half of the predictions {' and '.join(said)} of what was measured.[/]\n", highlight=False
-        )
-    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
+        console.print(f"[bold]Of half of the predictions {', '.join(said)} of what was measured.[/]\n", highlight=False)
+    console.print("Absolute relative errors of mean TPOT, TTFT and E2E: predicted over measured, less 1.")
     console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
     for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
         _show_table(name, groups, console)
@@ -48,22 +46,20 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
 
 
 def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
-    both = {"tpot": accuracy.tpot, "ttft": accuracy.ttft}
-    return {name: errors for name, errors in both.items() if errors is not None}
+    found = {name: getattr(accuracy, name) for name in QUANTITIES}
+    return {name: errors for name, errors in found.items() if errors is not None}
 
 
 def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
-    """Print a table; that of all points has p99, which needs more points than most groups have."""
-    shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
+    """Print a table."""
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
-    titles = ("p50", *shares[1:], "in range")
-    for column in ("points", f"TPOT {titles[0]}", *titles[1:], f"TTFT {titles[0]}", *titles[1:]):
+    for column in ("points", *(each for one in QUANTITIES for each in (f"{one.upper()} p50", "p90", "in range"))):
         table.add_column(column, justify="right")
-    for group, both in groups.items():
-        cells = [str(both["tpot"].n)]
-        for found in (both["tpot"], both["ttft"]):
-            cells += [f"{getattr(found, share):.1%}" for share in shares] + [f"{found.covered:.0%}"]
+    for group, found in groups.items():
+        cells = [str(found["tpot"].n)]
+        for own in (found[each] for each in QUANTITIES):
+            cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.covered:.0%}"]
         table.add_row(escape(group), *cells)
     console.print(table)
     console.print()
