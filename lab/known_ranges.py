@@ -57,7 +57,7 @@ MANY = 5
 _LEAST = 1.01
 """Least end of a range: one that is 1 could not be widened."""
 KINDS = tuple(LEFT_OUT)
-SCALES = tuple(np.arange(0.3, 2.5, 0.05).round(2).tolist())
+SCALES: tuple[float, ...] = tuple(np.arange(0.3, 2.5, 0.05).round(2).tolist())
 """What a gap's width may be scaled by: never to nothing, for then distance would not count."""
 
 
@@ -87,8 +87,8 @@ class Stated(NamedTuple):
         own = np.array([some.get(kind, 0.0) for some in self.added])
         known = (self.base * scales["load"]) ** 2 + squares.sum(axis=1) - squares[:, KINDS.index(kind)]
         is_stated = own > 0
-        found = np.sqrt(np.maximum(self.off**2 - known, 0.0)[is_stated] / own[is_stated])
-        return found
+        rest: Floats = np.maximum(self.off**2 - known, 0.0)[is_stated]
+        return np.sqrt(rest / own[is_stated])
 
     def inside(self, scales: Mapping[str, float]) -> Mask:
         """Which points lie within the range."""
@@ -242,7 +242,7 @@ def _enough(needed: Sequence[Floats]) -> float:
     """The scale by which nine points of ten are held."""
     every = np.concatenate(needed)
     enough = float(np.quantile(every, COVERED, method="higher")) if len(every) else 1.0
-    return next((each for each in SCALES if each >= enough), SCALES[-1])
+    return min((each for each in SCALES if each >= enough), default=SCALES[-1])
 
 
 def held(found: Sequence[Stated], scales: Mapping[str, float]) -> Iterator[Held]:
