@@ -106,7 +106,8 @@ def main() -> None:
     data = with_front_end(fit, logs, left, data, replayed(points[::EVERY], data), PRIORS)
     print(f"\nprinted: {json.dumps(data['printed'])}")
     if args.write:
-        TARGET.write_text(written(data | {"published": json.loads(TARGET.read_text()).get("published", {})}))
+        before = json.loads(TARGET.read_text())
+        TARGET.write_text(written(data | {name: before.get(name, {}) for name in ("published", "kernels")}))
         print(f"\nwrote {TARGET}")
 
 

@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 Values = Mapping[tuple[str, str], float]
 """(Owner, constant) -> value or factor; the owner "" has the common ones."""
 
-EVERY = 4
+EVERY = 8
 """One row of so many is replayed."""
 NAMES = ("request", "request_token")
 _DEGREES, _ROUNDS = 4.0, 60

@@ -87,8 +87,8 @@ class Stated(NamedTuple):
         own = np.array([some.get(kind, 0.0) for some in self.added])
         known = (self.base * scales["load"]) ** 2 + squares.sum(axis=1) - squares[:, KINDS.index(kind)]
         is_stated = own > 0
-        rest: Floats = np.maximum(self.off**2 - known, 0.0)[is_stated]
-        return np.sqrt(rest / own[is_stated])
+        wanted: Floats = np.sqrt(np.maximum(self.off**2 - known, 0.0)[is_stated] / own[is_stated])
+        return wanted
 
     def inside(self, scales: Mapping[str, float]) -> Mask:
         """Which points lie within the range."""
