@@ -316,7 +316,6 @@ class CoreWalk:
     def _check(self) -> None:
         self.scheduler.check_invariants()
         for request in self.scheduler.requests.values():
-            assert request.num_computed_tokens >= 0, f"{request} has computed less than nothing"
             assert request.num_tokens <= self.scheduler.config.max_model_len + 1, f"{request} is too long"
 
     def _planned(self, plan: SchedulerOutput) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
@@ -78,6 +79,8 @@ class ReadNotes(msgspec.Struct):
     """Records read from the requests file."""
     unmatched_request_records: int = 0
     """Request records whose step is not in the steps file, or out of order; left out."""
+    clock_back_s: float = 0.0
+    """Seconds by which the clock was set back between two steps, added up: times that span it are too short."""
 
     def bad(self, file: str, line: int, problem: str) -> None:
         """Count a line that cannot be used."""
@@ -249,6 +252,8 @@ class StepJoiner:
         self._open: deque[Step] = deque()
         self._by_number: dict[int, Step] = {}
         self._last_number: int | None = None
+        self._clock = -math.inf
+        """The moment of the last step given out."""
         self._waiting = Step(-1)
         """Holds records that came before any step they could belong to."""
 
@@ -312,6 +317,10 @@ class StepJoiner:
 
     def _close(self) -> Step:
         step = self._open.popleft()
+        moment = step.snapshot.ts if step.snapshot is not None else None
+        if moment is not None:
+            self._notes.clock_back_s += max(self._clock - moment, 0.0)
+            self._clock = moment
         if self._by_number.get(step.number) is step:
             del self._by_number[step.number]
         return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -101,3 +102,17 @@ def test_a_step_limit_is_named_and_nobody_was_interrupted(tmp_path: Path) -> Non
     assert str(summarize(tmp_path).header.partial) == (
         "This trace is partial: it ends at its step limit, and 1 of 1 requests had not ended when it did."
     )
+
+
+def test_a_clock_that_was_set_back_is_said(whole: Path, tmp_path: Path) -> None:
+    (steps,) = whole.glob("*.steps.jsonl")
+    lines = [json.loads(line) for line in steps.read_bytes().splitlines()]
+    for record in lines[len(lines) // 2 :]:
+        if record.get("ts") is not None:
+            record["ts"] -= 3600
+    (tmp_path / "back.steps.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    report = summarize(tmp_path)
+    assert report.reading.clock_back_s == pytest.approx(3600, abs=1)
+    words = "The clock of the trace was set back by 1 h 00 min during the run: times and rates that span it are wrong."
+    assert words in printed(print_report, report)
+    assert summarize(whole).reading.clock_back_s == 0

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig
+from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import MultiModalItem
 from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason
@@ -87,10 +88,17 @@ def test_images_of_one_block_that_no_step_computes_are_refused(places: tuple[tup
     there.drain()
 
 
+ONE_DRAFT = {
+    "speculative": SpeculativeConfig(method=SpeculativeMethod.DRAFT_MODEL, num_speculative_tokens=1),
+    "profile": decision_profile("0.29"),
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
         ({"max_num_batched_tokens": 3}, "max_num_batched_tokens"),
+        ({"max_num_batched_tokens": 4, **ONE_DRAFT}, "max_num_batched_tokens"),
         ({"long_prefill_token_threshold": 3}, "long_prefill_token_threshold"),
         ({"enable_chunked_prefill": False}, "enable_chunked_prefill"),
         ({"disable_chunked_mm_input": True}, "disable_chunked_mm_input"),

@@ -174,7 +174,7 @@ def check_settings(
     if spec is not None:
         _check_drafts(config, spec, has_hits=cache.enable_prefix_caching or has_connector)
     if splits_at_blocks(cache):
-        _check_split(config, cache.block_size, has_connector=has_connector)
+        _check_split(config, cache.block_size, _draft_slots(config, spec), has_connector=has_connector)
     if config.enable_return_routed_experts and cache.context_parallel_size > 1:
         fix = "routed experts are kept per block of one rank: use one rank"
         raise ConfigError("enable_return_routed_experts", value=True, fix=fix)
@@ -204,18 +204,22 @@ def _check_drafts(config: SchedulerConfig, spec: SpeculativeConfig, *, has_hits:
 
     A prefix hit can leave one token to compute, which is admitted with placeholder drafts or not at all.
     """
-    profile = config.profile
-    slots = spec.num_draft_slots if profile.drafts_take_input_slots else 0
-    padding = spec.num_speculative_tokens if profile.idle_admission_pads and has_hits else 0
-    if config.max_num_batched_tokens < (least := 1 + padding + slots):
+    padding = spec.num_speculative_tokens if config.profile.idle_admission_pads and has_hits else 0
+    if config.max_num_batched_tokens < (least := 1 + padding + _draft_slots(config, spec)):
         fix = f"a request can need {least} tokens in one step, its drafts included, and would wait for ever: raise it"
         raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
 
 
-def _check_split(config: SchedulerConfig, block_size: int, *, has_connector: bool) -> None:
+def _draft_slots(config: SchedulerConfig, spec: SpeculativeConfig | None) -> int:
+    """Return the tokens of a step's budget that a request's drafts take beside those it computes."""
+    return spec.num_draft_slots if spec is not None and config.profile.drafts_take_input_slots else 0
+
+
+def _check_split(config: SchedulerConfig, block_size: int, draft_slots: int, *, has_connector: bool) -> None:
     why = "mamba_cache_mode align ends prefill steps where blocks end"
-    if config.max_num_batched_tokens < block_size:
-        fix = f"{why}: a step must hold a block ({block_size} tokens)"
+    if config.max_num_batched_tokens < block_size + draft_slots:
+        drafts = f" and {draft_slots} slots of drafts" if draft_slots else ""
+        fix = f"{why}: a step must hold a block ({block_size} tokens){drafts}"
         raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
     if 0 < config.long_prefill_token_threshold < block_size:
         fix = f"{why}: give 0 or at least a block ({block_size} tokens)"

@@ -38,6 +38,8 @@ _STORM = 0.2
 """Preemptions for each request that arrived, and how many at least, from which on they are a storm."""
 _STORM_LEAST = 10
 _FULL = 0.95
+_WHOLE_RUN = 0.7
+"""Who came during less of the run is said to have come from when to when."""
 """Share of the pool from which on what is not in use is evicted."""
 _PROVEN = (Bucket.TOK_BUDGET, Bucket.MAX_SEQS, Bucket.KV_EXHAUSTED)
 """Buckets that a step's counts prove."""
@@ -303,10 +305,10 @@ def had(whose: Whose, progress: Progress) -> str:
     said = f"{name[:1].upper()}{name[1:]} {_HAD[whose.of].format(percent(whose.share))}"
     if whose.kind == "request":
         return f"{said}."
-    start, end, first, last = progress.start_ts, progress.end_ts, whose.since_ts, whose.until_ts
-    came = ""
-    if None not in (start, end, first, last) and last - first < 0.7 * (end - start):  # type: ignore[operator]
-        came = f", all that came from {progress.moment(first or 0.0)} to {progress.moment(last or 0.0)}"
+    first, last, came = whose.since_ts, whose.until_ts, ""
+    run = None if progress.start_ts is None or progress.end_ts is None else progress.end_ts - progress.start_ts
+    if run is not None and first is not None and last is not None and last - first < _WHOLE_RUN * run:
+        came = f", all that came from {progress.moment(first)} to {progress.moment(last)}"
     return f"{said}; they are {percent(whose.part)} of the requests{came}."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -314,9 +314,9 @@ class ProgressCounter:
 
     def _whose_of(self, waited: Mapping[str, float]) -> Whose | None:
         """Return who had what was short most."""
-        kinds: Counter[str] = Counter()
+        kinds: defaultdict[str, float] = defaultdict(float)
         for name, seconds in waited.items():
-            kinds[short_of(name) or ""] += seconds  # type: ignore[assignment] # a Counter of floats
+            kinds[short_of(name) or ""] += seconds
         of = max(kinds, key=kinds.__getitem__, default="")
         return self._whose.result(self._log, [name for name in waited if short_of(name) == of], of) if of else None
 

@@ -401,6 +401,11 @@ def _notes(report: Report) -> Iterable[str]:
     strays = reading.duplicate_records + reading.late_records + reading.unmatched_request_records
     if strays:
         yield f"{strays:,} records were doubled, out of order or of no known step."
+    if reading.clock_back_s:
+        yield (
+            f"The clock of the trace was set back by {duration(reading.clock_back_s)} during the run: times and rates"
+            " that span it are wrong."
+        )
     if reading.omitted_ids:
         yield f"The trace leaves out {reading.omitted_ids:,} ids of long queues by its bound; all counts are exact."
     if reading.sampled_every > 1:

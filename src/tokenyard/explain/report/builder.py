@@ -560,6 +560,7 @@ class ReportBuilder:
             duplicate_records=notes.duplicate_records,
             late_records=notes.late_records,
             unmatched_request_records=notes.unmatched_request_records,
+            clock_back_s=notes.clock_back_s,
             omitted_ids=self._totals.omitted_ids,
             sampled_every=self._every_n,
             step_limit_reached=limited,

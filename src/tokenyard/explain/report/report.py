@@ -338,6 +338,8 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_records: int = 0
     late_records: int = 0
     unmatched_request_records: int = 0
+    clock_back_s: float = 0.0
+    """Seconds by which the clock was set back between two steps, added up: times that span it are too short."""
     omitted_ids: int = 0
     """Ids that the trace's bound left out of its lists, added over the steps; the counts are exact."""
     sampled_every: int = 1

@@ -102,6 +102,7 @@ def _joined_gaps(parts: Sequence[EnginePart], whole: Report) -> ReadingGaps:
         duplicate_records=sum(each.duplicate_records for each in gaps),
         late_records=sum(each.late_records for each in gaps),
         unmatched_request_records=sum(each.unmatched_request_records for each in gaps),
+        clock_back_s=max((each.clock_back_s for each in gaps), default=0.0),
         omitted_ids=whole.reading.omitted_ids,
         sampled_every=whole.reading.sampled_every,
         step_limit_reached=any(each.step_limit_reached for each in gaps),

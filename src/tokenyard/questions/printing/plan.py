@@ -102,6 +102,11 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
         far += "".join(f"; {bound} is open: {OPEN_FOR[why]}" for bound, why in chosen.open_for.items())
         none = "Probably no" if plan.sureness is Sureness.PROBABLY_MISSED else "No"
         return f"{none} variant that was tried holds every bound; {name} comes nearest{far}."
+    if goal is Goal.LOAD and plan.value is not None and plan.value < 1:
+        return (
+            f"{name} {_HOLDS.get(plan.sureness, 'holds every bound')} only up to {_reached(plan.value, goal)}; at the"
+            " whole load it does not."
+        )
     reaches = "" if plan.value is None else _reached(plan.value, goal)
     if plan.slo:
         further = f"{' for ' if goal.is_least else ' and reaches '}{reaches}" if reaches else ""

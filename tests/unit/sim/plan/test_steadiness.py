@@ -275,3 +275,11 @@ def test_it_is_said_how_traffic_was_made_longer() -> None:
     assert given.traffic is None or "the same again and again at the same rate" in given.traffic
     assert drawn.requests == 40
     assert drawn.to_dict()["times"] == drawn.times
+
+
+def test_a_bound_that_holds_at_less_than_the_load_alone_is_not_said_to_hold() -> None:
+    slow = planned(20.0, 40, slo={"queue_p90": "500ms"}, maximize="load", deployment=ONE.with_(max_num_seqs=2))
+    assert slow.value is not None
+    assert slow.value < 1
+    said = " ".join(str(slow).split())
+    assert f"only up to {slow.value:.3g} times the load; at the whole load it does not" in said
