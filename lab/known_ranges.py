@@ -56,6 +56,8 @@ MANY = 5
 """Folds whose own spread is taken as it is."""
 _LEAST = 1.01
 """Least end of a range: one that is 1 could not be widened."""
+ENOUGH_FOLDS = 7
+"""Folds of a kind from which on they are taken together."""
 KINDS = tuple(LEFT_OUT)
 SCALES: tuple[float, ...] = tuple(np.arange(0.3, 2.5, 0.05).round(2).tolist())
 """What a gap's width may be scaled by: never to nothing, for then distance would not count."""
@@ -239,9 +241,13 @@ def calibrated(found: Sequence[Stated]) -> dict[str, float]:
 
 
 def _enough(needed: Sequence[Floats]) -> float:
-    """The scale by which nine points of ten are held."""
-    every = np.concatenate(needed)
-    enough = float(np.quantile(every, COVERED, method="higher")) if len(every) else 1.0
+    """The scale by which nine points of ten are held; of few folds, nine of ten of each, for they say little of the
+    next.
+    """
+    pools = [each for each in needed if len(each)]
+    if len(needed) >= ENOUGH_FOLDS and pools:
+        pools = [np.concatenate(pools)]
+    enough = max((float(np.quantile(each, COVERED, method="higher")) for each in pools), default=1.0)
     return min((each for each in SCALES if each >= enough), default=SCALES[-1])
 
 

@@ -542,6 +542,7 @@ def _latency(
         pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
         gpus_per_machine=settled.gpus_per_machine,
         enforce_eager=hardware.enforce_eager,
+        host_speed=hardware.host_speed,
         max_cudagraph_capture_size=settled.capture_size,
         enable_lora=settled.adapters.enable_lora,
         has_adapters=has_adapters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.constants import ON_HOST, Constants, shipped_constants
 from tokenyard.steptime.encoders import EncoderTime
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
@@ -93,6 +94,7 @@ class _Deployed(NamedTuple):
     version: str | None
     capture_size: int
     eager: bool
+    host_speed: float
     piecewise: bool
     drafting: Drafting | None
     lora: bool
@@ -101,8 +103,10 @@ class _Deployed(NamedTuple):
     encoders: tuple[EncoderSpec, ...]
     prepared_ahead: bool
 
-    def check_stages(self) -> None:
-        """Raise ConfigError if the model cannot be split so."""
+    def check(self) -> None:
+        """Raise ConfigError if the model cannot be split so, or a host has no speed."""
+        if isinstance(self.host_speed, bool) or not 0 < self.host_speed < math.inf:
+            raise ConfigError("host_speed", self.host_speed, "give a number above 0: 0.5 is half as fast")
         self.spec.check_tensor_parallel(self.parallel.tensor)
         if self.parallel.pipeline > self.spec.num_layers:
             fix = f"the model has {self.spec.num_layers} layers"
@@ -158,6 +162,7 @@ class CalibratedLatency:
         version: str | None = None,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
         eager: bool = False,
+        host_speed: float = 1.0,
         piecewise: bool = False,
         drafting: Drafting | None = None,
         lora: bool = False,
@@ -169,6 +174,7 @@ class CalibratedLatency:
         changed: Mapping[str, float] | None = None,
     ) -> None:
         """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
+        ``host_speed``: of the processor, beside those of the measured servers.
         ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
         ``prepared_ahead``: async scheduling; without it what the host does for each request is not hidden.
@@ -187,6 +193,7 @@ class CalibratedLatency:
             version=version,
             capture_size=capture_size,
             eager=eager,
+            host_speed=host_speed,
             piecewise=piecewise,
             drafting=drafting,
             lora=lora,
@@ -195,10 +202,12 @@ class CalibratedLatency:
             encoders=tuple(encoders),
             prepared_ahead=prepared_ahead,
         )
-        asked.check_stages()
+        asked.check()
         self._constants = constants = constants or shipped_constants()
-        others = dict(changed or {})
-        fitted = constants.of(spec, gpu, version) | others
+        measured = constants.of(spec, gpu, version)
+        others = {name: measured[name] / host_speed for name in ON_HOST} if host_speed != 1.0 else {}
+        others |= changed or {}
+        fitted = measured | others
         values = fitted | {"layer": fitted["layer"] + LORA_LAYER_SECONDS} if lora else fitted
         self._formula = asked.formula(values)
         self._encoders = [EncoderTime(each, spec.dtype_bytes, gpu, asked.parallel, fitted) for each in encoders]
@@ -357,6 +366,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
         (IMAGE_ENCODER, bool(asked.encoders), {"encoders": ()}),
         ("KV of a sequence on several GPUs", asked.context_ranks > 1, {"context_ranks": 1}),
         ("steps without CUDA graphs", asked.eager, {"eager": False}),
+        ("a host of another speed", asked.host_speed != 1.0, {"host_speed": 1.0}),
     )
     found |= {name: (asked._replace(**without), _NOTHING) for name, is_there, without in others if is_there}
     if parallel.pipeline > 1:

@@ -37,6 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "launch": ("launch_step", "launch_kernel", "eager_kernel"),
 }
 """Constants that share a factor; every other constant has one of its own."""
+ON_HOST = ("launch_step", "launch_kernel", "eager_kernel", "host", "host_request", "request", "request_token")
+"""What the processor takes, not the GPU."""
 
 
 def bounded(values: dict[str, float]) -> dict[str, float]:

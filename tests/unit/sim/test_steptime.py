@@ -246,3 +246,14 @@ def test_the_command_lines_default_is_by_name() -> None:
         load_latency("calibrated", model="llama-3.1-8b")
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
         load_latency("calibrated", model="llama-3.1-8b", gpu="h100", tensor_parallel_size=5)
+
+
+def test_a_slow_host_takes_longer_to_launch_and_to_answer() -> None:
+    """Steps that decode from graphs wait for nothing but what is not hidden; those with prompts for their launches."""
+    usual, slow = (CalibratedLatency(LLAMA, H100, host_speed=speed, capture_size=0) for speed in (1.0, 0.5))
+    assert slow.front_end.request == pytest.approx(2 * usual.front_end.request)
+    assert slow.step_seconds(step(16)) - usual.step_seconds(step(16)) == pytest.approx(usual.host_seconds)
+    assert slow.step_seconds(step(prompt=16)) > 1.5 * usual.step_seconds(step(prompt=16))
+    assert any(gap.what == "a host of another speed" for gap in slow.known_error().gaps)
+    with pytest.raises(ConfigError, match="host_speed"):
+        CalibratedLatency(LLAMA, H100, host_speed=0.0)
