@@ -56,11 +56,11 @@ MANY = 5
 """Folds whose own spread is taken as it is."""
 _LEAST = 1.01
 """Least end of a range: one that is 1 could not be widened."""
-ENOUGH_FOLDS = 7
+ENOUGH_FOLDS = 5
 """Folds of a kind from which on they are taken together."""
 KINDS = tuple(LEFT_OUT)
-SCALES: tuple[float, ...] = tuple(np.arange(0.3, 2.5, 0.05).round(2).tolist())
-"""What a gap's width may be scaled by: never to nothing, for then distance would not count."""
+SCALES: tuple[float, ...] = tuple(np.arange(0.5, 2.5, 0.05).round(2).tolist())
+"""What a gap's width may be scaled by: never to less than half, for distance counts."""
 
 
 class Stated(NamedTuple):
@@ -236,16 +236,16 @@ def calibrated(found: Sequence[Stated]) -> dict[str, float]:
     kinds = [kind for kind in dict.fromkeys(each.kind for each in found) if kind != "load"]
     scales = {"load": 1.0}
     for kind in ("load", *kinds, *kinds):
-        scales[kind] = _enough([each.needed(kind, scales) for each in found if each.kind == kind])
+        scales[kind] = _enough(kind, [each.needed(kind, scales) for each in found if each.kind == kind])
     return scales
 
 
-def _enough(needed: Sequence[Floats]) -> float:
+def _enough(kind: str, needed: Sequence[Floats]) -> float:
     """The scale by which nine points of ten are held; of few folds, nine of ten of each, for they say little of the
-    next.
+    next, unless they are drawn (loads).
     """
     pools = [each for each in needed if len(each)]
-    if len(needed) >= ENOUGH_FOLDS and pools:
+    if pools and (kind == "load" or len(needed) >= ENOUGH_FOLDS):
         pools = [np.concatenate(pools)]
     enough = max((float(np.quantile(each, COVERED, method="higher")) for each in pools), default=1.0)
     return min((each for each in SCALES if each >= enough), default=SCALES[-1])
@@ -256,7 +256,7 @@ def held(found: Sequence[Stated], scales: Mapping[str, float]) -> Iterator[Held]
     needed = [each.needed(each.kind, scales) for each in found]
     for one in found:
         others = [own for own, each in zip(needed, found, strict=True) if each.kind == one.kind and each is not one]
-        apart = {**scales, one.kind: _enough(others)} if others else scales
+        apart = {**scales, one.kind: _enough(one.kind, others)} if others else scales
         yield Held(one.kind, one.group, one.quantity, one.inside(apart), one.width(apart))
 
 
