@@ -100,7 +100,7 @@ def test_errors_of_what_is_printed_are_those_of_the_constants() -> None:
 
 
 def test_ranges_that_are_told_to_hold_are_those_of_the_constants() -> None:
-    """Of every kind of folds: how many of its points a range held that did not know them, and how wide it was."""
+    """Each kind of folds tells how many of its points a range held that did not know them, and how wide it was."""
     page = _text("docs/accuracy.md")
     for kind, held in shipped_constants().data["held"].items():
         cells = [f"{held[quantity]['held']:.0%} | {held[quantity]['width']:.2f}" for quantity in QUANTITIES]

@@ -154,7 +154,7 @@ class KnownError:
     tpot: Spread
     ttft: Spread
     e2e: Spread
-    """Of a whole answer."""
+    """The spread of whole answers."""
     newest_version: str
     """The newest vLLM of which anything was measured."""
 

@@ -197,7 +197,7 @@ class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
     tpot: Errors | None
     ttft: Errors | None
     e2e: Errors | None
-    """Of whole answers; tokens a second of a closed loop are their inverse."""
+    """Errors of whole answers; tokens a second of a closed loop are their inverse."""
     by: dict[str, dict[str, dict[str, Errors]]]
     """Grouping -> group -> quantity -> errors."""
     rows: list[AccuracyRow]
