@@ -22,8 +22,8 @@ from tokenyard.cli.run import run
 from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
 from tokenyard.trace.convert import convert
-from tokenyard.trace.files import find_trace
 from tokenyard.trace.query import QueryLimits, ask
+from tokenyard.trace.reader import find_trace
 
 STEPS = 1_000_000
 LIMITS = QueryLimits(seconds=120, memory_mb=4_096)

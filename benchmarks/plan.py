@@ -21,7 +21,7 @@ from typing import cast
 
 from tokenyard.cli.plan import make_plan
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags.planning import PlanCommand
+from tokenyard.cli.support.flags.replays import PlanCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.questions.experiment import measured
 from tokenyard.questions.planning.goal import Goal, best_row, goal_value

@@ -20,7 +20,7 @@ from tokenyard.core.profiles import OLDEST
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, run_closed_loop
+from tokenyard.questions.accuracy.measured_run import ClosedLoop, run_closed_loop
 from tokenyard.questions.accuracy.points import kv_tokens
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.formula import Parallelism

@@ -21,8 +21,7 @@ from planner.largest import compared  # noqa: E402 - of scripts
 from planner.limited import compared as sized  # noqa: E402
 from planner.limited import compared_videos as shown  # noqa: E402
 from tokenyard.errors import ConfigError  # noqa: E402
-from tokenyard.models.images.largest import LARGEST  # noqa: E402
-from tokenyard.models.images.limited import heeds_sizes  # noqa: E402
+from tokenyard.models.images.largest import LARGEST, heeds_sizes  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
 from tokenyard.models.images.videos import KNOWN, video_rule  # noqa: E402
@@ -39,13 +38,13 @@ from tokenyard.models.mixers import (  # noqa: E402
     StateSpace,
 )
 from tokenyard.models.named import MODELS  # noqa: E402
-from tokenyard.models.reading.row import ArchitectureRow  # noqa: E402
-from tokenyard.models.reading.table import ROWS  # noqa: E402
-from tokenyard.models.reading.versions import (  # noqa: E402
+from tokenyard.models.reading.read import (  # noqa: E402
     dropped_before,
     versions_looked_into,
     versions_with_classes,
 )
+from tokenyard.models.reading.row import ArchitectureRow  # noqa: E402
+from tokenyard.models.reading.table import ROWS  # noqa: E402
 from tokenyard.models.spec import ModelSpec  # noqa: E402
 
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"

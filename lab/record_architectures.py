@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokenyard.core.releases import VERSIONS
-from tokenyard.models.reading.versions import versions_instead, versions_looked_into, versions_with_classes
+from tokenyard.models.reading.read import versions_instead, versions_looked_into, versions_with_classes
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = REPO / "src" / "tokenyard" / "models" / "recorded" / "versions.json"

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokenyard.models.reading.harmless import harmless_by_rule
+from tokenyard.models.reading.read import harmless_by_rule
 
 REPO = Path(__file__).resolve().parent.parent
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"

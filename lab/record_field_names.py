@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tokenyard.models.reading.harmless import may_matter
+from tokenyard.models.reading.read import may_matter
 
 OUT = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "models" / "recorded" / "field_names.json"
 _MODELS = "vllm.model_executor.models"

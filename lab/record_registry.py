@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ask_vllm import AVAILABLE, MODELS, RECORDED, ROOT, around, ask_vllm, line_of, planned, pretend, write_rows
-from tokenyard.models.reading.harmless import may_matter
+from tokenyard.models.reading.read import may_matter
 from tokenyard.models.reading.table import ROWS
 
 sys.path.insert(0, str(ROOT))

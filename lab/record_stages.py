@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _table(known: dict[str, Any]) -> dict[str, list[str]]:
-    """Fact -> architectures: see ``tokenyard.models.reading.parts.listed``."""
+    """Fact -> architectures: see ``tokenyard.models.reading.pieces.listed``."""
     stages = {name: answer["stages"] for name, answer in known.items() if "stages" in answer}
     return {
         "embedding on every stage": sorted(name for name, (_, last) in stages.items() if last["embedding"]),

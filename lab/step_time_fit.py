@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
-from tokenyard.questions.accuracy.closed_loop import Schedule
 from tokenyard.questions.accuracy.comparison import Schedules, loop_of
+from tokenyard.questions.accuracy.measured_run import Schedule
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.calibrated import StepColumns, columns_of
 from tokenyard.steptime.constants import GROUPS, bounded, model_key

@@ -21,7 +21,7 @@ from typing import Any, cast
 import ray
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags.planning import SweepCommand
+from tokenyard.cli.support.flags.replays import SweepCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.slo import read_slos
 from tokenyard.questions.experiment import measured

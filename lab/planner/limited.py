@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.images.largest import LARGEST, frames_of
-from tokenyard.models.images.limited import limited_tokens, limited_video
+from tokenyard.models.images.largest import LARGEST, frames_of, limited_tokens, limited_video
 from tokenyard.models.images.processors import Processors
 from tokenyard.models.images.rules import ImageRule
 from tokenyard.models.images.table import image_rule

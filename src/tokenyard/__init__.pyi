@@ -79,8 +79,8 @@ from tokenyard.explain.answer.answer import Answer as Answer
 from tokenyard.explain.report.builder import ReportBuilder as ReportBuilder
 from tokenyard.explain.report.report import Report as Report
 from tokenyard.explain.render.report import print_report as print_report
-from tokenyard.explain.why.why import why as why, Why as Why
-from tokenyard.explain.why.longest_waits import waiting as waiting, Waiting as Waiting
+from tokenyard.explain.why.why import why as why, Why as Why, waiting as waiting, Waiting as Waiting
+from tokenyard.explain.why.prefix import prefix_misses as prefix_misses, PrefixMisses as PrefixMisses
 from tokenyard.explain.why.stuck import standstills as standstills, Standstills as Standstills
 from tokenyard.explain.compare.comparison import TraceComparison as TraceComparison
 

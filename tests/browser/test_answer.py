@@ -20,7 +20,7 @@ from tests.unit.explain.test_bare import chat
 import tokenyard as ty
 from tokenyard.explain.export import answer_within
 from tokenyard.trace.export.page import embed
-from tokenyard.trace.files import find_trace
+from tokenyard.trace.reader import find_trace
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -12,7 +12,7 @@ import pytest
 from tests.browser.conftest import ARRIVED_MS
 
 from tokenyard.trace.export.page import EMBEDDED_ID, embed
-from tokenyard.trace.files import find_trace
+from tokenyard.trace.reader import find_trace
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import settled, until
 
-from tokenyard.explain.why.longest_waits import waiting
-from tokenyard.explain.why.why import why
+from tokenyard.explain.why.why import waiting, why
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import replay, until
 
-from tokenyard.explain.why.longest_waits import waiting
-from tokenyard.explain.why.why import why
+from tokenyard.explain.why.why import waiting, why
 from tokenyard.units import milliseconds
 from viewer_sample import crowded
 

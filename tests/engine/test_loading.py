@@ -19,7 +19,7 @@ from tokenyard.core.params import MultiModalItem
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.serve import load_engine
-from tokenyard.serve.torch import profiling as memory
+from tokenyard.serve.torch import load as memory
 
 PROMPT = [5, 4, 3, 2, 1, 6, 7, 8]
 

@@ -22,9 +22,9 @@ from tests.engine.tiny_models import Checkpoint
 
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.serve.torch import attention, load, profiling, sampling
+from tokenyard.serve.torch import attention, load, sampling
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
-from tokenyard.serve.torch.profiling import StepLimits, longest_step, widest_step
+from tokenyard.serve.torch.load import StepLimits, longest_step, widest_step
 from tokenyard.serve.torch.runner import ModelRunner
 
 LENGTH = 16_384
@@ -175,7 +175,7 @@ def test_a_long_prompt_needs_no_more_than_was_measured(
     )
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
     monkeypatch.setattr(sampling, "MOST_AT_ONCE", 1 << 16)  # else what is drawn from is larger than all else
-    measured, run = Allocated(), profiling.run_largest_steps
+    measured, run = Allocated(), load.run_largest_steps
 
     def run_measured(*arguments: Any) -> None:
         with measured:

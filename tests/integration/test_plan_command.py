@@ -15,7 +15,7 @@ import pytest
 from tests.integration.command import call, environment
 
 from tokenyard.files import FolderLock
-from tokenyard.questions.planning import steadiness
+from tokenyard.questions.planning import search
 from tokenyard.questions.sweeping.measuring import replayed
 
 FLAGS = ("--limit", "3", "--rate-scale", "60", "--max-model-len", "8192")
@@ -328,7 +328,7 @@ def test_where_the_load_is_too_much_the_load_that_is_borne_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One seat that serves 25 requests a second, of 50: the load that it bears is below half of it."""
-    monkeypatch.setattr(steadiness, "FEWEST_FOR_LOAD", 300)
+    monkeypatch.setattr(search, "FEWEST_FOR_LOAD", 300)
     random = ("random", "--num-prompts", "100", "--request-rate", "50", "--input-len", "40", "--output-len", "2")
     words = ("--space", "max_num_seqs=1", "--slo", "ttft_p90=100ms", "--max-model-len", "512", *BLOCKS, "--json")
     shown = call("plan", *random, *words, cwd=tmp_path)

@@ -149,7 +149,7 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_is_stuck(trace: Path, tmp_path: 
         f"    open({str(tmp_path / 'stuck')!r}, 'w').close()\n"
         "    threading.Event().wait()\n"
         "files.serve_file = stuck\n"
-        "import tokenyard.web.app as app\n"
+        "import tokenyard.web.queries as app\n"
         "app.serve_file = files.serve_file\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -18,12 +18,10 @@ from tests.support.connector_engine import ConnectorEngine, DigestMemory
 from tests.support.examples import examples
 from tests.support.worker import Worker
 
-from tokenyard.connectors.plan import Address, Load, Store
-from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
+from tokenyard.connectors.prefill_decode import OfferExchange, PrefillDecodeConnector, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import BlockMemory, BlockStore, HostMemory, Tensors, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
-from tokenyard.connectors.tiers import CPUTier
+from tokenyard.connectors.tiers import Address, CPUTier, Load, Store
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.request import FinishReason, Request, RequestStatus

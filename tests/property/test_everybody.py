@@ -25,7 +25,7 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.explain.steady import FEWEST_ARRIVALS
 from tokenyard.questions.sweeping.rows import figures_of
-from tokenyard.sim.extent import EndedBy
+from tokenyard.sim.traffic import EndedBy
 from tokenyard.workload.record import Workload
 
 _DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-0.6B", gpu="l4", max_model_len=400, max_num_batched_tokens=256)

@@ -18,11 +18,9 @@ from tests.support.examples import examples
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.explain.why.why import phases_of, why
-from tokenyard.trace.export.chrome import ChromeWriter
-from tokenyard.trace.export.timeline import emit_timeline, segments_of
+from tokenyard.explain.why.why import phases_of, waiting, why
+from tokenyard.trace.export.timeline import ChromeWriter, emit_timeline, segments_of
 from tokenyard.trace.facts import RequestTimeline
 
 VECTORS = Path(__file__).parents[1] / "unit" / "explain" / "why_vectors.json"

@@ -10,8 +10,8 @@ import numpy as np
 from tests.support.toy_engine import Watcher, make_request
 from tests.support.worker import Worker
 
-from tokenyard.connectors.plan import ConnectorWorker
 from tokenyard.connectors.tier_worker import BlockMemory, Tensors
+from tokenyard.connectors.tiers import ConnectorWorker
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.request import Request
 from tokenyard.core.sched.connector import KVConnector

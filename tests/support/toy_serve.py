@@ -17,7 +17,7 @@ from tests.support.toy_model import toy_core, toy_tokenizer
 
 from tokenyard.cli.main import main
 from tokenyard.core.engine import EngineCore
-from tokenyard.serve.openai import assembly, hosting
+from tokenyard.serve.openai import assembly
 
 _TAKEN = ("max_num_seqs", "max_num_batched_tokens")
 
@@ -30,5 +30,5 @@ def _load(_: object, flags: Mapping[str, Any]) -> EngineCore:
 
 if __name__ == "__main__":
     tokenizer = mock.patch.object(assembly, "tokenizer_of", return_value=toy_tokenizer())
-    with mock.patch.object(hosting, "load_core", _load), tokenizer:
+    with mock.patch.object(assembly, "load_core", _load), tokenizer:
         sys.exit(main(["serve", *sys.argv[1:]]))

@@ -67,7 +67,7 @@ def test_a_trace_is_a_path(recorded: RunResult, wrong: Any) -> None:
     fix = "give a path, as a text or a pathlib.Path"
     for ask in (tokenyard.report, tokenyard.whatif, Recording):
         assert _refused(ask, wrong) == ("trace", wrong, fix)
-    for look in (partial(tokenyard.why, request_id="r0"), tokenyard.waiting, tokenyard.standstills):
+    for look in (partial(tokenyard.why, request_id="r0"), tokenyard.waiting, tokenyard.standstills, tokenyard.prefix_misses):
         assert _refused(look, wrong) == ("path", wrong, fix)
     assert _refused(tokenyard.compare_recordings, recorded.trace, wrong) == ("b", wrong, fix)
     if wrong is not None:

@@ -20,7 +20,6 @@ from tokenyard.core.config import (
     KVCacheGroup,
     MambaCacheMode,
 )
-from tokenyard.core.facts import ReleaseFacts, release_facts, versions_with
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import GroupBlocks, Reachable, Retention, SlidingWindowManager
@@ -28,7 +27,16 @@ from tokenyard.core.kv.hashing import LookaheadBlockHasher
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.outside import OUTSIDE, Outside, outside, outside_features
 from tokenyard.core.params import MultiModalItem
-from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, nearest_version, turned_between
+from tokenyard.core.profiles import (
+    NEWEST,
+    PROFILES,
+    DecisionProfile,
+    ReleaseFacts,
+    nearest_version,
+    release_facts,
+    turned_between,
+    versions_with,
+)
 from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import StepBudget

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
-from tokenyard.vllm.emulated.made_up import (
+from tokenyard.vllm.emulated.executor import (
     Wanted,
     allowed,
     keep_to_grammars,

@@ -8,7 +8,7 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags.known import DescribeCommand
 from tokenyard.errors import ConfigError
 from tokenyard.models.described import model_in_words
-from tokenyard.models.hub_names import config_called
+from tokenyard.models.named import config_called
 
 
 def execute(flags: DescribeCommand) -> int:

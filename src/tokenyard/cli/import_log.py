@@ -12,7 +12,7 @@ from tokenyard.cli.support.console import errors, print_json, results, say_notes
 from tokenyard.cli.support.flags.known import ImportCommand
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.measured import print_measured
+from tokenyard.explain.render.report import print_measured
 from tokenyard.questions.measured import measured_in
 from tokenyard.questions.metrics import read_metrics, scraped
 from tokenyard.questions.printing.metrics import print_metrics

@@ -23,7 +23,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
-from tokenyard.cli.support.streams import make_printable, say, silence, with_stdin
+from tokenyard.cli.support.console import make_printable, say, silence, with_stdin
 from tokenyard.errors import RequestError, TokenyardError, shown
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
-from tokenyard.cli.support.flags.planning import PlanCommand
+from tokenyard.cli.support.flags.replays import PlanCommand
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
-from tokenyard.questions.planning.progress import ends_after_saying
+from tokenyard.questions.planning.search import ends_after_saying
 from tokenyard.questions.printing.plan import print_plan
 from tokenyard.questions.space import gpus_of, read_prices
 

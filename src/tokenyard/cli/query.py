@@ -11,8 +11,8 @@ from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags.traces import QueryCommand
-from tokenyard.trace.files import find_trace
 from tokenyard.trace.query import INTERRUPTIBLE, QueryAnswer, query_trace
+from tokenyard.trace.reader import find_trace
 from tokenyard.trace.schema import json_value
 
 _WIDEST = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import print_json, results, variants_bar, warn, write_text
-from tokenyard.cli.support.flags.planning import SweepCommand
+from tokenyard.cli.support.flags.replays import SweepCommand
 from tokenyard.questions.printing.sweep import print_sweep
 from tokenyard.questions.space import read_prices
 from tokenyard.questions.sweep import SweepQuestion, ask

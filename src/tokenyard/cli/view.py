@@ -19,8 +19,7 @@ def execute(flags: ViewCommand) -> int:
 def show(paths: tuple[Path, ...], *, host: str, port: int | None, browser: bool, state: str = "") -> int:
     """Serve until interrupted; 0 then. ``state`` is what the page shows at first."""
     try:
-        from tokenyard.web.serve import open_browser  # noqa: PLC0415 - an extra
-        from tokenyard.web.viewing import view  # noqa: PLC0415
+        from tokenyard.web.serve import open_browser, view  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
 

@@ -6,7 +6,7 @@ import sys
 from itertools import chain
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, warn
-from tokenyard.cli.support.flags.planning import WhatIfCommand
+from tokenyard.cli.support.flags.replays import WhatIfCommand
 from tokenyard.cli.support.parsing import names_in
 from tokenyard.errors import TraceError
 from tokenyard.questions.by_class import read_bounds

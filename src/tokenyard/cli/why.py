@@ -1,14 +1,14 @@
-"""``tokenyard why``: what one request waited for, who waited longest, or where nothing moved."""
+"""``tokenyard why``: what requests waited for, where nothing moved, why prompts were not in the cache."""
 
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags.traces import WhyCommand
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
-from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.render.why import print_prefix, print_stuck, print_waiting, print_why
+from tokenyard.explain.why.prefix import prefix_misses
 from tokenyard.explain.why.stuck import standstills
-from tokenyard.explain.why.why import JobNamedError, why
+from tokenyard.explain.why.why import JobNamedError, waiting, why
 
 
 def execute(flags: WhyCommand) -> int:
@@ -18,6 +18,10 @@ def execute(flags: WhyCommand) -> int:
             raise ConfigError("stuck", flags.request, "it looks at all requests: leave the request out")
         found = standstills(flags.trace)
         print_json(found) if flags.json else print_stuck(found, results())
+        return 0
+    if flags.prefix:
+        misses = prefix_misses(flags.trace, flags.request)
+        print_json(misses) if flags.json else print_prefix(misses, results())
         return 0
     job = None
     if flags.request is not None:

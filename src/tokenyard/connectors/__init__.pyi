@@ -11,6 +11,12 @@ from tokenyard.connectors.tiers import (
     EvictionPolicy as EvictionPolicy,
     CPUTier as CPUTier,
     DiskTier as DiskTier,
+    ConnectorWorker as ConnectorWorker,
+    TransferPlan as TransferPlan,
+    Load as Load,
+    Store as Store,
+    Offer as Offer,
+    RemoteRequest as RemoteRequest,
 )
 from tokenyard.connectors.tier_worker import (
     TierWorker as TierWorker,
@@ -20,16 +26,8 @@ from tokenyard.connectors.tier_worker import (
     BlockMemory as BlockMemory,
     ArrayMemory as ArrayMemory,
 )
-from tokenyard.connectors.prefill_decode import PrefillDecodeConnector as PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import (
+from tokenyard.connectors.prefill_decode import (
+    PrefillDecodeConnector as PrefillDecodeConnector,
     PrefillDecodeWorker as PrefillDecodeWorker,
     OfferExchange as OfferExchange,
-)
-from tokenyard.connectors.plan import (
-    ConnectorWorker as ConnectorWorker,
-    TransferPlan as TransferPlan,
-    Load as Load,
-    Store as Store,
-    Offer as Offer,
-    RemoteRequest as RemoteRequest,
 )

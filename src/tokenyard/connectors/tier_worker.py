@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.connectors.tiers import check_namespace, check_storage_path
+from tokenyard.connectors.tiers import Address, Load, Store, TransferPlan, check_namespace, check_storage_path
 from tokenyard.core.config import require_int
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, MissingExtraError

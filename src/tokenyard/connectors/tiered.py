@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.connectors.tiers import Tier
+from tokenyard.connectors.tiers import Address, Load, Store, Tier, TransferPlan
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import Blocks
 from tokenyard.core.kv.block_pool import PoolListener

@@ -1,7 +1,7 @@
 """What each version of vLLM changed: the one table of it, and the one module that names a version.
 
 A version is the one before it with what its entry changes. :mod:`tokenyard.core.profiles` makes a decision profile of
-its switches, :mod:`tokenyard.core.facts` the facts that defaults, checks, memory and front ends go by. What was
+its switches, :mod:`tokenyard.core.profiles` the facts that defaults, checks, memory and front ends go by. What was
 recorded of it lies in files of its name: the flags of ``vllm serve`` in ``deploy/vllm_serve/recorded/0.33.json``, its
 decisions in ``conformance/vectors/0.33``, plans of its KV cache in ``tests/unit/models/kv_plans_0.33.json.gz``.
 A change stands at the first release whose sources have it.

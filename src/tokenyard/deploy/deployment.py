@@ -34,7 +34,7 @@ _READ_FIRST = ("serve", "config")
 class Deployment:
     """What is served, on what, and how: settings by vLLM's names, an immutable value.
 
-    Users get it as ``tokenyard.Deployment`` (:mod:`tokenyard.questions.deployment`), which adds the questions as
+    Users get it as ``tokenyard.Deployment`` (:mod:`tokenyard.questions.run`), which adds the questions as
     methods and says how it is made.
     """
 

@@ -18,8 +18,7 @@ from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, EncodedAtOnce, StepMemory, step_memory
 from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.gpus import GPU
-from tokenyard.models.images.largest import LARGEST, Frames, LimitedVideo
-from tokenyard.models.images.limited import heeds_frames, knows_its_budget
+from tokenyard.models.images.largest import LARGEST, Frames, LimitedVideo, heeds_frames, knows_its_budget
 from tokenyard.models.inputs import item_kind
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.encoders import timed_encoders

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from tokenyard.core.config import MambaCacheMode, SpeculativeConfig, require_int, require_limit
-from tokenyard.core.facts import release_facts
+from tokenyard.core.config import MambaCacheMode, SchedulerConfig, SpeculativeConfig, require_int, require_limit
+from tokenyard.core.profiles import release_facts
 from tokenyard.deploy.kv_memory import (
     adapter_bytes_of,
     fewest_blocks,
     kv_memory,
+    largest_item,
+    largest_of_kinds,
     longest_in,
     measured_encoder,
     pool_of,
@@ -27,34 +30,156 @@ from tokenyard.deploy.settings import (
     ParallelSettings,
     SchedulerSettings,
 )
-from tokenyard.deploy.spreading import check_engines, check_stages
 from tokenyard.deploy.vllm_serve import defaults, start_checks
 from tokenyard.deploy.vllm_serve.models import (
+    UNSAID,
     check_activations,
     check_method,
     encoders_in_use,
+    input_limits,
     item_sizes,
+    items_allowed,
     online_quantization,
     overridden,
 )
-from tokenyard.deploy.vllm_serve.pooling import cuts_prompts, pooled, pools
+from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.deploy.vllm_serve.start_checks import MOST_NODES, cuts_prompts, no_start, pooled, pools
+from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
 from tokenyard.models.additions import with_draft_head, with_draft_model
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.hub_names import config_called
-from tokenyard.models.images.limited import with_limited_picture, with_limited_video
+from tokenyard.models.images.largest import with_limited_picture, with_limited_video
 from tokenyard.models.images.processor_kwargs import with_processor_kwargs
 from tokenyard.models.images.processors import Processors, processors_beside
-from tokenyard.models.inputs import may_share_images
+from tokenyard.models.inputs import item_kind, kind_of, known_items, may_share_images, most_items
+from tokenyard.models.named import config_called
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import MOST_ENGINES
 from tokenyard.steptime.encoders import timed_encoders
+from tokenyard.workload.record import Workload, WorkloadRequest
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Images, videos and sounds in a workload: whether a model takes them, how many, and what its encoder may compute.
+
+
+def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings, workload: Workload) -> SchedulerConfig:
+    """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or as the largest image
+    or video that the line allows.
+
+    WorkloadError if the model reads no images, a request has more of a kind than the line or the model's class allows,
+    or an item has more tokens than any of this model's has; NoStartError where images may not be cut and one may be
+    larger than a step.
+    """
+    model, first, line = settled.model, workload.first_with_images, settled.hardware.limit_mm_per_prompt
+    usual = item_kind(model)
+    most, allowed = most_items(model.architecture, usual), items_allowed(model.architecture, usual, line)
+    largest = max((each.max_tokens_per_item for each in model.item_encoders), default=0) if most != 0 else 0
+    # A line that allows none leaves the encoder out, too: what it says is why.
+    is_forbidden = allowed == 0 and usual in known_items().get(model.architecture, {})
+    if first is not None and not largest and not is_forbidden:
+        why = "--language-model-only leaves the encoder out" if settled.hardware.language_model_only else "reads none"
+        problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
+        raise WorkloadError(workload.name, 0, f"{problem}: give a model with a vision encoder, or a log without images")
+    if first is not None:
+        _check_items(settled, workload, largest_of_kinds(model, line, settled.plan.max_model_len) | {usual: largest})
+    planned = largest_item(model, line, settled.plan.max_model_len)
+    budget = max(scheduler.max_num_batched_tokens, planned)
+    if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
+        raise refused("images_cannot_be_cut", scheduler.max_num_batched_tokens, least=planned, model=model.name)
+    return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
+
+
+_ITEMS = {"audio": ("a sound", "sounds"), "video": ("a video", "videos")}
+
+
+def _check_items(settled: ResolvedSettings, workload: Workload, largest: Mapping[str, int]) -> None:
+    """WorkloadError for more items of a kind than vLLM takes, or for one that is larger than the model's ever are."""
+    model, line = settled.model, settled.hardware.limit_mm_per_prompt
+    for request in workload:
+        kinds = [kind_of(model, each.modality) for each in request.images]
+        for kind, count in Counter(kinds).items():
+            if count > items_allowed(model.architecture, kind, line):
+                raise _too_many(request, kind, count, settled, workload.name)
+        for kind, item in zip(kinds, request.images, strict=True):
+            if item.length > (most := largest.get(kind, item.length)):
+                one, _ = _ITEMS.get(kind, ("an image", ""))
+                problem = f"request {shown(request.request_id)} has {one} of {item.length:,} tokens"
+                raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {most:,}")
+
+
+def _too_many(request: WorkloadRequest, kind: str, count: int, settled: ResolvedSettings, where: str) -> WorkloadError:
+    """What vLLM says to a request with more items than it takes: the class's number cannot be raised, a line's can."""
+    model, per_prompt = settled.model, settled.hardware.limit_mm_per_prompt
+    most, said = most_items(model.architecture, kind), input_limits(per_prompt).get(kind)
+    _, items = _ITEMS.get(kind, ("", "images"))
+    problem = f"request {shown(request.request_id)} has {count} {items}"
+    if most is not None and (said is None or most <= said):
+        fix = f"vLLM's class for {model.name} takes {most} in a prompt, and refuses it: leave the request out"
+    elif said is not None:
+        field = "limit_mm_per_prompt" if kind == "image" else f"limit_mm_per_prompt.{kind}"
+        fix = f"{field} allows {said}, and vLLM refuses it: raise that, or leave the request out"
+    else:
+        fix = f"vLLM takes {UNSAID} where limit_mm_per_prompt says no number of {kind}: give one, or leave it out"
+    return WorkloadError(where, 0, f"{problem}; {fix}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ways to spread a model over GPUs and machines that vLLM refuses, or that a replay cannot follow.
+
+BACKENDS = ("mp", "uni", "ray", "external_launcher")
+"""Values of ``--distributed-executor-backend``."""
+_COUNTS_EXPERTS = ("NemotronHForCausalLM",)
+"""Architectures whose configuration counts experts where the file, and the model, have none."""
+
+
+def check_stages(parallel: ParallelSettings, gpus: int, model: ModelSpec, *, has_drafts: bool) -> None:
+    """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages, and for
+    a model without a pipeline; ``gpus`` are those of a stage.
+    """
+    stages, backend = parallel.pipeline_parallel_size, parallel.distributed_executor_backend
+    require_int("nnodes", parallel.nnodes, 1, MOST_NODES)
+    require_int("pipeline_parallel_size", stages, 1)
+    with no_start():
+        require_int("pipeline_parallel_size", stages, 1, model.num_layers)
+    if backend not in (None, *BACKENDS):
+        raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
+    if stages > 1 and backend == "uni":
+        raise refused("uni_runs_no_pipeline", backend, stages=stages)
+    if stages > 1 and not model.runs_in_stages:
+        raise refused("no_pipeline", stages)
+    problem = ""
+    if stages > 1 and parallel.data_parallel_size > 1 and model.has_experts:
+        problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
+    elif stages > 1 and has_drafts:
+        problem = "drafts in a pipeline are not modelled: leave one of the two out"
+    if problem:
+        raise ConfigError("pipeline_parallel_size", stages, problem)
+    num_gpus = gpus * stages * parallel.data_parallel_size
+    with no_start():
+        if num_gpus % parallel.nnodes:
+            fix = f"{num_gpus} GPUs (tensor x pipeline x data parallel) do not divide by it: give a divisor"
+            raise ConfigError("nnodes", parallel.nnodes, fix)
+
+
+def check_engines(parallel: ParallelSettings, model: ModelSpec) -> None:
+    """Engines on each machine: ConfigError for what is no number, NoStartError for more than there are; and for experts
+    that are to be shared out where there are none.
+    """
+    local = parallel.data_parallel_size_local
+    if local is not None:
+        require_int("data_parallel_size_local", local, 0, MOST_NODES)
+        if local > parallel.data_parallel_size:
+            raise refused("too_many_local_engines", local, most=parallel.data_parallel_size)
+    if parallel.enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
+        raise refused("no_experts", value=True, model=model.name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.

@@ -25,9 +25,8 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
-from tokenyard.deploy.images import scheduler_with_images
 from tokenyard.deploy.record import ASKED, asked_flags
-from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings
+from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings, scheduler_with_images
 from tokenyard.deploy.settings import (
     DeploymentSettings,
     ParallelSettings,

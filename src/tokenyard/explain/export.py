@@ -13,14 +13,12 @@ import msgspec
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.answer.answer import Answer
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.drawn import draw
-from tokenyard.explain.why.spans import send_traces
+from tokenyard.explain.why.timeline import draw, send_traces
 from tokenyard.files import written_whole
-from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
-from tokenyard.trace.files import TraceFiles
-from tokenyard.trace.reader import RankTrace, find_ranks
+from tokenyard.trace.export.timeline import ChromeWriter
+from tokenyard.trace.reader import RankTrace, TraceFiles, find_ranks
 
 KINDS = ("perfetto", "chrome", "html")
 """Files that a trace is exported to, in the order in which they are written."""

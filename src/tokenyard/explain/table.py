@@ -5,19 +5,74 @@ Numbers are NumPy columns, NaN where there is no number; texts are columns of ob
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import isnan
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.html_table import escaped
 from tokenyard.files import arrow
 from tokenyard.redaction import plain
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What every answer of a question can do: be printed, be shown in a notebook, become a dictionary.
+
+
+class Printable:
+    """Mixed into answers, in front of ``msgspec.Struct``: ``print`` shows what the command line prints.
+
+    ``repr`` is one line, so that an answer at the end of a cell or of a line in a terminal says what it is.
+    """
+
+    __slots__ = ()
+    printer: ClassVar[str]
+    """Prints it on a console: ``module:function``, loaded when it is printed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as ``--json`` prints it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def summary(self) -> str:
+        """What ``repr`` says besides the name of the class."""
+        raise NotImplementedError
+
+    def as_table(self) -> RowTable:
+        """Its figures as a table, whose rows and columns the class names."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> Any:
+        """:meth:`as_table` as a ``pyarrow.Table``."""
+        return self.as_table().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """:meth:`as_table` as a ``pandas.DataFrame``."""
+        return self.as_table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """:meth:`as_table` as a ``polars.DataFrame``."""
+        return self.as_table().to_polars()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary()}>"
+
+    def __str__(self) -> str:
+        from tokenyard.explain.console import printed  # noqa: PLC0415 - rich is loaded where something is printed
+
+        module, _, name = self.printer.partition(":")
+        show = getattr(import_module(module), name)
+        text: str = printed(lambda console: show(self, console))
+        return text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escaped(str(self))}</pre>"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 Column = npt.NDArray[Any]
 _SHOWN = 10
@@ -187,3 +242,42 @@ def column_of(values: Sequence[Any]) -> Column:
     else:
         column[:] = [None if value is None else msgspec.json.encode(value).decode() for value in values]
     return column
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables as a little HTML, for a notebook.
+
+
+class HtmlTable(msgspec.Struct, frozen=True):
+    """One table; its cells are text."""
+
+    caption: str
+    head: Sequence[str]
+    """Names of its columns; empty: it has none."""
+    rows: Sequence[Sequence[str]]
+    if_empty: str = ""
+    """What stands in its place where it has no rows; empty: the table without rows."""
+
+    def html(self) -> str:
+        """The element."""
+        if self.if_empty and not self.rows:
+            return f"<p>{escaped(self.if_empty)}</p>"
+        columns = f"<thead><tr>{_cells('th', self.head)}</tr></thead>" if self.head else ""
+        body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in self.rows)
+        return f"<table><caption>{escaped(self.caption)}</caption>{columns}<tbody>{body}</tbody></table>"
+
+
+def tables_html(title: str, tables: Iterable[HtmlTable]) -> str:
+    """A title and tables. No text is read as markup."""
+    return f"<div><p><b>{escaped(title)}</b></p>{''.join(each.html() for each in tables)}</div>"
+
+
+def escaped(text: str) -> str:
+    """The text, none of which is read as markup."""
+    from html import escape  # noqa: PLC0415 - with it comes a table of two thousand characters
+
+    return escape(text)
+
+
+def _cells(tag: str, texts: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{escaped(text)}</{tag}>" for text in texts)

@@ -15,8 +15,7 @@ from dataclasses import replace
 from math import gcd, lcm
 
 from tokenyard.core.config import GroupKind, MambaCacheMode, require_int, require_limit
-from tokenyard.core.facts import ReleaseFacts, release_facts
-from tokenyard.core.profiles import NEWEST
+from tokenyard.core.profiles import NEWEST, ReleaseFacts, release_facts
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import KV_CACHE_DTYPES, kv_element_bytes
 from tokenyard.models.mixers import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokenyard.core.config import MAX_COUNT, require_int
-from tokenyard.core.facts import release_facts
+from tokenyard.core.profiles import release_facts
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE

@@ -7,12 +7,12 @@ from typing import Any
 
 from tokenyard.arguments import suggests_keywords
 from tokenyard.core.config import require_int
-from tokenyard.models.hub_names import config_called
 from tokenyard.models.images.processor_kwargs import processors_told
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.images.rules import MAX_EDGE
 from tokenyard.models.images.table import image_rule
 from tokenyard.models.images.videos import video_rule
+from tokenyard.models.named import config_called
 
 MAX_FRAMES = 1 << 20
 

@@ -5,18 +5,232 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tokenyard.arguments import given_path
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.files import packaged
 from tokenyard.models.reading.params import PARAMS
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
+from tokenyard.patterns import lazy_pattern
 from tokenyard.plugins import called, foreign, is_foreign
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of the Hugging Face hub: what models known by name are called there, and which known model a name stands for.
+#
+# :func:`model_called` reads whatever a model may be called: everything that takes a model takes it so.
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
+#
+# Where a model comes in several tunings it is the one that answers in turns; they have the same shape, so the same
+# settings hold for all of them. Of quantised weights it is one publication of several; ``llama-3.1-70b-fp8-kv`` has
+# none that is known. Sizes in ``configs/`` are facts of the ``config.json`` on that page; parameters of each were
+# compared with the published number, and ``models/sources.toml`` says what a public copy confirmed and what none did.
+# The names themselves are data: ``hub_names.json``.
+
+
+class KnownModel(msgspec.Struct, frozen=True, array_like=True):
+    """What a name of the hub stands for."""
+
+    name: str
+    """Name of the model whose shape it has."""
+    max_model_len: int | None = None
+    """Its own, in tokens, where that is another than the known model's."""
+    quantised_as: str | None = None
+    """Name of a model whose quantisation its weights are taken to have; None: they are as the known model's."""
+
+
+class HubNames(msgspec.Struct, frozen=True):
+    """``hub_names.json``."""
+
+    ids: dict[str, str]
+    """Our name -> theirs."""
+    same_shape: dict[str, KnownModel]
+    """Models that differ from a known one in weights alone, and some in length."""
+    makers: tuple[str, ...]
+    """What names begin with that says who made a model."""
+    quantised: tuple[str, ...]
+    """Parts of names that say how weights are quantised."""
+    like: dict[str, str]
+    """Method -> a model that is known with it: its format is the one in which most are published."""
+    other_lengths: dict[str, int]
+    """Patterns of versions that were made for other contexts than the known model of their shape: their tokens."""
+
+
+@cache
+def hub_names() -> HubNames:
+    """What is known of the hub's names; read once."""
+    return msgspec.json.decode(packaged("tokenyard.models", "hub_names.json"), type=HubNames)
+
+
+def hub_id(model: str) -> str | None:
+    """The name by which the hub knows a model of ours; None for a path, and for names of others."""
+    return hub_names().ids.get(model.lower())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of the Hugging Face hub, and which of the models known by name they are.
+
+_TUNED = (
+    r"instruct|it|pt|chat|hf|base|preview|thinking|text|\d{4}|[45]-?bit|bf16|main|original|exp|terminus"
+    r"|dynamic|\d+k"
+)
+_TUNING_WORDS = lazy_pattern(rf"(?:-(?:{_TUNED}))+$")
+_TUNING = lazy_pattern(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
+"""What says how a model was tuned or packed, not what shape it has."""
+_TUNING_BEFORE_VERSION = lazy_pattern(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
+_EXPERTS = lazy_pattern(r"-17b-\d+e(?=-|$)")
+"""Llama 4's sizes, which its short names leave out."""
+_MAKERS = hub_names().makers
+_QUANTISED = hub_names().quantised
+_PRECISION = lazy_pattern(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
+"""How the name of a quantised model ends that says its method plainly, and nothing else."""
+_LIKE = hub_names().like
+_IN_BLOCKS = ("qwen/", "deepseek-ai/")
+"""Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
+_BITS_OF = {"awq", "gptq"}
+"""Methods whose names are followed by their bits, which are four where a name says nothing."""
+_OTHER_LENGTHS = [(lazy_pattern(pattern), length) for pattern, length in hub_names().other_lengths.items()]
+_LENGTH_IN_NAME = lazy_pattern(r"-(\d+)k(?=-|$)")
+
+
+def known_as(name: str, known: Collection[str]) -> KnownModel | None:
+    """Which of the ``known`` models a name of the hub stands for.
+
+    ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``, and ``Qwen3-4B-Instruct-2507`` is ``qwen3-4b`` with more
+    context. None if it is none of them. A name that says how weights are quantised, or that they are not, stands for a
+    model of which that is true, and for no other; so does a name that says a length (``-32k``). Where no such model is
+    known, the ending of a name (``-AWQ``, ``-FP8``) may say how the weights of a known one were quantised.
+    """
+    name = name.rstrip("/")
+    short = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace("quantized.", "")
+    for maker in _MAKERS:
+        short = short.removeprefix(maker)
+    short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
+    other = next((length for pattern, length in _OTHER_LENGTHS if pattern.match(name.lower())), None)
+    for candidate in _candidates(short):
+        if candidate.name in known and not _contradicts(short, candidate.name):
+            return KnownModel(candidate.name, candidate.max_model_len or other)
+    return _quantised(name, known)
+
+
+def _quantised(name: str, known: Collection[str]) -> KnownModel | None:
+    """A known model whose weights were quantised later, where the name says how: ``Qwen3-8B-AWQ``.
+
+    None for models that are quantised as they are, and for those with encoders or states: which of their parts are
+    left alone no name says.
+    """
+    found = _PRECISION.search(name)
+    plain = None if found is None else known_as(name[: found.start()], known)
+    if found is None or plain is None or plain.quantised_as is not None:
+        return None
+    model = model_spec(plain.name)
+    if model.quantization is not None or model.encoders or model.has_states:
+        return None
+    method = found[1].lower()
+    in_blocks = method == "fp8" and name.lower().startswith(_IN_BLOCKS)
+    return msgspec.structs.replace(plain, quantised_as="qwen3-32b-fp8" if in_blocks else _LIKE[method])
+
+
+def _contradicts(short: str, known: str) -> bool:
+    """Whether a name says of its weights or of its length what is not so of the known model."""
+    config = config_of(known)[2]
+    if "bf16" in short.split("-") and "quantization_config" in config:
+        return True
+    length = _LENGTH_IN_NAME.search(short)
+    if length is None:
+        return False
+    tokens = config.get("text_config", config).get("max_position_embeddings", 0)
+    return int(length[1]) not in (tokens // 1000, tokens // 1024)
+
+
+def _candidates(short: str) -> Iterator[KnownModel]:
+    """From the name as it is to the shape alone; quantisation stays, at the end."""
+    yield KnownModel(short)
+    parts = short.split("-")
+    ends = [part for part in parts if part in _QUANTISED]
+    if _BITS_OF & set(ends):
+        ends = [end for end in ends if end != "int4"]
+    plain = "-".join(part for part in parts if part not in _QUANTISED)
+    with_version = _TUNING_WORDS.sub("", _TUNING_BEFORE_VERSION.sub(r"\1", plain))
+    for name in (plain, with_version, _TUNING.sub("", plain)):
+        same = hub_names().same_shape.get(name, KnownModel(name))
+        endings = [[name, *ends]] if same.name == name else [[name, *ends], [same.name, *ends]]
+        for words in endings:
+            yield msgspec.structs.replace(same, name="-".join(words))
+            if words[-1] == "bnb":
+                yield msgspec.structs.replace(same, name="-".join([*words, "4bit"]))
+            if words[-1] == "fp4":
+                yield msgspec.structs.replace(same, name="-".join([*words[:-1], "nvfp4"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A model by whatever it may be called: our name, a name of the hub, a path, a name of a plug-in.
+
+
+class Called(msgspec.Struct, frozen=True):
+    """What a name stands for."""
+
+    name: str
+    """The model's own."""
+    where: str
+    """Its file, as errors name it."""
+    raw: dict[str, Any]
+    """What that holds."""
+    max_model_len: int | None = None
+    """Its context, where that is another than the file's."""
+    notes: tuple[str, ...] = ()
+    """What was taken from the name."""
+
+
+def _is_path(asked: str) -> bool:
+    """Whether a model's name can be that of a folder alone, none of the hub."""
+    return asked.startswith(("/", ".", "~")) or ("://" not in asked and asked.rstrip("/").count("/") > 1)
+
+
+def config_called(asked: str) -> Called:
+    """The ``config.json`` of a model by any name that it has; a file that is there, in a folder or in the hub's cache,
+    counts before its name.
+
+    ConfigError as :func:`tokenyard.models.named.model_spec`.
+    """
+    given_path("model", asked)
+    known = None if not isinstance(asked, str) or Path(asked).is_dir() else known_as(asked, MODELS)
+    if known is None:
+        return Called(*config_of(asked))
+    if cached_folder(asked) is not None:
+        note = f"read from its config.json in the hub's cache, not by its name as {known.quantised_as or known.name}"
+        return Called(*config_of(asked), notes=(note,))
+    name, where, raw = config_of(known.name)
+    absent = (f"there is no {asked} here: taken for what its last part is known for",) if _is_path(asked) else ()
+    if known.quantised_as is None:
+        return Called(name, where, raw, known.max_model_len, absent)
+    raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
+    form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
+    note = f"read by its name: {form}; name its config.json to read what they are"
+    return Called(asked, where, raw, known.max_model_len, (*absent, note))
+
+
+def model_called(asked: str) -> ModelSpec:
+    """The model of a name, as :func:`config_called` finds it. Errors as :func:`tokenyard.models.named.model_spec`."""
+    if asked in MODELS:
+        return model_spec(asked)
+    found = config_called(asked)
+    model = model_from_config(found.raw, name=found.name, where=found.where)
+    if found.max_model_len is not None:
+        model = replace(model, max_model_len=found.max_model_len)
+    return replace(model, notes=(*model.notes, *found.notes)) if found.notes else model
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Models known by name: their ``config.json``, reduced to the facts that matter, in ``configs/``.

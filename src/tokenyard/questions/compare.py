@@ -23,12 +23,11 @@ from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, PolicyError, TokenyardError, WorkloadError
 from tokenyard.explain.figures import percentile
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLO, SLOs, slo_texts
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart

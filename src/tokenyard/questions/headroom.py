@@ -11,8 +11,7 @@ from tokenyard.arguments import suggests_keywords
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.scenario import deployment_settings
 from tokenyard.units import gigabytes
 

@@ -12,7 +12,7 @@ from tokenyard.units import GIB
 from tokenyard.vocabulary import SHIPPED, known_policies
 from tokenyard.workload.load import GENERATORS
 from tokenyard.workload.logs.kinds import LOGS
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.plain import FORMATS
 
 
 def known_names() -> dict[str, dict[str, str]]:

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.files import read_input
 from tokenyard.redaction import hidden_users
 from tokenyard.vocabulary import Reason

@@ -40,9 +40,19 @@ from tokenyard.questions.planning.answer import (
     next_best,
 )
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, goal_value
-from tokenyard.questions.planning.progress import progress_journal, say_so_far
-from tokenyard.questions.planning.search import Searched, Trying, search, steady_load
-from tokenyard.questions.planning.steadiness import Lengths, is_settled, is_unsettled, traffic_in_words, unsteady_of
+from tokenyard.questions.planning.search import (
+    Lengths,
+    Searched,
+    Trying,
+    is_settled,
+    is_unsettled,
+    progress_journal,
+    say_so_far,
+    search,
+    steady_load,
+    traffic_in_words,
+    unsteady_of,
+)
 from tokenyard.questions.planning.uncertainty import doubt_of, unknown_of
 from tokenyard.questions.scenario import (
     Bars,
@@ -60,9 +70,8 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
 )
 from tokenyard.questions.space import COSTLY, Space, prices_of, space_of
-from tokenyard.questions.sweeping.halves import has_pace
 from tokenyard.questions.sweeping.measuring import VariantWorker
-from tokenyard.questions.sweeping.rows import Row, Setting, key_of
+from tokenyard.questions.sweeping.rows import Row, Setting, has_pace, key_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import (
     KnownSource,

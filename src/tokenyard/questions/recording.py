@@ -14,9 +14,9 @@ from tokenyard.explain.recorded import RecordedRows, compare_recordings, report
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs
 from tokenyard.explain.table import RowTable
-from tokenyard.explain.why.longest_waits import Waiting, waiting
+from tokenyard.explain.why.prefix import PrefixMisses, prefix_misses
 from tokenyard.explain.why.stuck import Standstills, standstills
-from tokenyard.explain.why.why import Why, why
+from tokenyard.explain.why.why import Waiting, Why, waiting, why
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif
@@ -94,6 +94,10 @@ class Recording:
     def standstills(self) -> Standstills:
         """Where it did not move although requests waited."""
         return standstills(self.path)
+
+    def prefix_misses(self, request_id: str | None = None) -> PrefixMisses:
+        """Explain what prompts, or that of one request, did not find in the prefix cache."""
+        return prefix_misses(self.path, request_id)
 
     @suggests_keywords()
     def compare(self, other: str | PathLike[str], *, align: Alignment = "step", slo: SLOs = None) -> TraceComparison:

@@ -16,8 +16,7 @@ from tokenyard.deploy.spec import ReplaySpec, open_trace
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, bounded_classes
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.summary import EnginePart, advised, joined_report
-from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.report.summary import AfterWarmup, EnginePart, advised, joined_report
 from tokenyard.questions.by_class import ClassBounds, grouped_by_class
 from tokenyard.questions.measured import ReplayedTimes, measured_beside
 from tokenyard.questions.scenario import (
@@ -31,9 +30,9 @@ from tokenyard.sim.choices import (
     together,
 )
 from tokenyard.sim.engines import RankUse
-from tokenyard.sim.extent import EndedBy
 from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
+from tokenyard.sim.traffic import EndedBy
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Who watches each engine of a replay, where its trace goes, and one report of them all.

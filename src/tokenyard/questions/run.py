@@ -21,17 +21,16 @@ from tokenyard.deploy.settings import TraceSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.explain.measured import Calibration, MeasuredBeside
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
-from tokenyard.explain.table import RowTable
+from tokenyard.explain.table import Printable, RowTable
 from tokenyard.explain.why.why import Why
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
-from tokenyard.questions.relief import with_relief
+from tokenyard.questions.relief import with_relief, with_trials
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -47,7 +46,6 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
     warn_overwritten,
 )
-from tokenyard.questions.trials import with_trials
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
@@ -58,11 +56,11 @@ from tokenyard.sim.choices import (
     policy_name,
     router_of,
 )
-from tokenyard.sim.extent import Extent
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
+from tokenyard.sim.traffic import Extent
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import turn_orders

@@ -22,8 +22,7 @@ from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.sim.extent import shown_progress
-from tokenyard.sim.traffic import Progress
+from tokenyard.sim.traffic import Progress, shown_progress
 from tokenyard.workload.load import files_named
 from tokenyard.workload.record import Workload
 

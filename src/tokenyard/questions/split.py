@@ -13,10 +13,9 @@ import msgspec
 from tokenyard.arguments import given_path
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import TraceSettings
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
-from tokenyard.explain.table import RowTable
+from tokenyard.explain.table import Printable, RowTable
 from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import (
     Bars,

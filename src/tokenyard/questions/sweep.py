@@ -16,9 +16,8 @@ from tokenyard.arguments import given_path
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLOs, slo_texts
-from tokenyard.explain.table import RowTable
+from tokenyard.explain.table import Printable, RowTable
 from tokenyard.questions.experiment import complete, identity_of
 from tokenyard.questions.scenario import (
     Counting,

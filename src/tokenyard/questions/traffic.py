@@ -12,13 +12,12 @@ import numpy as np
 
 from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
-from tokenyard.questions.recorded.front_end import recorded_ways
+from tokenyard.questions.recorded.recorded_requests import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload.load import LoadShape, read_workload
+from tokenyard.workload.load import LoadShape, pauses_in, read_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, columns_from
 from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.record import Clients, Workload
-from tokenyard.workload.stretches import pauses_in
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From flags to the workload that a command replays, with what lies around the engine: clients, and the way to it.

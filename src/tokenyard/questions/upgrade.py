@@ -29,9 +29,8 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import figures
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.recorded.answer import FIGURES
 from tokenyard.questions.recorded.recorded_run import read_run
 from tokenyard.questions.replaying import Engines, Watching

@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.questions.by_class import bounds_by_class, read_bounds
 from tokenyard.questions.recorded.deployment import GivenDeployment, RecordedDeployment
-from tokenyard.questions.recorded.front_end import REPLAY
+from tokenyard.questions.recorded.recorded_requests import REPLAY
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of

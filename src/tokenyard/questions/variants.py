@@ -22,8 +22,7 @@ from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.deploy.vllm_serve.flags import config_field, setting_name
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.hub_names import hub_id
-from tokenyard.models.named import MODELS
+from tokenyard.models.named import MODELS, hub_id
 from tokenyard.patterns import lazy_pattern
 from tokenyard.questions.recorded.deployment import (
     GivenDeployment,

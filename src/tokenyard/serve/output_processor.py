@@ -35,31 +35,6 @@ _NO_STOPS = StopStrings(())
 class Sample:
     """The answer to one request to the scheduler, as it grows. Without a tokenizer it has no text."""
 
-    __slots__ = (
-        "_cumulative",
-        "_detokenizer",
-        "_end_told",
-        "_held_back",
-        "_is_only_text",
-        "_logprobs",
-        "_num_told_chars",
-        "_num_told_tokens",
-        "_num_without_text",
-        "_params",
-        "_stops",
-        "_text",
-        "_token_ids",
-        "_tokenizer",
-        "_waits",
-        "embedding",
-        "finish_reason",
-        "index",
-        "is_kept",
-        "kv_transfer_params",
-        "request",
-        "stop_reason",
-    )
-
     def __init__(self, index: int, request: Request, params: GenerationParams, tokenizer: TextTokenizer | None) -> None:
         self.index = index
         self.request = request
@@ -249,20 +224,6 @@ _DELTA, _AT_END = OutputKind.DELTA, OutputKind.FINAL_ONLY
 
 class Generation:
     """A prompt and its samples, each a request to the scheduler."""
-
-    __slots__ = (
-        "_kind",
-        "_prompt_logprobs",
-        "_tokenizer",
-        "error",
-        "params",
-        "prompt",
-        "prompt_token_ids",
-        "request_id",
-        "samples",
-        "tells_all",
-        "told",
-    )
 
     def __init__(
         self,

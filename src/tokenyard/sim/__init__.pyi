@@ -7,8 +7,7 @@ from tokenyard.sim.replay import (
     replay_parallel as replay_parallel,
 )
 from tokenyard.sim.options import ReplayKeywords as ReplayKeywords
-from tokenyard.sim.traffic import RefusedRequest as RefusedRequest, Progress as Progress
-from tokenyard.sim.extent import EndedBy as EndedBy
+from tokenyard.sim.traffic import RefusedRequest as RefusedRequest, Progress as Progress, EndedBy as EndedBy
 from tokenyard.sim.choices import MakesConnector as MakesConnector
 from tokenyard.sim.rows.rows import ReplayRows as ReplayRows
 from tokenyard.explain.table import RowTable as RowTable

@@ -16,7 +16,7 @@ from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.report.summary import AfterWarmup
 from tokenyard.policies.named import PolicyMaker, made_by, policy_maker
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.named_routers import router_maker

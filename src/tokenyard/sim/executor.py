@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.arguments import is_number
-from tokenyard.connectors.plan import TransferPlan
+from tokenyard.connectors.tiers import TransferPlan
 from tokenyard.core.arrays import any_true
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture

@@ -33,11 +33,10 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RequestError, TokenyardError
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
-from tokenyard.sim.extent import Extent
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
 from tokenyard.sim.routers import EngineReport, Router
-from tokenyard.sim.traffic import ClientSessions
+from tokenyard.sim.traffic import ClientSessions, Extent
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest

@@ -35,7 +35,6 @@ from tokenyard.sim.choices import (
 )
 from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
-from tokenyard.sim.extent import EndedBy, Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
 from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
@@ -45,10 +44,14 @@ from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings, check_link
 from tokenyard.sim.traffic import (
     ClientSessions,
+    EndedBy,
+    Extent,
     OnProgress,
     RefusedRequest,
+    Unfinished,
     require_patience,
     require_settled,
+    shown_progress,
 )
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds

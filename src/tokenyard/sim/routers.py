@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from tokenyard.core.basics import check_hook_names
-from tokenyard.core.facts import release_facts
-from tokenyard.core.profiles import NEWEST
+from tokenyard.core.profiles import NEWEST, release_facts
 from tokenyard.core.request import Request
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from tokenyard.connectors.config import (
     KVTransferConfig,
     cpu_tier,
 )
-from tokenyard.connectors.plan import Load, Store, TransferPlan
 from tokenyard.connectors.secondary import TieredMemory
 from tokenyard.connectors.tiered import TieredConnector
-from tokenyard.connectors.tiers import DiskTier
+from tokenyard.connectors.tiers import DiskTier, Load, Store, TransferPlan
 from tokenyard.core.config import CacheConfig
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outputs import ConnectorOutput

@@ -135,23 +135,6 @@ class _Deployed(NamedTuple):
 class CalibratedLatency:
     """Step times of a model on a GPU, fitted to measured runs of vLLM; :meth:`known_error` says how well."""
 
-    __slots__ = (
-        "_asked",
-        "_constants",
-        "_context_ranks",
-        "_draft_formula",
-        "_drafts",
-        "_encoders",
-        "_formula",
-        "_merging",
-        "_ranks",
-        "_stages",
-        "_transfer",
-        "front_end",
-        "host_seconds",
-        "source",
-    )
-
     def __init__(
         self,
         spec: ModelSpec,

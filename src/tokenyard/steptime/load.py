@@ -12,7 +12,7 @@ from tokenyard.core.config import SpeculativeConfig
 from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 from tokenyard.models.spec import ModelSpec
 from tokenyard.plugins import called, foreign
 from tokenyard.steptime.calibrated import CalibratedLatency, drafting_of

@@ -55,29 +55,6 @@ _COUNTS_KEPT = 65_536
 class RooflineLatency:
     """Step times of a named GPU and a model's shape."""
 
-    __slots__ = (
-        "_by_counts",
-        "_context_seconds",
-        "_elementwise_seconds",
-        "_expert_flop_seconds",
-        "_expert_weight_seconds",
-        "_experts_missed",
-        "_flop_seconds",
-        "_head_flop_seconds",
-        "_head_weight_seconds",
-        "_link",
-        "_mixed_slowdown",
-        "_pair_seconds",
-        "_reduce_bytes",
-        "_reduces",
-        "_sequence_seconds",
-        "_step_seconds",
-        "_transfer",
-        "_weight_seconds",
-        "_world",
-        "host_seconds",
-    )
-
     def __init__(
         self,
         model: ModelSpec,

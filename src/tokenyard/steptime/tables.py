@@ -293,16 +293,6 @@ class SeparateAttention:
 class TableLatency:
     """Step times by adding up measured kernels."""
 
-    __slots__ = (
-        "_attention",
-        "_num_layers",
-        "_per_sequence",
-        "_per_token",
-        "_step_overhead",
-        "_transfer",
-        "host_seconds",
-    )
-
     def __init__(
         self,
         *,

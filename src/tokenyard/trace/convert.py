@@ -17,7 +17,7 @@ from tokenyard.errors import ConfigError, TraceError
 from tokenyard.files import DamagedFileError, written_whole
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.files import PACKINGS, find_trace, is_columnar, raw_lines
+from tokenyard.trace.reader import PACKINGS, find_trace, is_columnar, raw_lines
 
 OnProgress = Callable[[int], None]
 """Called now and then with the bytes of JSON text done so far."""

@@ -19,7 +19,7 @@ from tokenyard.trace.columnar.child import OutOfMemoryError, OutOfTimeError, in_
 from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.rows import EXTRA, columns_of
 from tokenyard.trace.convert import convert, twin_of
-from tokenyard.trace.files import TraceFiles, is_columnar
+from tokenyard.trace.reader import TraceFiles, is_columnar
 from tokenyard.trace.schema import STEP_EVENTS, json_value
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input, opened_path
 from tokenyard.trace.columnar.reading import ColumnarHeads
 from tokenyard.trace.columnar.writing import FooterFacts
-from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
+from tokenyard.trace.reader import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.steps import ReadNotes, StepDecoder
 from tokenyard.web.connections import RefusedError, json_response

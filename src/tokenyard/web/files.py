@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from tokenyard.files import Bounds, arrow
-from tokenyard.trace.files import raw_lines
+from tokenyard.trace.reader import raw_lines
 from tokenyard.web.catalog import Roots, file_identity, is_other
 from tokenyard.web.connections import RefusedError, whole_number
 

@@ -13,8 +13,7 @@ import generate_vllm_flags
 from tokenyard.cli.support.asking import say_overwritten
 from tokenyard.cli.support.flag_table import in_words_of, setting_names, spellings
 from tokenyard.cli.support.flags import COMMANDS, command_of
-from tokenyard.cli.support.flags.planning import WhatIfCommand
-from tokenyard.cli.support.flags.replays import CompareCommand, RunCommand, SplitCommand
+from tokenyard.cli.support.flags.replays import CompareCommand, RunCommand, SplitCommand, WhatIfCommand
 from tokenyard.cli.support.flags.traces import ReportCommand, ViewCommand
 from tokenyard.cli.support.parsing import REPLAYS, ignored_flags, names_in, parse
 from tokenyard.connectors.config import KVTransferConfig

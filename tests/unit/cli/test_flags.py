@@ -20,7 +20,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS
 from tokenyard.workload.generators import AgenticOptions, ChatOptions
 from tokenyard.workload.load import GENERATORS
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.plain import FORMATS
 
 
 def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from tokenyard.cli.support.flag_table import Flag, flags_of
 from tokenyard.cli.support.flags import COMMANDS, command_of
 from tokenyard.cli.support.help_pages import completion, help_of, short_help_of
-from tokenyard.cli.support.parser import read
-from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.parsing import parse, read
 from tokenyard.deploy.setting_values import kinds_in
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.settings import EmulateSettings

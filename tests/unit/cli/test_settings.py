@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import pytest
 
-from tokenyard.cli.support.parser import read
+from tokenyard.cli.support.parsing import read
 from tokenyard.core.config import settings_for
 from tokenyard.deploy.settings import Settings, setting, with_settings
 

@@ -25,8 +25,8 @@ from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.trials import LEAST_GAIN
+from tokenyard.questions.relief import with_trials
 from tokenyard.questions.scenario import Scenario, replay_spec
-from tokenyard.questions.trials import with_trials
 
 FLAGS = (
     "--num-prompts",

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.support.connector_engine import ConnectorEngine
 
-from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
+from tokenyard.connectors.prefill_decode import OfferExchange, PrefillDecodeConnector, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import ArrayMemory
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.core.request import FinishReason, RequestStatus

@@ -16,7 +16,7 @@ from tokenyard.core.params import PoolingParams, SamplingParams
 from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput
-from tokenyard.deploy.vllm_serve.pooling import cuts_prompts
+from tokenyard.deploy.vllm_serve.start_checks import cuts_prompts
 from tokenyard.errors import ConfigError, NoStartError, TokenyardError
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import ROWS, only_pools

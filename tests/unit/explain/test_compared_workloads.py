@@ -11,7 +11,7 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard as ty
-from tokenyard.explain.compare.workloads import workload_differences
+from tokenyard.explain.compare.comparison import workload_differences
 
 SMALL = ty.Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=4, max_model_len=4096)
 FEW: dict[str, Any] = {"num_prompts": 30, "input_len": 300, "output_len": 8, "request_rate": 40.0}

@@ -17,9 +17,8 @@ from tokenyard.explain.render.comparison import print_comparison
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.why import print_waiting, print_why
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.longest_waits import waiting
-from tokenyard.explain.why.why import why
-from tokenyard.trace.files import Partial
+from tokenyard.explain.why.why import waiting, why
+from tokenyard.trace.reader import Partial
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tokenyard.explain.render.why import print_waiting
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.why import waiting
 from tokenyard.trace.start import DeploymentHeader
 
 

@@ -17,8 +17,7 @@ from tests.unit.trace.recorded import RecordedYard, records_of
 
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import TraceError
-from tokenyard.explain.why.longest_waits import waiting
-from tokenyard.explain.why.why import Why, why
+from tokenyard.explain.why.why import Why, waiting, why
 
 VECTORS = Path(__file__).parent / "why_vectors.json"
 ABOUT = (

@@ -12,7 +12,7 @@ from tokenyard.cli.support.flags.replays import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.memory.room import ENCODER_MOST, EncodedAtOnce, MemoryPart, encoder_part
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 from tokenyard.models.spec import EncoderSpec
 from tokenyard.questions.scenario import replay_spec
 from tokenyard.steptime.encoders import timed_encoders

@@ -13,7 +13,7 @@ from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.deploy.vllm_serve.start_checks import check_length, check_limits, check_room
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.hub_names import known_as
+from tokenyard.models.named import known_as
 
 
 @pytest.mark.parametrize(

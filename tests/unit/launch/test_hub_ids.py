@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import tokenyard
-from tokenyard.models.hub_names import KnownModel, hub_id, hub_names, known_as, model_called
-from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.named import MODELS, KnownModel, config_of, hub_id, hub_names, known_as, model_called
 
 
 def test_all_models_but_one_have_one() -> None:

@@ -15,7 +15,7 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
-from tokenyard.models.hub_names import config_called
+from tokenyard.models.named import config_called
 from tokenyard.questions.scenario import replay_spec
 
 NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""

@@ -15,7 +15,7 @@ from tokenyard.deploy.kv_memory import largest_item
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.vllm_serve.models import input_limits, item_sizes
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.models.images.limited import heeds_sizes, knows_its_budget
+from tokenyard.models.images.largest import heeds_sizes, knows_its_budget
 from tokenyard.questions.scenario import replay_spec
 
 FAMILIES = recorded(Path(__file__).with_name("limited_items.json.gz"))["families"]

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.hub_names import known_as
-from tokenyard.models.named import MODELS
+from tokenyard.models.named import MODELS, known_as
 from tokenyard.models.reading.read import read_model_file
 
 RECORDED: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("public_configs.json").read_text())

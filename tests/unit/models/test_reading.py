@@ -13,9 +13,8 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.models.mixers import SoftmaxAttention
 from tokenyard.models.named import MODELS, config_of, model_spec, named_model
-from tokenyard.models.reading.harmless import harmless_by_rule
 from tokenyard.models.reading.params import config_of_params
-from tokenyard.models.reading.read import model_from_config, read_config, read_model_file
+from tokenyard.models.reading.read import harmless_by_rule, model_from_config, read_config, read_model_file
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

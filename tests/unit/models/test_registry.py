@@ -23,9 +23,7 @@ from tokenyard.models.fields import Fields
 from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading import table
-from tokenyard.models.reading.harmless import may_matter
-from tokenyard.models.reading.ordinary import ORDINARY
-from tokenyard.models.reading.read import model_from_config
+from tokenyard.models.reading.read import ORDINARY, may_matter, model_from_config
 from tokenyard.models.reading.table import ROWS
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "lab"))

@@ -9,13 +9,13 @@ from tests.support.planner_answers import recorded
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
-from tokenyard.models.reading.table import ROWS
-from tokenyard.models.reading.versions import (
+from tokenyard.models.reading.read import (
     dropped_before,
     versions_instead,
     versions_looked_into,
     versions_with_classes,
 )
+from tokenyard.models.reading.table import ROWS
 
 NEWEST = {
     each["architecture"]

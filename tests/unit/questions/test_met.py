@@ -9,8 +9,8 @@ import pytest
 import tokenyard as ty
 from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState
-from tokenyard.questions.planning import steadiness
-from tokenyard.questions.planning.sureness import Sureness
+from tokenyard.questions.planning import search
+from tokenyard.questions.planning.answer import Sureness
 
 SMALL = ty.Deployment(model="llama-3.1-8b", gpu="l4", max_model_len=8192, latency="constant:0.02", max_num_seqs=2)
 """Two seats, 20 steps of 20 ms each: some 5 requests a second."""
@@ -18,8 +18,8 @@ TRAFFIC: dict[str, Any] = {"num_prompts": 200, "request_rate": 2, "input_len": 4
 
 
 def test_an_overloaded_variant_meets_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steadiness, "FEWEST_FOR_LOAD", 800)
-    monkeypatch.setattr(steadiness, "MOST_REQUESTS", 1600)
+    monkeypatch.setattr(search, "FEWEST_FOR_LOAD", 800)
+    monkeypatch.setattr(search, "MOST_REQUESTS", 1600)
     told = ty.plan("random", SMALL, space={"max_num_seqs": [2]}, slo="tpot_p99=30ms", **{**TRAFFIC, "request_rate": 8})
     assert told.recommended is not None
     assert told.largest_load is not None

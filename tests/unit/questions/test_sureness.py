@@ -12,8 +12,7 @@ import pytest
 import tokenyard as ty
 from tokenyard import Deployment
 from tokenyard.cli.main import main
-from tokenyard.questions.planning.answer import Plan
-from tokenyard.questions.planning.sureness import Sureness, least_sure, sureness_of
+from tokenyard.questions.planning.answer import Plan, Sureness, least_sure, sureness_of
 from tokenyard.questions.recorded.answer import FigureAnswer
 from tokenyard.steptime.known_error import KnownError, Spread
 

@@ -22,7 +22,7 @@ from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app as emulated_app
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext
-from tokenyard.web.app import make_app
+from tokenyard.web.queries import make_app
 
 __all__ = ["KEY", "KINDS", "EdgeServer", "edge_server"]
 

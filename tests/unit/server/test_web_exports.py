@@ -70,7 +70,7 @@ def test_a_link_out_of_the_folder_is_no_requests_file(client: Client, folder: Pa
 
 def test_what_the_server_lacks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = {"duckdb", "perfetto"}
-    monkeypatch.setattr("tokenyard.web.app.find_spec", lambda name: None if name in absent else object())
+    monkeypatch.setattr("tokenyard.web.queries.find_spec", lambda name: None if name in absent else object())
     assert client.get("/api/lacks").json() == {
         "query": "duckdb is not installed: run  pip install 'tokenyard[analysis]'",
         "perfetto": "perfetto is not installed: run  pip install 'tokenyard[perfetto]'",

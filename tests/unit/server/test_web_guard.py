@@ -10,8 +10,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
-from tokenyard.web.app import make_app
-from tokenyard.web.guard import ApiKeys, is_loopback
+from tokenyard.web.connections import ApiKeys, is_loopback
+from tokenyard.web.queries import make_app
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from tokenyard.web.app import make_app
+from tokenyard.web.queries import make_app
 
 __all__ = ["ORIGIN", "Client", "client_of", "refused"]
 

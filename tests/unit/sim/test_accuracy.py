@@ -20,8 +20,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.accuracy.ask import recorded_runs
 from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
-from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
-from tokenyard.questions.accuracy.open_loop import read_open_loop
+from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run, read_open_loop
 from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.formula import Parallelism

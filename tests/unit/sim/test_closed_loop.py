@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, draw_lengths, run_closed_loop
+from tokenyard.questions.accuracy.measured_run import ClosedLoop, Schedule, draw_lengths, run_closed_loop
 from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
 from tokenyard.workload.record import Workload, WorkloadRequest

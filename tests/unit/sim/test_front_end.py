@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.questions.recorded.front_end import recorded_ways
+from tokenyard.questions.recorded.recorded_requests import recorded_ways
 from tokenyard.trace.schema import (
     RequestArrived,
     RequestFinished,

@@ -13,7 +13,7 @@ from tests.support.planner_answers import recorded
 
 from tokenyard.cli.main import main
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.steptime.calibrated import IMAGE_ENCODER, CalibratedLatency

@@ -11,9 +11,9 @@ from tokenyard import Deployment, Workload, run
 from tokenyard.deploy.spec import build_replay
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.questions.accuracy.closed_loop import closed_loop_requests
 from tokenyard.questions.accuracy.comparison import loop_of, predict
 from tokenyard.questions.accuracy.deployments import Recipe
+from tokenyard.questions.accuracy.measured_run import closed_loop_requests
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.formula import Parallelism
 

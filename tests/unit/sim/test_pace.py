@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenyard.questions.recorded.front_end import FrontEnd
+from tokenyard.questions.recorded.recorded_requests import FrontEnd
 from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, measured_pace, predicted_by_features
 from tokenyard.steptime.model import ConstantLatency, StepShape
 from tokenyard.steptime.pace import MachineSpeed, Stall, VirtualClock, paced

@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.workload.load import GENERATORS, STARTS_ARE_DRAWN, read_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.logs.reading import what_it_holds
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.plain import FORMATS
 from tokenyard.workload.record import Workload
 
 Writer = Callable[..., Path]

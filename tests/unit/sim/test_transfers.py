@@ -13,7 +13,7 @@ from tests.support.examples import examples
 from tests.unit.sim.test_replay import Recorder, request
 
 from tokenyard.connectors.config import OFFLOADING, PREFILL_DECODE, STORAGE, KVTransferConfig
-from tokenyard.connectors.plan import Load, Store, TransferPlan
+from tokenyard.connectors.tiers import Load, Store, TransferPlan
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import PROFILES, DecisionProfile
 from tokenyard.core.request import Request

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.unit.sim.test_replay import request
 
-from tokenyard.workload.load import read_workload
+from tokenyard.workload.load import busiest_part, read_workload
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import busiest_part
 
 
 def test_it_is_where_most_tokens_arrive_per_second() -> None:

@@ -14,7 +14,7 @@ from tokenyard.errors import TraceError
 from tokenyard.files import MIB, Bounds
 from tokenyard.trace.columnar.reading import ColumnarHeads, columnar_head, columnar_lines
 from tokenyard.trace.convert import convert
-from tokenyard.trace.files import raw_lines
+from tokenyard.trace.reader import raw_lines
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -56,7 +56,7 @@ def in_little_memory(code: str, *arguments: Path) -> str:
 COUNT = """
 from pathlib import Path
 from tokenyard.errors import TraceError
-from tokenyard.trace.files import raw_lines
+from tokenyard.trace.reader import raw_lines
 longest = lines = 0
 try:
     for line in raw_lines(Path(sys.argv[1])):

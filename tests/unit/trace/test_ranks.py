@@ -12,8 +12,7 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.files import find_trace
-from tokenyard.trace.reader import find_ranks
+from tokenyard.trace.reader import find_ranks, find_trace
 
 
 def record(path: Path, rank: int | None = None, *, arrival: float = 0.0, requests: int = 2, **settings: Any) -> Path:

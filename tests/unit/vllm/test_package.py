@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.vllm.shared import Twins, trace_settings
-from tokenyard.vllm.versions import data_parallel_rank
+from tokenyard.vllm.versions import Twins, data_parallel_rank, trace_settings
 
 
 def config(index: int = 0, size: int = 1, *, is_async: bool = False) -> Any:

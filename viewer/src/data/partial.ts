@@ -1,4 +1,4 @@
-/** Whether a trace holds a whole run, by the rules and in the words of src/tokenyard/trace/files.py. */
+/** Whether a trace holds a whole run, by the rules and in the words of src/tokenyard/trace/reader.py. */
 
 import { count } from "./labels";
 import { MISSING } from "./model/columns";

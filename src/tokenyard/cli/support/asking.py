@@ -8,12 +8,13 @@ from dataclasses import fields, replace
 from typing import cast
 
 from tokenyard.cli.support.console import busy, say_notes, warn
-from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
 from tokenyard.cli.support.flags.replays import (
     CompareCommand,
+    PlanCommand,
     ReplayFlags,
     RunCommand,
     SplitCommand,
+    SweepCommand,
     UpgradeCommand,
 )
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings

@@ -11,7 +11,7 @@ from tokenyard.deploy.start_facts import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
 from tokenyard.deploy.texts.data import KNOWN, at, items_at
-from tokenyard.deploy.texts.scaling import range_of
+from tokenyard.deploy.texts.manifests import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.

@@ -11,9 +11,16 @@ import msgspec
 from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts import charts, commands, operators
 from tokenyard.deploy.texts.data import YAMLError, at, yaml_documents
-from tokenyard.deploy.texts.devices import gpu_of_slurm_command, machines_of_slurm
-from tokenyard.deploy.texts.manifests import containers_started, gpu_named, with_config_maps
-from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
+from tokenyard.deploy.texts.manifests import (
+    containers_started,
+    gpu_named,
+    gpu_of_slurm_command,
+    machines_of_slurm,
+    scaled,
+    scalers_of,
+    unlisted,
+    with_config_maps,
+)
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError

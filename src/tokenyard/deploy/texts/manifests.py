@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,12 +20,150 @@ from tokenyard.deploy.texts.commands import (
     words_started,
 )
 from tokenyard.deploy.texts.data import KNOWN, at, items_at
-from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden_beginning
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How many GPUs a text gives to what it starts, and what a Slurm script asks for.
+
+_LINE = re.compile(r"^[ \t]*#SBATCH[ \t]+(-[^\n#]{1,400})", re.MULTILINE)
+_COMMAND = re.compile(r"(?<![\w-])(?:srun|salloc|sbatch)[ \t]+(-[^\n|;&]{1,2000})")
+_FOLDED = re.compile(r"\\[ \t]*\n[ \t]*")
+_SHORT = re.compile(r"-\w")
+_KIND = re.compile(r"[A-Za-z][\w.-]*")
+_PER_NODE = ("--gres", "--gpus-per-node")
+_OF_ALL = ("--gpus", "-G")
+_MOST_MACHINES = 1 << 10
+
+
+def gpus_of_service(service: Mapping[str, Any]) -> Said | None:
+    """The number that Compose reserves for a service; None for all of them."""
+    for each in items_at(service, "deploy", "resources", "reservations", "devices"):
+        ids, count = at(each, "device_ids"), at(each, "count")
+        if isinstance(ids, list) and ids:
+            return Said(str(len(ids)), "device_ids of the service")
+        if str(count).isdecimal():
+            return Said(str(count), "count of the service's devices")
+    return None
+
+
+def gpu_of_slurm_command(text: str) -> str | None:
+    """The kind of GPU that a command of Slurm's asks for (``srun --gres=gpu:a100:4 vllm serve ...``), as it says it."""
+    for found in _COMMAND.finditer(_FOLDED.sub(" ", text)):
+        kind, _ = _gpus_asked_for(_options_of(found[1].split()))
+        if kind is not None:
+            return kind
+    return None
+
+
+def _options_of(words: Sequence[str]) -> dict[str, str]:
+    """The options in front of the program that a command starts, or of a line of a script."""
+    options: dict[str, str] = {}
+    rest = deque(words)
+    while rest and rest[0].startswith("-"):
+        name, has_value, value = rest.popleft().partition("=")
+        if not has_value and _SHORT.match(name) and len(name) > 2:
+            name, value = name[:2], name[2:]
+        elif not has_value and rest and not rest[0].startswith("-"):
+            value = rest.popleft()
+        options.setdefault(name, value)
+    return options
+
+
+def _gpus_asked_for(options: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Their kind, and how many on each machine."""
+    kind, gpus = None, None
+    for name in (*_PER_NODE, *_OF_ALL):
+        for each in options.get(name, "").split(","):
+            what, *said = each.removeprefix("gres/").split(":") if name == "--gres" else ("gpu", *each.split(":"))
+            if what != "gpu":
+                continue
+            kind = kind or next((part for part in said if _KIND.fullmatch(part)), None)
+            if name in _PER_NODE and gpus is None:
+                gpus = next((int(part) for part in said if part.isdecimal()), None)
+    return kind, gpus
+
+
+def machines_of_slurm(text: str) -> tuple[str | None, str | None, Nodes | None]:
+    """The kind of GPU that ``#SBATCH`` lines ask for, as they name it, what they ask of a machine, and the machines."""
+    options: dict[str, str] = {}
+    for line in _LINE.findall(text):
+        options = {**_options_of(line.split()), **options}
+    kind, gpus = _gpus_asked_for(options)
+    wanted = options.get("--constraint", options.get("-C"))
+    nodes = options.get("--nodes", options.get("-N", "1"))
+    machines = int(nodes) if nodes.isdecimal() and int(nodes) < _MOST_MACHINES else 1
+    if machines == 1:
+        return kind, wanted, None
+    return kind, wanted, Nodes(machines, gpus, "--nodes of the Slurm script")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents of Kubernetes that scale another one: a HorizontalPodAutoscaler, KEDA's ScaledObject.
+
+_SCALERS = {
+    "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas", 1),
+    "ScaledObject": ("minReplicaCount", "maxReplicaCount", 100),
+}
+"""Kinds, their fields, and the most that counts where they name none."""
+
+_EACH_NODE = HeaderNote(
+    "DaemonSet", "one on each node", "how many nodes there are is not said: --replicas gives their number"
+)
+
+
+def unlisted(documents: Sequence[Any]) -> list[Any]:
+    """``documents``, with those that a ``List`` holds in its place."""
+    found: list[Any] = []
+    for each in documents:
+        items = at(each, "items") if at(each, "kind") == "List" else None
+        found += items if isinstance(items, list) else [each]
+    return found
+
+
+def scalers_of(documents: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """The ``documents`` that scale another one."""
+    return [each for each in documents if at(each, "kind") in _SCALERS and isinstance(at(each, "spec"), Mapping)]
+
+
+def scaled(started: ContainerCommand, document: Any, scalers: Sequence[Mapping[str, Any]]) -> ContainerCommand:
+    """What ``document`` starts, with the replicas that one of the ``scalers`` gives it; those of others are named."""
+    name = _name(at(document, "metadata"))
+    if at(document, "kind") == "DaemonSet":
+        started = replace(started, notes=(*started.notes, _EACH_NODE))
+    for scaler in scalers:
+        spec, kind = scaler["spec"], scaler["kind"]
+        target = _name(spec.get("scaleTargetRef"))
+        if target != name:
+            note = HeaderNote(kind, target, "scales something else, and is not read")
+            started = replace(started, notes=(*started.notes, note))
+            continue
+        least, most, otherwise = _SCALERS[kind]
+        was = "" if started.replicas is None else f", not {started.replicas.value}, {started.replicas.where}"
+        replicas = range_of(spec.get(least), spec.get(most, otherwise), f"{least} and {most} of the {kind}{was}")
+        started = replace(started, replicas=replicas or started.replicas)
+    return started
+
+
+def range_of(least: Any, most: Any, where: str) -> Said | None:
+    """``1..3``, at least one, said ``where``; None where neither is a number."""
+    low, high = count_of(least), count_of(most)
+    if low is None and high is None:
+        return None
+    first = max(1, int(low or 1))
+    last = max(first, int(high or 0))
+    return Said(str(first) if first == last else f"{first}..{last}", where)
+
+
+def _name(reference: Any) -> str | None:
+    name = at(reference, "name")
+    return None if name is None else str(name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which GPU labels and instance types of clouds name.

@@ -11,7 +11,7 @@ from tokenyard.deploy.start_facts import HeaderNote, Said
 from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, version_of_image
 from tokenyard.deploy.texts.data import YAMLError, at, items_at, yaml_documents
-from tokenyard.deploy.texts.scaling import range_of
+from tokenyard.deploy.texts.manifests import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError
 

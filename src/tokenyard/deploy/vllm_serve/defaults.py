@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
-from tokenyard.core.facts import release_facts, versions_with
-from tokenyard.core.profiles import NEWEST, PROFILES
+from tokenyard.core.profiles import NEWEST, PROFILES, release_facts, versions_with
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU

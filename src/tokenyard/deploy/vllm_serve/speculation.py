@@ -13,7 +13,7 @@ from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError, NotModelledError, TokenyardError
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 from tokenyard.models.spec import ModelSpec
 
 _LIKE_EAGLE = ("eagle", "eagle3", "mtp")

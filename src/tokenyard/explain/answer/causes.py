@@ -38,9 +38,9 @@ _STORM = 0.2
 """Preemptions for each request that arrived, and how many at least, from which on they are a storm."""
 _STORM_LEAST = 10
 _FULL = 0.95
-_WHOLE_RUN = 0.7
-"""Who came during less of the run is said to have come from when to when."""
 """Share of the pool from which on what is not in use is evicted."""
+_WHOLE_RUN = 0.7
+"""Share of the run: of those that came during less of it, it is said when they came."""
 _PROVEN = (Bucket.TOK_BUDGET, Bucket.MAX_SEQS, Bucket.KV_EXHAUSTED)
 """Buckets that a step's counts prove."""
 

@@ -5,7 +5,7 @@ Nothing that comes from a trace is ever read as markup.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,8 +17,8 @@ from rich.text import Text
 from tokenyard.arguments import given_kind, suggests_keywords
 from tokenyard.explain.answer.answer import Answer
 from tokenyard.explain.classifier import BUCKETS, Bucket
-from tokenyard.explain.render.classes import print_classes
-from tokenyard.explain.render.measured import print_measured
+from tokenyard.explain.figures import LatencyFigures
+from tokenyard.explain.measured import NAMES, MeasuredBeside, MeasuredPair
 from tokenyard.explain.render.parts import (
     clients_of,
     deployment_table,
@@ -29,12 +29,121 @@ from tokenyard.explain.render.parts import (
     remedies_of,
     replicas_of,
     table_of,
+    table_that_fits,
     top_reasons,
 )
-from tokenyard.explain.report.classes import Classes
+from tokenyard.explain.report.classes import Classes, ClassFigures
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
-from tokenyard.units import count, duration, gigabytes, percent, short_count, shorten
+from tokenyard.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Figures per class, on a terminal.
+
+_FIGURES = ("requests", "TTFT p50", "p95", "TPOT p95", "E2E p95")
+_NAME = 12
+"""Columns at least for the name of a class."""
+_NARROW = ("requests", "TTFT p95", "TPOT p95", "E2E p95")
+
+
+def print_classes(classes: Classes, console: Console) -> None:
+    """A line per class, and what came of its bounds."""
+    print_section(console, f"By {classes.by}", table_that_fits(console, _table, classes.classes))
+    for each in classes.classes:
+        if each.goodput is not None:
+            print_section(console, f"Service levels: {plain(each.name)}", *goodput_rows(each.goodput))
+
+
+def _table(classes: Iterable[ClassFigures], *, narrow: bool) -> Table:
+    table = table_of(
+        Column("", overflow="fold", min_width=_NAME if narrow else None),
+        *(Column(name, justify="right", no_wrap=True) for name in (_NARROW if narrow else _FIGURES)),
+        *([] if narrow else [Column("waited", justify="right", no_wrap=True)]),
+        *([] if narrow else [Column("mostly for", overflow="fold")]),
+    )
+    for each in classes:
+        times = (each.ttft_ms.p50, each.ttft_ms.p95, each.tpot_ms.p95, each.e2e_ms.p95)[narrow:]
+        row = [plain(each.name), f"{each.requests:,}", *map(milliseconds, times)]
+        if not narrow:
+            row += [percent(_share_waited(each)), plain(each.waited_for or "-")]
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _share_waited(each: ClassFigures) -> float | None:
+    """Share of its requests' time, of those that ended."""
+    total = (each.e2e_ms.mean or 0.0) / 1e3 * each.finished
+    return min(each.waited_s / total, 1.0) if total else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was measured beside what was replayed, in a terminal.
+
+_STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+def print_measured(measured: MeasuredBeside, console: Console) -> None:
+    """The section: whether to trust the rest, then figure by figure measured, replayed and their ratio."""
+    is_replayed = measured.verdict is not None
+    if not measured.measured_requests:
+        print_section(console, "Measured", *map(Text, _lines(measured)))
+        return
+    title = f"{'Measured beside replayed' if is_replayed else 'Measured'}, {_of_whom(measured)}"
+    verdict = None if measured.verdict is None else Text(plain(measured.verdict.sentence))
+    print_section(console, title, verdict, _measured_table(measured), *map(Text, _lines(measured)))
+
+
+def _of_whom(measured: MeasuredBeside) -> str:
+    if measured.requests == measured.measured_requests:
+        return f"of {measured.requests:,} requests"
+    return f"of the {measured.requests:,} requests on both sides ({measured.measured_requests:,} were measured)"
+
+
+def _measured_table(measured: MeasuredBeside) -> Table | None:
+    columns = [Column(name, justify="right", no_wrap=True, min_width=9) for name in _STATISTICS]
+    table = table_of(Column("", no_wrap=True), Column("", no_wrap=True), *columns)
+    for name, latency in measured.latencies():
+        own = NAMES[name] if latency.requests == measured.requests else f"{NAMES[name]} ({latency.requests:,})"
+        table.add_row(own, "measured", *_cells(latency.measured))
+        if latency.replayed is not None and latency.ratio is not None:
+            table.add_row("", "replayed", *_cells(latency.replayed))
+            ratios = (getattr(latency.ratio, each) for each in _STATISTICS)
+            table.add_row("", "ratio", *("-" if each is None else f"{each:,.3g}" for each in ratios))
+    return table if table.row_count else None
+
+
+def _cells(figures: LatencyFigures) -> Iterator[str]:
+    return (milliseconds(getattr(figures, each)) for each in _STATISTICS)
+
+
+def _lines(measured: MeasuredBeside) -> Iterator[str]:
+    """What is no latency."""
+    if measured.served_per_s is not None:
+        pair = measured.served_per_s
+        yield _both("served", pair, *(f"{each:,.2f} requests/s" for each in _values(pair)))
+    if measured.cached_share is not None:
+        pair = measured.cached_share
+        yield _both("prefix hits", pair, *map(percent, _values(pair)))
+    if measured.not_served:
+        each = ", ".join(f"{plain(status)}: {number:,}" for status, number in measured.not_served.items())
+        yield f"not served   {sum(measured.not_served.values()):,} requests were answered with an error ({each})"
+    if measured.calibration is not None:
+        yield f"{plain(measured.calibration.sentence)}. --step-time-factors {measured.calibration.setting} repeats it."
+
+
+def _values(pair: MeasuredPair) -> tuple[float, ...]:
+    return (pair.measured,) if pair.replayed is None else (pair.measured, pair.replayed)
+
+
+def _both(name: str, pair: MeasuredPair, measured: str, replayed: str | None = None) -> str:
+    if replayed is None:
+        return f"{name:12} {measured}"
+    return f"{name:12} {measured} measured, {replayed} replayed" + (
+        "" if pair.ratio is None else f", ratio {pair.ratio:.3g}"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",

@@ -12,15 +12,16 @@ from rich.text import Text
 
 from tokenyard.explain.classifier import meaning_of
 from tokenyard.explain.render.parts import print_section, table_of, table_that_fits
-from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
+from tokenyard.explain.why.prefix import CAUSES, PrefixMisses
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
-from tokenyard.explain.why.why import ReasonShare, Span, Why
+from tokenyard.explain.why.why import RankWaiting, ReasonShare, Span, Waiting, Why
 from tokenyard.redaction import plain
-from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import Partial
 from tokenyard.units import count, duration, percent, shorten
 from tokenyard.vocabulary import PLACES, Place, reason_meaning
 
 _SPANS_SHOWN = 30
+_LOOKS_SHOWN = 8
 _REASONS_EXPLAINED = 6
 _ALL = 0.99
 """Share of the waiting time that is worded as all of it."""
@@ -69,6 +70,31 @@ def print_stuck(found: Standstills, console: Console) -> None:
             *((_meanings_of(list(place.reasons)), Text()) if place.reasons else ()),
             Text(place.explanation),
         )
+
+
+def print_prefix(misses: PrefixMisses, console: Console) -> None:
+    """Print why prompt tokens were not found in the prefix cache: in all, and of the requests that miss most."""
+    console.print(Text(misses.sentence, "bold"))
+    prompt = misses.tokens["prompt"]
+    if not prompt:
+        return
+    whole = table_of(Column(no_wrap=True), Column(justify="right"), Column(justify="right"), Column(), header=False)
+    for name, meaning in {"found": "in the cache", **CAUSES}.items():
+        if misses.tokens[name]:
+            whole.add_row(
+                name.replace("_", " "), count(misses.tokens[name]), percent(misses.tokens[name] / prompt), meaning
+            )
+    print_section(console, f"{count(prompt)} prompt tokens, in blocks of {misses.block_size}", whole)
+    names = ("prompt", "found", *CAUSES)
+    columns = [Column(name.replace("_", " "), justify="right") for name in names]
+    each_one = table_of(Column("request", no_wrap=True), *columns, Column("begins like", no_wrap=True))
+    for look in misses.requests[:_LOOKS_SHOWN]:
+        like = "-" if look.like is None else shorten(plain(look.like), _ID_WIDTH // 2)
+        figures = [count(getattr(look, name)) for name in names]
+        each_one.add_row(shorten(plain(look.request_id), _ID_WIDTH // 2), *figures, like)
+    print_section(console, "Who missed most", each_one)
+    if len(misses.requests) > _LOOKS_SHOWN:
+        console.print(Text(f"and {count(len(misses.requests) - _LOOKS_SHOWN)} more: --json has them", "bright_black"))
 
 
 def _stuck_at(place: StuckPlace) -> list[str]:

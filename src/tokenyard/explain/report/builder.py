@@ -29,7 +29,7 @@ from tokenyard.explain.report.report import (
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
 from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
-from tokenyard.trace.files import is_at_step_limit, partial_of
+from tokenyard.trace.reader import is_at_step_limit, partial_of
 from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
 

@@ -15,9 +15,8 @@ from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.population import LATENCIES, Outcomes, population_of
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, Goodput, all_met, goodput_of, read_slos
-from tokenyard.explain.table import Column, RowTable, column_of, table_from
+from tokenyard.explain.table import Column, Printable, RowTable, column_of, table_from
 from tokenyard.vocabulary import is_in_flight
 
 MOST_VALUES = 16
@@ -65,7 +64,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """A run, class by class, the class with the most requests first."""
 
-    printer = "tokenyard.explain.render.classes:print_classes"
+    printer = "tokenyard.explain.render.report:print_classes"
 
     by: str
     classes: list[ClassFigures]

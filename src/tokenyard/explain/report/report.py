@@ -14,16 +14,14 @@ from tokenyard.explain.answer.progress import Progress
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
-from tokenyard.explain.html_table import HtmlTable, tables_html
 from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Attempts, Outcomes
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput
 from tokenyard.explain.steady import Load
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import HtmlTable, Printable, RowTable, table_from, tables_html
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
-from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine

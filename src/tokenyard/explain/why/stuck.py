@@ -17,8 +17,7 @@ import msgspec
 
 from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.explain.classifier import classify
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks

@@ -2,16 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from tokenyard.explain.why.waits import CauseWatcher, WaitTracker, WaitWatcher
+from tokenyard.trace.export.perfetto import PerfettoWriter
+from tokenyard.trace.export.spans import SpanSender, send_spans
+from tokenyard.trace.export.timeline import ChromeWriter, emit_timeline
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, micros
-from tokenyard.trace.files import Partial, TraceFiles, is_at_step_limit, partial_of
-from tokenyard.trace.reader import TraceReader, find_ranks
+from tokenyard.trace.reader import Partial, RankTrace, TraceFiles, TraceReader, find_ranks, is_at_step_limit, partial_of
 from tokenyard.trace.schema import RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import Step
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Traces as spans of OpenTelemetry: a request, and what it waited for.
+
+_EARLIEST_UNIX = 946_684_800.0
+"""The year 2000: a clock that shows less is a virtual one."""
+
+
+def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
+    """Send the requests of the engines of one run; how many spans. Raises TokenyardError for a wrong address."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
+    SpanSender(url, name).close()  # a wrong address raises before the trace is read
+    busy = [trace for trace in traces if not trace.is_idle]
+    offset = offset_us(busy)
+    sent = 0
+    for trace in busy:
+        timelines = TimelineReader(trace.files).timelines()
+        sent += send_spans(timelines, url, name, offset_us=offset, rank=trace.rank)
+    return sent
+
+
+def offset_us(traces: Sequence[RankTrace]) -> int:
+    """Microseconds from the traces' clock to Unix time.
+
+    An emulation says when its clock was 0. A replay's begins at 0: its spans end when the trace was written then.
+    """
+    last = written = 0.0
+    for trace in traces:
+        reader = TraceReader(trace.files, requests=False)
+        for step in reader.steps():
+            if reader.start is not None and reader.start.clock_zero is not None:
+                return int(reader.start.clock_zero * 1e6)
+            if step.ts is not None:
+                if step.ts >= _EARLIEST_UNIX:
+                    return 0
+                last = max(last, step.ts)
+        written = max(written, trace.files.source.stat().st_mtime)
+    return int((written - last) * 1e6)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The timelines of a trace, drawn for Perfetto or Chrome.
+
+_Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
+
+
+def draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
+    """Draw the traces of one run's engines for Perfetto or Chrome; ``writer_of`` makes the writer of the first's name.
+
+    An engine without steps is its name alone. Raises TraceError if a trace cannot be read.
+    """
+    writer: _Writer | None = None
+    for trace in traces:
+        name = trace.files.name if trace.rank is None else f"{trace.files.name} rank {trace.rank}"
+        if writer is None:
+            writer = writer_of(name)
+        else:
+            writer.next_engine(name)
+        if not trace.is_idle:
+            emit_timeline(TimelineReader(trace.files).with_timelines(), writer)
+    assert writer is not None, "there is one trace at least"
+    return writer
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrivals and ends in a trace that does not record them: pieced together from who is in which queue at which step.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.core.facts import release_facts
+from tokenyard.core.profiles import release_facts
 from tokenyard.core.releases import VERSIONS
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.images.largest import with_largest_images

@@ -15,8 +15,7 @@ import msgspec
 from tokenyard.files import packaged
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec, MoE
 from tokenyard.models.mixers import Attends, CompressedAttention, Mixer, SoftmaxAttention
-from tokenyard.models.reading.parts import ConfigReader
-from tokenyard.models.reading.pieces import Part
+from tokenyard.models.reading.pieces import ConfigReader, Part
 
 
 class _Predicting(Part, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from tokenyard.errors import shown
 from tokenyard.models.fields import Fields, field_names
 from tokenyard.models.formats import WeightFormat, plain_format
 from tokenyard.models.reading import by_matrix
+from tokenyard.models.reading.by_matrix import torchao_rule
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
-from tokenyard.models.reading.torchao import torchao_rule
 from tokenyard.quick_dataclass import dataclass
 
 Matches = Callable[[str, str], bool]

@@ -4,34 +4,248 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tokenyard.core.facts import release_facts
-from tokenyard.core.profiles import NEWEST
+from tokenyard.core.profiles import NEWEST, release_facts
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.class_defaults import class_defaults, section_type
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.fields import Fields, field_names
-from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16
+from tokenyard.models.formats import DTYPE_BYTES, NO_FLOAT16, dtype_bytes
 from tokenyard.models.images.largest import with_largest_images
 from tokenyard.models.images.processors import processors_beside
 from tokenyard.models.reading.by_matrix import blended
-from tokenyard.models.reading.harmless import check_unread
-from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
-from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
-from tokenyard.models.reading.parts import ConfigReader, listed
+from tokenyard.models.reading.params import KNOWN, PARAMS, config_of_params, is_params
+from tokenyard.models.reading.pieces import ConfigReader, listed
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import ROWS, named_row, only_pools
-from tokenyard.models.reading.versions import dropped_before, versions_said
 from tokenyard.models.recorded import recorded
 from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.patterns import lazy_pattern
+from tokenyard.units import GIB
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which versions of vLLM have a class for an architecture, where not all of them have.
+#
+# ``lab/record_architectures.py`` has read their registries. An architecture without a class may
+# run by the code of ``transformers``, whose memory and time are others.
+
+
+def versions_with_classes() -> Mapping[str, list[str]]:
+    """Architecture -> the versions that have a class for it, oldest first; none for those that all have."""
+    found: dict[str, list[str]] = recorded("versions")["versions"]
+    return found
+
+
+def versions_looked_into() -> Sequence[str]:
+    """The versions whose registries were read, oldest first."""
+    found: list[str] = recorded("versions")["looked_into"]
+    return found
+
+
+def versions_instead(architecture: str, version: str) -> Sequence[str]:
+    """The versions that have a class for an architecture, where ``version`` has none; nothing where it has, or where
+    all have. A version whose registry was not read is as the newest that was.
+    """
+    read = versions_looked_into()
+    have = versions_with_classes().get(architecture, read)
+    return () if (version if version in read else read[-1]) in have else have
+
+
+def versions_said(architecture: str) -> str:
+    """A part of a sentence about an architecture that is not read here: which versions have a class, where some do."""
+    have = versions_with_classes().get(architecture, ())
+    return f" (vLLM {', '.join(have)} {'have' if len(have) > 1 else 'has'} a class for it)" if have else ""
+
+
+def dropped_before() -> Mapping[str, str]:
+    """The architectures that were dropped before the first version here, and the last version that had each."""
+    found: dict[str, str] = recorded("versions")["gone"]
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields that were not asked for: which of them might change memory or time.
+#
+# A field that neither a family nor a rule knows, and whose name says that it may matter, is an error that names it, or
+# a note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks right is worse.
+
+_MATTERS = lazy_pattern(
+    r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
+    r"|lora|state|chunk|moe|mlp|attn|attention|sparse|block|index|adapter|depth|hidden"
+)
+"""What a name has in it if the field may matter."""
+
+_HARMLESS_RULES = lazy_pattern(
+    r"_tokens?_(id|ids|index|indices)$"  # of the vocabulary
+    r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
+    r"|^(initializer|gradient|mask_feature|mask_time)_"
+    r"|_init(ializer)?(_\w+)?$"
+    r"|_eps$|epsilon$|_multipliers?$|(?<!rope)_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # activations are scaled by it
+    r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
+    r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
+    r"|flash_att(n|ention)|memory_efficient_attention"  # kernels of that library
+    r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
+    r"|(^|_)(mtp|nextn)_|^dspark_|router_bias$"  # draft heads, which are no part of the model
+)
+"""Names of fields that change neither memory nor time, whatever the model."""
+
+_HARMLESS = frozenset(field_names()["harmless"])
+"""Further names that look as if they mattered and do not."""
+
+_OF_EVERY_FILE = frozenset(field_names()["of_every_file"])
+"""What the base class of ``transformers`` 4 wrote into files, whatever the model: ways to generate, and training."""
+
+
+def harmless_by_rule(name: str) -> bool:
+    """Whether a field of this name changes neither memory nor time, whatever the model."""
+    return bool(_HARMLESS_RULES.search(name))
+
+
+def may_matter(name: str) -> bool:
+    """Whether a field of this name may change memory or time, as far as rules say."""
+    return bool(_MATTERS.search(name)) and name not in _HARMLESS | _OF_EVERY_FILE and not harmless_by_rule(name)
+
+
+def _may_be_read(name: str, architecture: str) -> bool:
+    """Whether vLLM's code for an architecture names the field; every field where its code was not looked at."""
+    named = recorded("field_names")  # module -> words in it, architecture -> modules of its code
+    words, modules = named["modules"], named["architectures"]
+    return architecture not in modules or any(name in words[module] for module in modules[architecture])
+
+
+def check_unread(reading: ConfigReader, architecture: str) -> None:
+    """Raise the error for the first field of the file that may matter and that was not read, or note them all.
+
+    ``architecture`` is the one whose row has read it.
+
+    Of a ``params.json`` any may matter: it holds what its format names, in words of its own that no code reads.
+    """
+    is_params = bool(reading.outer.get(PARAMS))
+    proved = recorded("unread").get(architecture, ())  # lab/record_registry.py looked on while vLLM built it
+    sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
+    for section in sections:
+        for name, value in section.unread().items():
+            if is_params:
+                matters = name not in KNOWN and not harmless_by_rule(name)
+            else:
+                matters = may_matter(name) and name not in proved and _may_be_read(name, architecture)
+            if matters and _says_something(value):
+                _report(reading, section, name)
+
+
+def _says_something(value: Any) -> bool:
+    return value not in (None, False, 0, "", [], {}, 0.0)
+
+
+def _report(reading: ConfigReader, section: Fields, name: str) -> None:
+    if not reading.ignore:
+        raise section.error(
+            name, "is not modelled and may change memory or time: --ignore-unmodelled goes on without it"
+        )
+    reading.ignored.append(f"{name} = {section.get(name)!r}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Decoders that the table does not have, read by the fields that most files have; and what a checkpoint's files weigh.
+#
+# A field that may matter and that such a decoder does not have is an error, as everywhere; so is a checkpoint whose
+# files do not weigh what the fields come to. Of a decoder behind towers the files say what the towers weigh.
+
+ORDINARY = "ordinary"
+"""The row with grouped attention and MLPs or experts, under the names that most files have."""
+INNER = ("text_config", "llm_config", "language_config", "text", "decoder")
+"""Sections in which files keep a decoder behind towers."""
+TYPES: Mapping[str, str] = field_names()["types"]
+"""The decoder's ``model_type`` -> the architecture whose row reads it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the files of a checkpoint weigh.
+
+_INDEX = "model.safetensors.index.json"
+_MOST_HEADER = 256 * MIB
+_MOST_FILES = 2000
+_CLOSE = 0.03
+"""Share by which files may differ from fields: norms, biases, an output head that is stored though it is tied."""
+
+
+def checkpoint_bytes(folder: Path) -> int | None:
+    """Bytes of all tensors of the checkpoint in ``folder``; None where there is none.
+
+    Raises ConfigError for one that cannot be read.
+    """
+    index = folder / _INDEX
+    try:
+        if index.is_file():
+            total = msgspec.json.decode(read_input(index, _MOST_HEADER))["metadata"]["total_size"]
+            if not isinstance(total, int | float) or total <= 0:
+                raise ConfigError(f"{index}: total_size", total, "give the bytes of all tensors")
+            return int(total)
+        files = sorted(folder.glob("*.safetensors"))[:_MOST_FILES]
+        return sum(size for file in files for size in _sizes(file)) or None
+    except FileError as error:
+        raise ConfigError("model", str(folder), error.problem) from None
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, OSError) as error:
+        raise ConfigError("model", str(folder), f"holds safetensors that cannot be read: {error}") from None
+
+
+def _sizes(file: Path) -> Iterator[int]:
+    """Bytes of every tensor, by the file's header."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if not 0 < length <= _MOST_HEADER:
+            raise ValueError(f"{file.name} has a header of {length} bytes")
+        header = msgspec.json.decode(opened.read(length))
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            yield end - begin
+
+
+def weighed(spec: ModelSpec, where: str, raw: Mapping[str, Any], *, has_towers: bool) -> ModelSpec:
+    """A model that was read by ordinary fields, with what its checkpoint's files say beside it.
+
+    Raises ConfigError where files and fields contradict each other, and where nothing says what its towers weigh.
+    """
+    file = Path(where)
+    total = checkpoint_bytes(file.parent) if file.is_file() else None
+    how = f"{spec.architecture} is not in the table of models: read as an ordinary decoder"
+    if total is None:
+        if has_towers:
+            where_else = versions_said(spec.architecture)
+            known = f"is not known{where_else}, and nothing says what its encoders weigh"
+            fix = f"{known}: put it beside its {_INDEX}, or {_DESCRIBE}"
+            raise ConfigError(f"{where}: architectures", spec.architecture, fix)
+        return replace(spec, notes=(*spec.notes, f"{how}; its weights follow from the fields of its config.json"))
+    stored = str(raw.get("torch_dtype") or raw.get("dtype") or spec.dtype).removeprefix("torch.")
+    if spec.quantization is None and stored == "float32":
+        total = total * dtype_bytes(spec.dtype) // 4
+    ours = spec.weight_bytes()
+    rest = total - ours
+    said = f"{how}; its files hold {total / GIB:,.2f} GiB, its fields come to {ours / GIB:,.2f}"
+    if rest < -_CLOSE * ours or (not has_towers and rest > _CLOSE * ours):
+        raise ConfigError(
+            f"{where}: architectures", spec.architecture, f"{said}: they contradict each other, {_DESCRIBE}"
+        )
+    if not has_towers or rest <= 0:
+        return replace(spec, notes=(*spec.notes, said))
+    tower = EncoderSpec(kind="vision", num_parameters=rest // 2 or 1, replicated_parameters=0)
+    note = f"{said}: the rest is taken for its encoders, shared out over GPUs"
+    return replace(spec, encoders=(tower,), supports_multimodal=True, notes=(*spec.notes, note))
+
+
+_DESCRIBE = "`tokenyard describe` beside an installed vLLM writes a file that every command takes"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.

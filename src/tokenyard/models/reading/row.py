@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from tokenyard.models.expressions import Expressions, Fill
 from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.layers import MOST_LAYERS, LayerSpec
-from tokenyard.models.reading.parts import ConfigReader
-from tokenyard.models.reading.pieces import NAMES, Part, Piece, Reader, check_piece, texts_of
+from tokenyard.models.reading.pieces import NAMES, ConfigReader, Part, Piece, Reader, check_piece, texts_of
 from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.towers import Tower
 

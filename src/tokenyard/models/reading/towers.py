@@ -10,8 +10,7 @@ from tokenyard.models.expressions import Expressions, Fill
 from tokenyard.models.fields import Fields
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.mixers import Attends, SoftmaxAttention
-from tokenyard.models.reading.parts import ConfigReader
-from tokenyard.models.reading.pieces import Part
+from tokenyard.models.reading.pieces import ConfigReader, Part
 from tokenyard.models.spec import EncoderSpec
 
 __all__ = ["Kept", "Tower"]

@@ -13,10 +13,9 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.hub_names import model_called
+from tokenyard.models.named import model_called
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
-from tokenyard.questions.accuracy.measured_run import compare_run, read_measured_run
-from tokenyard.questions.accuracy.open_loop import is_open_loop, read_open_loop
+from tokenyard.questions.accuracy.measured_run import compare_run, is_open_loop, read_measured_run, read_open_loop
 from tokenyard.questions.accuracy.points import (
     Engine,
     Point,

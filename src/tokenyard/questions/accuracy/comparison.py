@@ -9,10 +9,14 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tokenyard.core.profiles import OLDEST, DecisionProfile
-from tokenyard.explain.printable import Printable
-from tokenyard.explain.table import RowTable, table_from
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, replayed_times, run_closed_loop
-from tokenyard.questions.accuracy.measured_run import RunComparison
+from tokenyard.explain.table import Printable, RowTable, table_from
+from tokenyard.questions.accuracy.measured_run import (
+    ClosedLoop,
+    RunComparison,
+    Schedule,
+    replayed_times,
+    run_closed_loop,
+)
 from tokenyard.questions.accuracy.points import Point, kv_tokens
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.calibrated import CalibratedLatency

@@ -2,28 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from html import escape
 from math import inf, sqrt
 
 import msgspec
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.measured import Calibration
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.steady import LoadState
-from tokenyard.explain.table import RowTable
+from tokenyard.explain.table import Printable, RowTable
+from tokenyard.questions.chart import COLOURS, Chart
 from tokenyard.questions.planning.goal import (
     Goal,
     goal_value,
     is_feasible,
     row_price,
 )
-from tokenyard.questions.planning.picture import draw, page_of
-from tokenyard.questions.planning.sureness import BoundRange, Sureness
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A plan as a drawing: what each variant reaches, over what it costs; and as a page with its figures.
+
+_HELD, _MISSED, _CHOSEN = COLOURS[0], COLOURS[7], COLOURS[3]
+
+Axis = tuple[str, Callable[[Row], float | None]]
+
+
+def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], recommended: Row | None) -> str:
+    """SVG: a dot for every variant that ran to its end, a ring around the recommended one, a line along the front."""
+    across, up = _axes(rows, goal)
+    points = [
+        (row, x, y)
+        for row in rows
+        if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
+    ]
+    right = max((x for _, x, _ in points), default=1.0) * 1.05 or 1.0
+    top = max((y for _, _, y in points), default=1.0) * 1.05 or 1.0
+    chart = Chart(title, across[0], up[0], (right, top))
+    for said, colour in (("recommended", _CHOSEN), ("within every bound", _HELD), ("a bound is missed", _MISSED)):
+        chart.legend(said, colour)
+    line = sorted((x, y) for row, x, y in points if row in front)
+    if len(line) > 1:
+        chart.line(line, _HELD, is_dashed=True)
+    for row, x, y in sorted(points, key=lambda point: is_feasible(point[0])):
+        chart.dot(x, y, _HELD if is_feasible(row) else _MISSED, settings_in_words(row.settings))
+        if row == recommended:
+            chart.ring(x, y, _CHOSEN)
+    return str(chart)
+
+
+def page_of(workload: str, drawing: str, text: str) -> str:
+    """The drawing of a plan with what was printed, as HTML that needs nothing else."""
+    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Plan: {escape(workload)}</title>'
+    style = "<style>body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{overflow-x:auto}</style>"
+    return f"{head}{style}\n<h1>{escape(workload)}</h1>\n{drawing}\n<pre>{escape(text)}</pre>\n</html>\n"
+
+
+def _axes(rows: Sequence[Row], goal: Goal) -> tuple[Axis, Axis]:
+    """Cost where variants differ in it, else how near they are to their bounds."""
+    measured = [row for row in rows if row.is_measured]
+    reached: Axis = (goal.unit, lambda row: goal_value(row, goal))
+    tight: Axis = ("the figure nearest to its bound, as a share of it", lambda row: row.tightness)
+    slow: Axis = ("mean end-to-end time, ms", lambda row: row.figures.get("e2e_ms.mean"))
+    near = tight if any(row.tightness is not None for row in measured) else slow
+    if goal.is_least:
+        return reached, near
+    if len({row.cost_per_hour for row in measured} - {None}) > 1:
+        return ("cost of an hour", lambda row: row.cost_per_hour), reached
+    if len({row.gpus for row in measured} - {None}) > 1:
+        return ("GPUs", lambda row: None if row.gpus is None else float(row.gpus)), reached
+    return near, reached
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How sure it is that a bound holds: its figure, and the range in which that lies.
+
+
+class Sureness(StrEnum):
+    """How sure it is that a bound holds, or all of them."""
+
+    HOLDS = "holds"
+    """All over the range in which the figure lies in nine cases of ten."""
+    PROBABLY_HOLDS = "probably_holds"
+    """It holds in the replay, and not all over that range."""
+    PROBABLY_MISSED = "probably_missed"
+    MISSED = "missed"
+    UNKNOWN = "unknown"
+    """It is not known how far off the figure may be."""
+
+
+_VERDICTS = {
+    Sureness.HOLDS: "the bound holds all over it",
+    Sureness.PROBABLY_HOLDS: "the bound may be missed",
+    Sureness.PROBABLY_MISSED: "the bound may hold all the same",
+    Sureness.MISSED: "the bound is missed all over it",
+}
+
+
+class BoundRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound, and the range in which its figure lies in nine cases of ten."""
+
+    bound: str
+    """``ttft_p90=500ms``."""
+    value_ms: float
+    """What the replay has."""
+    low_ms: float | None
+    """None, as ``high_ms``, where it is not known how far off it may be."""
+    high_ms: float | None
+    sureness: Sureness
+
+    @property
+    def sentence(self) -> str | None:
+        """The range in words; None where it is not known, or no range."""
+        if self.low_ms is None or self.high_ms is None or self.low_ms == self.high_ms:
+            return None
+        return (
+            f"{self.bound.rpartition('=')[0]} {self.value_ms:,.0f} ms reads as {self.low_ms:,.0f} to"
+            f" {self.high_ms:,.0f} ms, in nine cases of ten: {_VERDICTS[self.sureness]}"
+        )
+
+
+def sureness_of(value: float, low: float | None, high: float | None, bound: float) -> Sureness:
+    """How sure it is, of a figure's value and its range, if that is known."""
+    if low is None or high is None:
+        return Sureness.UNKNOWN if value <= bound else Sureness.PROBABLY_MISSED
+    if value <= bound:
+        return Sureness.HOLDS if high <= bound else Sureness.PROBABLY_HOLDS
+    return Sureness.MISSED if low > bound else Sureness.PROBABLY_MISSED
+
+
+_LEAST_FIRST = tuple(map(Sureness, ("missed", "probably_missed", "unknown", "probably_holds", "holds")))
+
+
+def least_sure(several: Iterable[Sureness]) -> Sureness | None:
+    """How sure it is that all of them hold; None without any."""
+    return min(several, key=_LEAST_FIRST.index, default=None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where no variant holds a bound: what the bound would have to be, and which part of the time makes it.

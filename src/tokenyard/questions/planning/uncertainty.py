@@ -11,9 +11,9 @@ from tokenyard.deploy.header import load_of
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.slo import SLO
 from tokenyard.explain.steady import LoadState
-from tokenyard.questions.planning.sureness import BoundRange, Sureness, least_sure, sureness_of
+from tokenyard.questions.planning.answer import BoundRange, Sureness, least_sure, sureness_of
 from tokenyard.questions.recorded.ask import replay_as_it_was
-from tokenyard.questions.recorded.front_end import REPLAY
+from tokenyard.questions.recorded.recorded_requests import REPLAY
 from tokenyard.questions.sweeping.rows import Row
 from tokenyard.questions.variant_sources import KnownSource, RecordedVariants, WorkloadVariants
 from tokenyard.steptime.known_error import SentLoad

@@ -12,10 +12,9 @@ from rich.text import Text
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState, rate_in_words
-from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, sentence_of
+from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, Sureness, sentence_of
 from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
-from tokenyard.questions.planning.steadiness import is_unsettled
-from tokenyard.questions.planning.sureness import Sureness
+from tokenyard.questions.planning.search import is_unsettled
 from tokenyard.questions.sweeping.rows import Row, by_problem, first_in_words, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, milliseconds, percent

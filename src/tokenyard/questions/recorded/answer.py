@@ -6,9 +6,8 @@ import msgspec
 
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.compare.comparison import Figure
-from tokenyard.explain.printable import Printable
 from tokenyard.explain.slo import Goodput
-from tokenyard.explain.table import RowTable, table_from
+from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.questions.sweeping.rows import NotAnswered
 
 # ---------------------------------------------------------------------------------------------------------------------

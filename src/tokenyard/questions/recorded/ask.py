@@ -21,7 +21,7 @@ from tokenyard.explain.population import FirstSent
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.report.summary import AfterWarmup
 from tokenyard.explain.slo import SLO
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.by_class import grouped_by_class

@@ -20,9 +20,9 @@ from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.questions.recorded.answer import FitQuality, StalledStep, TracePrediction
-from tokenyard.questions.recorded.front_end import REPLAY
+from tokenyard.questions.recorded.bare_trace import BareTrace, is_bare
 from tokenyard.questions.recorded.recorded_drafts import DraftRecords
-from tokenyard.questions.recorded.recorded_requests import RecordedRequests
+from tokenyard.questions.recorded.recorded_requests import REPLAY, RecordedRequests
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import CalibratedLatency
@@ -44,8 +44,7 @@ from tokenyard.steptime.front_end import FrontEndTime
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
 from tokenyard.steptime.pace import MachineSpeed, Stall
-from tokenyard.trace.files import find_trace
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.reader import TraceReader, find_trace
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import deployment_of
 from tokenyard.vocabulary import known_policies
@@ -461,7 +460,7 @@ class RecordedRun:
 def read_run(path: Path | str) -> RecordedRun:
     """Read a trace. Raises TraceError if it cannot be read, or does not record what a replay needs."""
     files = find_trace(path)
-    reader = TraceReader(files)
+    reader: TraceReader | BareTrace = BareTrace(files) if is_bare(files) else TraceReader(files)
     times: StepTimes | None = None
     requests: RecordedRequests | None = None
     drafts: DraftRecords | None = None
@@ -483,6 +482,8 @@ def read_run(path: Path | str) -> RecordedRun:
     times.end()
     _check_whole(start, str(path))
     workload = requests.workload()
+    if isinstance(reader, BareTrace):
+        workload = workload.with_notes(reader.assumed())
     if config.cache.enable_prefix_caching and not requests.num_with_blocks:
         raise TraceError(f"{path}: prefix caching was on, and no block is numbered: shared prefixes are not known")
     report = summarize(path)

@@ -25,13 +25,15 @@ from tokenyard.explain.slo import SLO, Goodput, Objective
 from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
-from tokenyard.questions.sweeping.halves import Agreement, Halves, has_pace
 from tokenyard.questions.sweeping.rows import (
     FIGURES,
+    Agreement,
+    Halves,
     Row,
     Setting,
     Settings,
     figures_of,
+    has_pace,
     key_of,
     settings_in_words,
 )

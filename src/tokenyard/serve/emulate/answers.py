@@ -250,19 +250,6 @@ _HIDDEN = 64
 class SpokenModel(SimulatedModel):
     """Says what ``answers`` holds for a request, by its id."""
 
-    __slots__ = (
-        "_answers",
-        "_ends",
-        "_eos",
-        "_fresh",
-        "_hidden_size",
-        "_pooled",
-        "_scripts",
-        "_starts",
-        "_told",
-        "_words",
-    )
-
     def __init__(
         self,
         answers: Mapping[str, Answer],

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tokenyard.connectors.plan import TransferPlan
+from tokenyard.connectors.tiers import TransferPlan
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, EngineDeadError
 from tokenyard.serve.emulate.forms import vllm_error

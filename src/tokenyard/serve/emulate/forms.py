@@ -14,11 +14,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.core.facts import release_facts
+from tokenyard.core.profiles import release_facts
 from tokenyard.errors import OUT_OF_VOCABULARY
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, as_api_error
-from tokenyard.serve.openai.following import PromptNews
-from tokenyard.serve.openai.generating import AnswerWriter
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
 

@@ -6,26 +6,69 @@ import asyncio
 import gc
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 
+from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.record import ASKED, asked_flags
+from tokenyard.deploy.spec import open_trace
+from tokenyard.policies.named import policy_label
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.emulate.capacity import Capacity, Unhurried, capacity, tokens_per_second
 from tokenyard.serve.emulate.faults import Fault, read_fault
 from tokenyard.serve.emulate.host import Emulation, emulate
 from tokenyard.serve.emulate.live import WallClock
-from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.start import SECTION, describe_run
 from tokenyard.web.connections import BoundedConnection, Bounds, EdgeServer
 from tokenyard.web.serve import bound, client_bounds, edge_config, now_listens, run_in_loop, url_of
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The trace of an emulation: decisions as any trace has them, from which a replay can begin.
+
+
+@contextmanager
+def recorder_of(deployment: Deployment, folder: Path | None, wall: WallClock) -> Iterator[Sequence[StepObserver]]:
+    """What writes the trace of the first engine into ``folder``; none without one. Raises ConfigError.
+
+    The trace says how its clock follows ``wall``.
+    """
+    if folder is None:
+        yield []
+        return
+    resolved = deployment.resolve()
+    label = policy_label(resolved.scheduler.policy)
+    with ExitStack() as stack:
+        config = TraceConfig(path=folder, policy=label, request_records=True)
+        writer = stack.enter_context(TraceWriter(config))
+        open_trace(writer)
+        start = describe_run(
+            resolved.scheduler,
+            resolved.cache,
+            host="emulate",
+            model=resolved.settled.model.name,
+            gpu=resolved.settled.gpu.name,
+            bytes_per_block=resolved.plan.bytes_per_block,
+            clock_zero=wall.zero,
+            clock_speed=wall.speed,
+            sections={SECTION: msgspec.to_builtins(resolved.header), ASKED: asked_flags(deployment.settings)},
+        )
+        yield [TraceRecorder(writer, start=start)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_END = 5
 _OBJECTS_BETWEEN = 50_000

@@ -10,8 +10,7 @@ import msgspec
 
 from tokenyard.serve.emulate.forms import vllm_error
 from tokenyard.serve.openai.fields import ApiError
-from tokenyard.serve.openai.following import PromptNews
-from tokenyard.serve.openai.generating import AnswerWriter
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 
 _TYPES = {
     400: "invalid_request_error",

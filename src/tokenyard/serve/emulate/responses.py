@@ -16,8 +16,7 @@ from tokenyard.serve.generation import OutputKind
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.chat import chat_prompt
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
-from tokenyard.serve.openai.following import EnginePrompt, PromptNews
-from tokenyard.serve.openai.generating import AnswerWriter, output_room, reply
+from tokenyard.serve.openai.generating import AnswerWriter, EnginePrompt, PromptNews, output_room, reply
 
 
 class _ResponsesRequest(ChatCompletionRequest, kw_only=True):

@@ -18,9 +18,8 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.answers import MadeUpText
 from tokenyard.serve.emulate.application import EmulatedApplication, Endpoint, Path
-from tokenyard.serve.emulate.batches import BatchChatCompletions
 from tokenyard.serve.emulate.faults import Faults, fault_of
-from tokenyard.serve.emulate.forms import Forms, vllm_error
+from tokenyard.serve.emulate.forms import ALWAYS_NAMED, Forms, vllm_error
 from tokenyard.serve.emulate.host import Emulation, Front
 from tokenyard.serve.emulate.made_up import Work, made_up_json
 from tokenyard.serve.emulate.messages import Messages
@@ -29,15 +28,86 @@ from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.emulate.scoring import Scoring, scoring_paths
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import Utilities, scraped, together
-from tokenyard.serve.openai.asking import ClientLimits, ServerContext
-from tokenyard.serve.openai.chat import ChatCompletions
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext, compiled
+from tokenyard.serve.openai.chat import ChatCompletions, chat_prompt
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, as_api_error, bad_field
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews, asked_of, output_room, reply, request_id_of
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
-from tokenyard.web.connections import RefusedError, json_body, json_response
-from tokenyard.web.guard import ApiKeys, Guard, is_loopback
+from tokenyard.web.connections import ApiKeys, Guard, RefusedError, is_loopback, json_body, json_response
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``POST /v1/chat/completions/batch``: several talks in one request, an answer to each.
+
+
+class _BatchRequest(ChatCompletionRequest, kw_only=True):
+    """The fields of a chat, but for ``messages``, which are those of each talk."""
+
+    messages: list[list[dict[str, Any]]]  # type: ignore[assignment]
+
+
+class BatchChatCompletions:
+    """The endpoint."""
+
+    def __init__(self, context: ServerContext, chat: ChatCompletions) -> None:
+        self._context, self._chat = context, chat
+
+    async def serve(self, http: Request) -> Response:
+        """Answer, or raise."""
+        context = self._context
+        http.state.prompt_field = "messages"
+        body = await context.body(http, _BatchRequest)
+        request: _BatchRequest = body.request
+        if request.n not in (None, 1):
+            raise bad_field("n", request.n, "there is one answer to each talk", code=ALWAYS_NAMED)
+        empty = [f"messages[{i}]" for i, each in enumerate(request.messages) if not each]
+        for field in empty if request.messages else ["messages"]:
+            raise ApiError(400, f"{field} = []: give at least one", param=field, is_form=True)
+        talks, request.stream, request.tools = request.messages, None, None
+        context.check_model(request.model)
+        context.check_open()
+        context.check_room(len(talks), 1)
+        prompts, rooms = [], []
+        newer = request.max_completion_tokens is not None
+        field = "max_completion_tokens" if newer else "max_tokens"
+        wanted = request.max_completion_tokens if newer else request.max_tokens
+        for messages in talks:
+            request.messages = messages  # type: ignore[assignment]
+            prompts.append(await chat_prompt(context, request))
+            rooms.append(output_room(context, prompts[-1], wanted, field=field, prompt_field="messages"))
+        name = request_id_of(request, "chatcmpl", http)
+        num_top = (request.top_logprobs or 0) if request.logprobs else None
+        grammars = await compiled(http, context, request, len(talks), None, most_tokens=max(rooms))
+        asked = asked_of(context, request, name, prompts, max_tokens=rooms, logprobs=num_top, grammars=grammars)
+        writers = [context.formed("chat", self._chat.writer(request, name, num_top or 0), request) for _ in talks]
+        return await reply(http, context, asked, _Batch(writers), stream=False, ignored=body.ignored)
+
+
+class _Batch(AnswerWriter):
+    """Puts the answers to all talks together, each with its number."""
+
+    def __init__(self, talks: Sequence[AnswerWriter]) -> None:
+        super().__init__()
+        self._talks = talks
+
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        in_order = sorted(pieces, key=lambda each: each.prompt)
+        told = [self._talks[piece.prompt].whole([piece]) for piece in in_order]
+        choices = [
+            {**choice, "index": piece.prompt}
+            for piece, each in zip(in_order, told, strict=True)
+            for choice in each["choices"]
+        ]
+        usage = {**told[0]["usage"], "prompt_tokens_details": None}  # batches do not record what was cached
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            usage[name] = sum(each["usage"][name] for each in told)
+        return {**told[0], "choices": choices, "usage": usage, "prompt_token_ids": None}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 _LEAST_BYTES, _BYTES_PER_TOKEN = 8 * 2**20, 8
 """The largest body: so much, or what the ids of the longest prompt take."""

@@ -28,8 +28,7 @@ from tokenyard.serve.openai.fields import (
     parse_body,
 )
 from tokenyard.serve.openai.generating import in_thread_if_long
-from tokenyard.web.connections import RefusedError, json_response
-from tokenyard.web.guard import ApiKeys, Guard, is_loopback
+from tokenyard.web.connections import ApiKeys, Guard, RefusedError, is_loopback, json_response
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

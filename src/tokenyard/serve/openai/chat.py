@@ -22,9 +22,9 @@ from tokenyard.serve.openai.fields import (
     TokenizeRequest,
     bad_field,
 )
-from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
     AnswerWriter,
+    PromptNews,
     asked_of,
     in_thread_if_long,
     output_room,
@@ -32,8 +32,7 @@ from tokenyard.serve.openai.generating import (
     request_id_of,
     told_besides,
 )
-from tokenyard.serve.openai.tool_calls.forced import forced_call
-from tokenyard.serve.openai.tool_calls.parsers import CallsOfChoice, ChoiceNews, ToolCallParser
+from tokenyard.serve.openai.tool_calls.parsers import CallsOfChoice, ChoiceNews, ToolCallParser, forced_call
 from tokenyard.serve.text import TemplateError
 
 _MOST_MESSAGES = 10_000

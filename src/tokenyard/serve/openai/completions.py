@@ -12,9 +12,9 @@ from starlette.responses import Response
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, TokenizedPrompt
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
 from tokenyard.serve.openai.fields import CompletionRequest
-from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
     AnswerWriter,
+    PromptNews,
     asked_of,
     output_room,
     reply,

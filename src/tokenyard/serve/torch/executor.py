@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from tokenyard.connectors.plan import ConnectorWorker, TransferPlan
 from tokenyard.connectors.tier_worker import BlockMemory
+from tokenyard.connectors.tiers import ConnectorWorker, TransferPlan
 from tokenyard.core.engine import EngineCore, StepFuture
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request

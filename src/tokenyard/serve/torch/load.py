@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
-from tokenyard.connectors.plan import ConnectorWorker
-from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
+from tokenyard.connectors.prefill_decode import OfferExchange, PrefillDecodeConnector, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import BlockFiles, BlockMemory, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
-from tokenyard.connectors.tiers import DiskTier
+from tokenyard.connectors.tiers import ConnectorWorker, DiskTier
 from tokenyard.core.config import (
     MAX_BLOCKS,
+    MAX_DRAFTS,
     CacheConfig,
     GroupKind,
     HashAlgo,
     SchedulerConfig,
     SpeculativeConfig,
+    SpeculativeMethod,
     async_scheduling_by_default,
+    require_bool,
+    require_fraction,
+    require_int,
+    require_limit,
 )
+from tokenyard.core.kv.allocation import BlockDeltas
 from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.params import SamplingParams
 from tokenyard.core.profiles import NEWEST, DecisionProfile
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import NewRequest, ScheduledDrafts, SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.models.formats import kv_element_bytes
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
-from tokenyard.serve.torch.attention import KVTensors, register_attention
+from tokenyard.serve.torch.attention import MOST_PLACES, HeldBlocks, KVTensors, StepRows, register_attention
 from tokenyard.serve.torch.checkpoint import (
     LoadedModel,
     device_named,
@@ -45,13 +58,237 @@ from tokenyard.serve.torch.checkpoint import (
     read_spec,
     require_torch,
 )
-from tokenyard.serve.torch.drafting import Drafter, DraftModel, NgramDrafter
 from tokenyard.serve.torch.executor import TorchEngineCore, TorchExecutor
 from tokenyard.serve.torch.model import BlockGroup, PagedModel
-from tokenyard.serve.torch.profiling import CPU_SHARE, GPU_SHARE, StepLimits, left_for_blocks, run_largest_steps
-from tokenyard.serve.torch.request_rows import RequestRows
-from tokenyard.serve.torch.runner import ModelRunner
-from tokenyard.serve.torch.settings import EngineSettings, speculation_of, transfer_config_of
+from tokenyard.serve.torch.runner import Drafter, DraftModel, ModelRunner, NgramDrafter
+from tokenyard.serve.torch.sampling import RequestRows
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How an engine is set up: vLLM's flag names, those that mean something here.
+
+_MOST_BYTES = 1 << 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftSettings:
+    """``speculative_config``: where drafts come from."""
+
+    config: SpeculativeConfig
+    model: Path | None = None
+    """The folder of a draft model."""
+    prompt_lookup_min: int = 5
+    """Fewest last tokens that an n-gram drafter looks for."""
+    prompt_lookup_max: int = 5
+    """Most of them."""
+
+
+def speculation_of(given: Mapping[str, Any] | None) -> DraftSettings | None:
+    """Read what ``--speculative-config`` takes. Raises ConfigError for what is not known or cannot work."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ConfigError("speculative_config", given, 'give an object, such as {"method": "ngram", ...}')
+    known = ("method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(f"speculative_config.{name}", value, f"use some of: {', '.join(known)}")
+    model = given.get("model")
+    methods = {str(SpeculativeMethod.NGRAM): False, str(SpeculativeMethod.DRAFT_MODEL): True}
+    method = given.get("method", SpeculativeMethod.DRAFT_MODEL if model is not None else SpeculativeMethod.NGRAM)
+    if method not in methods:
+        raise ConfigError("speculative_config.method", method, f"the engine drafts by: {', '.join(methods)}")
+    if methods[method] != (model is not None):
+        fix = "give the folder of a draft model" if methods[method] else "drafts come from the text: leave it out"
+        raise ConfigError("speculative_config.model", model, fix)
+    longest = given.get("prompt_lookup_max", given.get("prompt_lookup_min", 5))
+    shortest = given.get("prompt_lookup_min", longest)
+    require_int("speculative_config.prompt_lookup_max", longest, 1, 1024)
+    require_int("speculative_config.prompt_lookup_min", shortest, 1, longest)
+    number = given.get("num_speculative_tokens")
+    require_int("speculative_config.num_speculative_tokens", number, 1, MAX_DRAFTS)
+    return DraftSettings(
+        config=SpeculativeConfig(num_speculative_tokens=int(number or 0), method=SpeculativeMethod(method)),
+        model=None if model is None else Path(model),
+        prompt_lookup_min=shortest,
+        prompt_lookup_max=longest,
+    )
+
+
+def transfer_config_of(given: Mapping[str, Any] | KVTransferConfig | None) -> KVTransferConfig | None:
+    """Read what ``--kv-transfer-config`` takes. Raises ConfigError for what is not known or cannot work."""
+    if given is None or isinstance(given, KVTransferConfig):
+        return given
+    try:
+        return KVTransferConfig.from_json(json.dumps(given))
+    except TypeError as error:
+        raise ConfigError("kv_transfer_config", given, f"give an object of settings: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Raises ConfigError for a value that cannot work."""
+
+    dtype: str = "auto"
+    """Format of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
+    device: str | None = None
+    """The device as torch names it; None: the first GPU, else the CPU."""
+    max_model_len: int | None = None
+    """Most tokens of one request; None: the model's."""
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    block_size: int | None = None
+    """Tokens per KV block; None: 16."""
+    num_gpu_blocks_override: int | None = None
+    """Blocks of the KV cache; None: as many as memory holds."""
+    gpu_memory_utilization: float | None = None
+    """Share of the device's memory that the engine may use; None: 0.9 of a GPU's, 0.4 of the machine's."""
+    kv_cache_memory_bytes: int | None = None
+    """Memory of the KV cache; None: what is left of that share."""
+    enable_prefix_caching: bool = True
+    seed: int = 0
+    """Seed of the draws of requests without one of their own."""
+    speculation: DraftSettings | None = None
+    kv_transfer: KVTransferConfig | None = None
+    adapters: LoRAConfig = field(default_factory=LoRAConfig)
+
+    def __post_init__(self) -> None:
+        if self.max_model_len is not None:
+            require_limit("max_model_len", self.max_model_len)
+        require_limit("max_num_seqs", self.max_num_seqs)
+        require_limit("max_num_batched_tokens", self.max_num_batched_tokens)
+        if self.block_size is not None:
+            require_int("block_size", self.block_size, 1)
+        if self.num_gpu_blocks_override is not None:
+            require_int("num_gpu_blocks_override", self.num_gpu_blocks_override, 2)
+        if self.gpu_memory_utilization is not None:
+            require_fraction("gpu_memory_utilization", self.gpu_memory_utilization)
+        if self.kv_cache_memory_bytes is not None:
+            require_int("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 1, _MOST_BYTES)
+        require_bool("enable_prefix_caching", self.enable_prefix_caching)
+        require_int("seed", self.seed, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The largest steps that a scheduler can make; whatever else a step needs is bounded where it is computed.
+#
+#     longest    all tokens in one row, at the end of the greatest length: most KV, masks and scores; a scored prompt
+#     widest     as many rows as may run, with their drafts: most logits, draws and log-probabilities
+#
+# Attention of the widest step is that of prompts from position 0 on, and of rows whose KV fills one gather.
+
+
+class StepLimits(msgspec.Struct, frozen=True):
+    """What bounds a step."""
+
+    num_tokens: int
+    """``max_num_batched_tokens``."""
+    max_num_seqs: int
+    max_model_len: int
+    num_drafts: int
+    """Drafts of one request."""
+
+
+def longest_step(limits: StepLimits) -> StepRows:
+    """One row; further ones if it cannot have all tokens, as one of its own stays before them."""
+    most = max(limits.max_model_len - 1, 1)
+    left = [min(most, limits.num_tokens - done) for done in range(0, limits.num_tokens, most)]
+    counts = np.array(left[: limits.max_num_seqs], np.int64)
+    return StepRows(limits.max_model_len - counts, counts)
+
+
+def widest_step(limits: StepLimits) -> StepRows:
+    """Return a step whose rows have the same number of tokens each."""
+    num_rows = max(1, min(limits.max_num_seqs, limits.num_tokens // (1 + limits.num_drafts)))
+    counts = np.full(num_rows, limits.num_tokens // num_rows, np.int64)
+    counts[-1] += limits.num_tokens % num_rows
+    counts = np.minimum(counts, max(limits.max_model_len - 1, 1))
+    length = MOST_PLACES // -(-MOST_PLACES // limits.max_model_len)
+    starts = np.zeros(num_rows, np.int64)
+    starts[: MOST_PLACES // length] = length
+    return StepRows(np.maximum(starts - counts, 0), counts)
+
+
+def run_largest_steps(runner: ModelRunner, limits: StepLimits, num_groups: int, adapter: str | None) -> None:
+    """Compute them, up to their tokens and drafts. Their KV is that of one block, which all rows have everywhere."""
+    longest, widest = longest_step(limits), widest_step(limits)
+    for rows, params, num_drafts in (
+        (longest, SamplingParams(prompt_logprobs=1), 0),
+        (widest, SamplingParams(top_p=0.5, logprobs=1), min(limits.num_drafts, int(widest.counts.min()) - 1)),
+    ):
+        plan = _plan(rows, params, num_drafts, adapter)
+        shape = (len(rows.counts), limits.max_model_len + limits.num_drafts + 1)
+        table = np.broadcast_to(np.int32(1), shape)
+        with require_torch().inference_mode():
+            runner.forward(plan, HeldBlocks([table] * num_groups, np.full(shape[0], limits.max_model_len)))
+            runner.sample(plan, None)
+
+
+def _plan(rows: StepRows, params: SamplingParams, num_drafts: int, adapter: str | None) -> SchedulerOutput:
+    """A step of new requests that sample behind it. The last of several does without the adapter that all others have:
+    tokens that are picked out need more than all of them.
+    """
+    num_rows, none = len(rows.counts), np.zeros(0, np.int64)
+    known = rows.starts + rows.counts - num_drafts
+    names = [adapter if i < num_rows - 1 or num_rows == 1 else None for i in range(num_rows)]
+    drafts = ScheduledDrafts(np.zeros((num_rows, num_drafts), np.int64), np.full(num_rows, num_drafts))
+    return SchedulerOutput.of_columns(
+        step=0,
+        req_ids=tuple(f"{i} of {num_rows}" for i in range(num_rows)),
+        slots=np.arange(num_rows),
+        num_new_tokens=rows.counts,
+        num_computed=rows.starts,
+        num_known=known,
+        num_prompt=known,
+        drafts=drafts if num_drafts else None,
+        num_running=0,
+        total_num_scheduled_tokens=int(rows.counts.sum()),
+        new_blocks=BlockDeltas(none, (), ()),
+        new_requests={
+            i: NewRequest(np.zeros(known[i], np.int32), params, None, names[i], None, (), None, 0)
+            for i in range(num_rows)
+        },
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left after them.
+
+GPU_SHARE = 0.9
+"""Share of a GPU's memory that is used, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
+CPU_SHARE = 0.4
+"""Share of the machine's memory, which others use too."""
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes of ``ru_maxrss``."""
+
+
+def left_for_blocks(device: str, share: float) -> int:
+    """Bytes that are left of ``share`` of the memory, after what this process has needed at most so far."""
+    if device.startswith("cuda"):
+        return _left_of_gpu(require_torch(), device, share)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
+    return int(_machine_bytes() * share) - used
+
+
+def _left_of_gpu(torch: Any, device: str, share: float) -> int:
+    torch.cuda.synchronize(device)
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    peak: int = torch.cuda.max_memory_reserved(device)
+    return int(total * share - others) - peak
+
+
+def _machine_bytes() -> int:
+    """Bytes of memory of the machine, or of the container that this process lives in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
+    return min(machine, int(text)) if text.isdigit() else machine
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Both halves of a KV connector for an engine's own blocks.
@@ -284,7 +521,7 @@ def load_engine(
 ) -> TorchEngineCore:
     """An engine core for the checkpoint in the folder ``model``; ``core.executor.model`` says what was loaded.
 
-    Names are vLLM's flags; :class:`~tokenyard.serve.torch.settings.EngineSettings` says what those of the model mean.
+    Names are vLLM's flags; :class:`~tokenyard.serve.torch.load.EngineSettings` says what those of the model mean.
     ``scheduler`` are further fields of :class:`~tokenyard.SchedulerConfig`. ``async_scheduling`` is on unless there are
     drafts, as in vLLM. ``exchange`` is what two engines share of which one computes prompts for the other.
     ``lora_modules`` are folders of adapters by name, or texts ``NAME=FOLDER``; requests name theirs (``lora_name``).

@@ -19,7 +19,7 @@ from tokenyard.explain.population import SERVED, outcomes_of
 from tokenyard.explain.why.cause_log import CauseLog, WaitPiece
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import outcome_record
-from tokenyard.record.streams import TokenStreams
+from tokenyard.record.recorder import TokenStreams
 from tokenyard.trace.facts import PreemptionMoment, micros
 from tokenyard.trace.held_back import Cause, HeldBack
 from tokenyard.trace.reader import Ingress, ingress_of
@@ -57,11 +57,6 @@ class WaitRow:
 class RequestFacts:
     """What rows say of a request that has ended, or whose replay is over: no token, no hash, nothing of the engine."""
 
-    __slots__ = (
-        *("arrival_time", "job_id", "lora_name", "max_tokens", "meta", "num_prompt_tokens"),
-        *("predicted_output_tokens", "priority", "request_id", "times"),
-    )
-
     def __init__(self, request: Request) -> None:
         self.request_id = request.request_id
         self.job_id, self.lora_name, self.meta = request.job_id, request.lora_name, request.meta
@@ -73,22 +68,6 @@ class RequestFacts:
 
 class RequestRow:
     """One request, from its arrival on."""
-
-    __slots__ = (
-        "added_us",
-        "finish_reason",
-        "finished",
-        "first_scheduled",
-        "num_cached",
-        "num_external",
-        "num_output",
-        "num_preemptions",
-        "preemptions",
-        "request",
-        "runs",
-        "seen_by",
-        "waits",
-    )
 
     def __init__(self, request: Request, added: float, seen_by: int) -> None:
         self.request: Request | RequestFacts = request

@@ -18,7 +18,7 @@ from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.report.summary import AfterWarmup
 from tokenyard.explain.rows import (
     STEP_COLUMNS,
     RequestEntry,

@@ -20,7 +20,7 @@ import msgspec
 from tokenyard.errors import TraceError
 from tokenyard.files import Bounds, DamagedFileError, is_nested_deeper
 from tokenyard.redaction import valid_text
-from tokenyard.trace.files import TraceFiles, open_lines
+from tokenyard.trace.reader import TraceFiles, open_lines
 from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
 from tokenyard.trace.start import SECTION, DeploymentHeader
 

@@ -20,7 +20,7 @@ from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.vllm import versions
-from tokenyard.vllm.shared import turn_of
+from tokenyard.vllm.versions import turn_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # vLLM's requests as ours. What only vLLM's records need rides along: no look-up, no second copy.

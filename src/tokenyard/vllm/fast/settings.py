@@ -21,8 +21,7 @@ from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
-from tokenyard.vllm.shared import KINDS, known_group
-from tokenyard.vllm.versions import installed_version, profile_name
+from tokenyard.vllm.versions import KINDS, installed_version, known_group, profile_name
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Options of vLLM that FastScheduler does not serve: the engine ends at its start, and says which option it was.

@@ -11,9 +11,9 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
-from tokenyard.vllm.shared import trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
+from tokenyard.vllm.versions import trace_settings, warn_no_trace
 
 
 @dataclass(frozen=True, slots=True)

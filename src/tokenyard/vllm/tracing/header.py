@@ -14,8 +14,7 @@ from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.trace.start import SECTION, DeploymentHeader
 from tokenyard.units import GIB
 from tokenyard.version import __version__
-from tokenyard.vllm.shared import known_group
-from tokenyard.vllm.versions import data_parallel_rank, installed_version
+from tokenyard.vllm.versions import data_parallel_rank, installed_version, known_group
 
 _MODEL = ("model", "dtype", "quantization", "max_model_len", "runner_type", "enforce_eager", "seed")
 _PARALLEL = (

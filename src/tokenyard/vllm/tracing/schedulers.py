@@ -8,9 +8,8 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from tokenyard.vllm.shared import Twins, trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.tracer import Tracer
-from tokenyard.vllm.versions import check_version
+from tokenyard.vllm.versions import Twins, check_version, trace_settings, warn_no_trace
 from tokenyard.vocabulary import Reason
 
 _log = logging.getLogger("tokenyard.vllm")

@@ -18,9 +18,8 @@ from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
-from tokenyard.vllm.tracing.reasons import Reasons
+from tokenyard.vllm.tracing.reasons import Reasons, Watch
 from tokenyard.vllm.tracing.views import Demand, TakenIn, TracedOutput, TracedRequest, TracedState
-from tokenyard.vllm.tracing.watch import Watch
 from tokenyard.vocabulary import Reason
 
 _STEPS_IN_FLIGHT = 64

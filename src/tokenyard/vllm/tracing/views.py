@@ -12,8 +12,7 @@ from tokenyard.core.arrays import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
-from tokenyard.vllm.shared import JobTurn, job_of, turn_of
-from tokenyard.vllm.versions import max_running, status_name, waiting_queues
+from tokenyard.vllm.versions import JobTurn, job_of, max_running, status_name, turn_of, waiting_queues
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How many blocks running requests may ask for in the next step: only where that is more than are free is memory
@@ -95,21 +94,6 @@ class TracedRequest:
     ``theirs`` is only ever read.
     """
 
-    __slots__ = (
-        "_hit_tokens",
-        "is_last_step",
-        "job_id",
-        "local_hit_tokens",
-        "lora_name",
-        "mm_features",
-        "num_external_computed_tokens",
-        "request_id",
-        "sampling_params",
-        "theirs",
-        "this_func_call",
-        "times",
-    )
-
     arrival_time: float
     block_hashes: list[BlockHash]
     cache_salt: str | None
@@ -186,19 +170,6 @@ class _DraftCounts(msgspec.Struct, frozen=True):
 
 class TracedOutput:
     """A ``SchedulerOutput`` of vLLM's, as far as a trace shows it."""
-
-    __slots__ = (
-        "_computed",
-        "_ids",
-        "_tokens",
-        "admitted_new",
-        "admitted_resumed",
-        "num_running",
-        "preempted_req_ids",
-        "step",
-        "theirs",
-        "total_num_scheduled_tokens",
-    )
 
     def __init__(self, step: int, theirs: Any, num_admitted: int, preempted: Sequence[str]) -> None:
         """``num_admitted``: how many it admits; they stand behind all that were running."""
@@ -301,22 +272,6 @@ class TracedState:
     ``known``: request id -> request, of all that vLLM has been given; its keeper says when the running list has
     changed.
     """
-
-    __slots__ = (
-        "_known",
-        "_manager",
-        "_pool",
-        "_scheduler",
-        "block_size",
-        "max_num_running_reqs",
-        "max_num_scheduled_tokens",
-        "num_total_blocks",
-        "queues",
-        "running_version",
-        "skipped_waiting",
-        "waiting",
-        "waiting_reorders",
-    )
 
     def __init__(self, scheduler: Any, known: dict[str, TracedRequest]) -> None:
         self._scheduler = scheduler

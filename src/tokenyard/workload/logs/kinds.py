@@ -37,7 +37,7 @@ from tokenyard.workload.logs.records import (
     read_vllm_bench,
 )
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.readers.formats import FORMATS, NamedSource
+from tokenyard.workload.readers.plain import FORMATS, NamedSource
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Files that are no logs of requests, though people have them at hand: what they are, and what to log instead.

@@ -16,6 +16,7 @@ from tokenyard.workload.logs.logged import (
     KNOWN,
     LoggedError,
     LoggedRequest,
+    LoggedTurn,
     LogOptions,
     LogReading,
     SentAs,
@@ -23,8 +24,7 @@ from tokenyard.workload.logs.logged import (
 )
 from tokenyard.workload.logs.moments import FASTEST, LEAST_UNIX, TimeUnit, duration_seconds
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.logs.turns import LoggedTurn
-from tokenyard.workload.readers.formats import FORMATS, reader_of
+from tokenyard.workload.readers.plain import FORMATS, reader_of
 from tokenyard.workload.record import MAX_SECONDS, Remark, WorkloadRequest, remark
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 

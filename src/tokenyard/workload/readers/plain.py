@@ -39,12 +39,12 @@ is an error that names the line.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -52,8 +52,10 @@ import numpy as np
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.files import written_whole
+from tokenyard.files import packaged, written_whole
+from tokenyard.plugins import foreign
 from tokenyard.workload.measured import Measured, ServiceCounts
+from tokenyard.workload.readers import published
 from tokenyard.workload.readers.lines import Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import MAX_SECONDS, Clients, Remark, Workload, WorkloadRequest
@@ -388,3 +390,39 @@ def _written_image(image: MultiModalItem) -> dict[str, object]:
         row["is_embed"] = image.is_embed
     row |= {"cross": True} if image.cross else {}
     return row | ({} if image.modality == "image" else {"modality": image.modality})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The file formats by name.
+
+T = TypeVar("T")
+NAMES: dict[str, Any] = msgspec.json.decode(packaged("tokenyard.workload", "names.json"))
+"""``names.json``."""
+
+
+class NamedSource(NamedTuple, Generic[T]):
+    """What stands behind a name of a workload, and what the name means to a user who chooses."""
+
+    read: T
+    about: str
+
+
+Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
+
+FORMATS: dict[str, NamedSource[Reader]] = {
+    name: NamedSource(read_plain if name == "plain" else getattr(published, f"read_{name}"), about)
+    for name, about in NAMES["formats"].items()
+}
+"""Name, as ``--format`` takes it -> reader."""
+
+
+def reader_of(format: str) -> Reader | None:  # noqa: A002 (the option is called --format)
+    """Reads files of the format: ours, or ``FILE.py:NAME``, or a name of the entry points ``tokenyard.formats``, a
+    function of a path and ``ReadOptions`` that yields requests. None if there is none. Raises ConfigError.
+    """
+    if format in FORMATS:
+        return FORMATS[format].read
+    read: Reader | None = foreign("format", format)
+    if read is not None and not callable(read):
+        raise ConfigError("format", format, "it has to be a function of a path and ReadOptions that yields requests")
+    return read

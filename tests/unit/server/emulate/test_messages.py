@@ -16,8 +16,7 @@ from tests.unit.server.emulate.emulated import LINE, Emulated, emulated
 
 from tokenyard.serve.emulate.message_events import MessagesAnswer
 from tokenyard.serve.openai.fields import ApiError
-from tokenyard.serve.openai.following import PromptNews
-from tokenyard.serve.openai.generating import AnswerWriter
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 
 USER = [{"role": "user", "content": "hello there"}]
 TOOLS = [

@@ -12,14 +12,13 @@ pytest.importorskip("starlette", reason="starlette is not installed (extra: serv
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.explain.why.spans import offset_us
+from tokenyard.explain.why.timeline import offset_us
 from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.listening import recorder_of
 from tokenyard.serve.emulate.live import WallClock
-from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.generation import GenerationParams
-from tokenyard.trace.files import find_trace
-from tokenyard.trace.reader import TraceReader, find_ranks
+from tokenyard.trace.reader import TraceReader, find_ranks, find_trace
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0])

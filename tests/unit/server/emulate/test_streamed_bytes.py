@@ -16,8 +16,7 @@ from tests.unit.server.emulate.emulated import InTime, emulated
 
 from tokenyard.serve.emulate.forms import FormedAnswer, Forms
 from tokenyard.serve.openai.fields import GenerationRequest
-from tokenyard.serve.openai.following import PromptNews
-from tokenyard.serve.openai.generating import AnswerWriter
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 
 _MESSAGES = {"messages": [{"role": "user", "content": 'say "\\u00e9\\n" \\ and so on'}]}
 _ASKED: list[tuple[str, dict[str, Any]]] = [

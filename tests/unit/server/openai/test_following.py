@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="starlette is not installed (extra: serv
 
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.generation import GenerationParams, OutputKind, Turn
-from tokenyard.serve.openai.following import EnginePrompt, Following, PromptNews
+from tokenyard.serve.openai.generating import EnginePrompt, Following, PromptNews
 
 _TOKENIZER = toy_tokenizer()
 _DELTA = GenerationParams(max_tokens=40, output_kind=OutputKind.DELTA)

@@ -12,12 +12,11 @@ import pytest
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import workload_facts
-from tokenyard.workload.load import LoadShape, read_workload
+from tokenyard.workload.load import LoadShape, pauses_in, read_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, columns_from
 from tokenyard.workload.logs.moments import Clock, TimeUnit
 from tokenyard.workload.readers.plain import workload_lines, write_plain
 from tokenyard.workload.record import Workload
-from tokenyard.workload.stretches import pauses_in
 
 
 def _file(tmp_path: Path, text: str, name: str = "log") -> Path:

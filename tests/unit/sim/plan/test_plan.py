@@ -29,12 +29,11 @@ from tokenyard.questions.planning.answer import (
     meets_alone,
     nearest_row,
     next_best,
+    page_of,
     sentence_of,
 )
 from tokenyard.questions.planning.goal import Goal, best_row, front_of, incumbent_of, is_feasible
-from tokenyard.questions.planning.picture import page_of
-from tokenyard.questions.planning.search import Trying, search
-from tokenyard.questions.planning.steadiness import Lengths
+from tokenyard.questions.planning.search import Lengths, Trying, search
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid

@@ -16,14 +16,12 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLO, read_slos
 from tokenyard.explain.steady import LoadCounter, LoadState
 from tokenyard.questions.planning.answer import PRECISION, LoadSearch, Plan
-from tokenyard.questions.planning.search import steady_load
-from tokenyard.questions.planning.steadiness import FEWEST_FOR_LOAD, FEWEST_OF_A_LOG, Lengths
-from tokenyard.questions.sweeping.halves import Halves, has_pace
+from tokenyard.questions.planning.search import FEWEST_FOR_LOAD, FEWEST_OF_A_LOG, Lengths, steady_load
 from tokenyard.questions.sweeping.measuring import with_state
-from tokenyard.questions.sweeping.rows import Row
+from tokenyard.questions.sweeping.rows import Halves, Row, has_pace
 from tokenyard.trace.schema import RequestArrived, RequestFinished
+from tokenyard.workload.load import repeated
 from tokenyard.workload.record import Workload, WorkloadRequest
-from tokenyard.workload.stretches import repeated
 from tokenyard.workload.tokens import StreamTokens
 
 ONE = ty.Deployment(

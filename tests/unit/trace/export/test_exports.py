@@ -16,10 +16,9 @@ import pytest
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.perfetto import PerfettoWriter
 from tokenyard.trace.export.spans import send_spans
-from tokenyard.trace.export.timeline import COUNTERS, emit_timeline, segments_of
+from tokenyard.trace.export.timeline import COUNTERS, ChromeWriter, emit_timeline, segments_of
 from tokenyard.trace.facts import RequestTimeline
 
 

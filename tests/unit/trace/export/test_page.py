@@ -16,7 +16,7 @@ import pytest
 from tokenyard.errors import TraceError
 from tokenyard.trace.export import page as page_module
 from tokenyard.trace.export.page import embed, fitting, without_prompts
-from tokenyard.trace.files import TraceFiles, find_trace
+from tokenyard.trace.reader import TraceFiles, find_trace
 
 PAGE = "<!doctype html><html><head></head><body><div id='app'></div></body></html>\n"
 

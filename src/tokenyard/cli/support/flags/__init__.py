@@ -25,11 +25,11 @@ TASKS = {
         "query": "traces.QueryCommand",
     },
     "ask": {
-        "whatif": "planning.WhatIfCommand",
-        "plan": "planning.PlanCommand",
+        "whatif": "replays.WhatIfCommand",
+        "plan": "replays.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
-        "sweep": "planning.SweepCommand",
+        "sweep": "replays.SweepCommand",
         "split": "replays.SplitCommand",
     },
     "serve": {

@@ -44,6 +44,8 @@ class WhyCommand(Command):
     """Id of a request or a job, or an unambiguous beginning of a request's id (as vLLM's server gives to clients)."""
     stuck: Switch = False
     """Find where the engine did not move at all although requests waited, and say at whom and why."""
+    prefix: Switch = False
+    """Say why prompts, or that of the request, were not found in the prefix cache."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 
