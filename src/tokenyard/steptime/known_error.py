@@ -208,6 +208,7 @@ def known_error(
         asked = replace(asked, terms=terms, version=None if asked.version == told.version else asked.version)
     gaps, reference = gaps_of(asked, constants)
     spreads = {each: _spread(widths_of(asked, constants, each, gaps, reference), asked, each) for each in QUANTITIES}
+    spreads["e2e"] = _between(spreads["e2e"], spreads["tpot"], spreads["ttft"])
     key = model_key(asked.spec)
     nearest = tuple(sorted(reference, key=lambda each: _distance(asked, key, each))[:_NEAREST])
     return KnownError(gaps=tuple(gaps), nearest=nearest, newest_version=constants.newest_version, **spreads)
@@ -385,6 +386,12 @@ def _spread(widths: Widths, asked: AskedDeployment, quantity: str) -> Spread:
         down *= max(widths.estimates["low"], 1 - share * (1 - widths.estimates["low"]))
         up *= 1 + share * (widths.estimates["high"] - 1)
     return Spread(median=median, low=math.exp(-low) * down, high=math.exp(high) * up)
+
+
+def _between(whole: Spread, tpot: Spread, ttft: Spread) -> Spread:
+    """The range of a whole answer, which cannot be further off than both of its parts."""
+    low, high = min(tpot.low, ttft.low), max(tpot.high, ttft.high)
+    return replace(whole, low=max(whole.low, low), high=min(whole.high, high))
 
 
 def _added(errors: Mapping[str, Any], gap: MeasurementGap, kinds: Sequence[str]) -> Width:
