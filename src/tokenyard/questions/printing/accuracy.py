@@ -17,12 +17,12 @@ def left_out_table(constants: Constants) -> Table:
     """What the constants say of points that their fit had not seen."""
     table = Table(box=None, pad_edge=False)
     table.add_column("left out of the fit", no_wrap=True)
-    for column in ("points", *(each for name in QUANTITIES for each in (f"{name.upper()} p50", "p90"))):
+    for column in ("points", "TPOT p50", "p90", "p99", "TTFT p50", "p90", "p99"):
         table.add_column(column, justify="right")
-    errors = [constants.errors(each) for each in QUANTITIES]
-    for kind, own in errors[0].items():
-        cells = [f"{each[kind][share]:.1%}" for each in errors for share in ("median", "p90")]
-        table.add_row(LEFT_OUT[kind], f"{own['n']:.0f}", *cells)
+    tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
+    for kind in tpot:
+        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90", "p99")]
+        table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
     return table
 
 
@@ -51,16 +51,17 @@ def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
 
 
 def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
-    """Print a table."""
+    """Print errors of groups, and the share that the stated ranges held."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(name)
-    for column in ("points", *(each for one in QUANTITIES for each in (f"{one.upper()} p50", "p90", "in range"))):
+    table.add_column(name, no_wrap=True)
+    columns = [each for one in ("TPOT", "TTFT") for each in (f"{one} p50", "p90", "held")]
+    for column in ("points", *columns, "E2E p50"):
         table.add_column(column, justify="right")
     for group, found in groups.items():
         cells = [str(found["tpot"].n)]
-        for own in (found[each] for each in QUANTITIES):
+        for own in (found["tpot"], found["ttft"]):
             cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.covered:.0%}"]
-        table.add_row(escape(group), *cells)
+        table.add_row(escape(group), *cells, f"{found['e2e'].median:.1%}")
     console.print(table)
     console.print()
 
