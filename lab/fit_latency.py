@@ -5,8 +5,9 @@
 POINTS is a table of measured points (docs/accuracy.md), a profile is a folder of LLMServingSim kernel timings, named
 ``lss_<GPU>_<model>``. Prints what it fits, what came out, the errors when a part of the points is left out
 (``left_out.py``), and how often the ranges that would have been stated hold what was left out (``known_ranges.py``);
-they are shipped with the constants, and are what a report says of a prediction. Takes about a quarter of an hour; with
-``--kept FILE`` a second call takes the fits from there. ``fit_front_end.py`` comes after it.
+they are shipped with the constants, and are what a report says of a prediction. Then the front end is fitted to
+replays, and what is printed is judged (``front_end.py``). Takes about half an hour; with ``--kept FILE`` a second call
+takes the fits from there.
 """
 
 from __future__ import annotations
@@ -25,13 +26,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from known_ranges import Held, deployments_of, errors_of, errors_of_models, held, summary
+from front_end import EVERY, replayed, with_front_end
+from known_ranges import (
+    Held,
+    calibrated,
+    deployments_of,
+    errors_of,
+    errors_of_models,
+    held,
+    measured_of,
+    predicted_of,
+    stated,
+    summary,
+)
 from left_out import LeftOut, left_out
 from step_time_fit import Fit, Priors, Sheet, Target
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
 from tokenyard.questions.accuracy.points import read_points
 from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.known_error import QUANTITIES
 from tokenyard.steptime.model import StepShape, StepWork
 from tokenyard.steptime.table_sources import load_lss
 from tokenyard.steptime.tables import LATENCY as ALL_REDUCE_FLOOR
@@ -89,8 +103,11 @@ def main() -> None:
     left = _left_out(fit, logs, args.kept)
     print(f"nothing left out: {_line(fit, fit.predict(logs), everything)}")
     data = _with_held(fit, left, _data(fit, logs, left))
+    data = with_front_end(fit, logs, left, data, replayed(points[::EVERY], data), PRIORS)
+    print(f"\nprinted: {json.dumps(data['printed'])}")
     if args.write:
-        TARGET.write_text(written(data | {"published": json.loads(TARGET.read_text()).get("published", {})}))
+        before = json.loads(TARGET.read_text())
+        TARGET.write_text(written(data | {name: before.get(name, {}) for name in ("published", "kernels")}))
         print(f"\nwrote {TARGET}")
 
 
@@ -152,8 +169,7 @@ def _left_out(fit: Fit, logs: Floats, kept: Path | None) -> list[LeftOut]:
 
 def _ratios(fit: Fit, quantity: str, target: Target) -> Floats:
     """Measured over predicted, of every point."""
-    measured = np.array([getattr(point, quantity) for point in fit.points])
-    ratios: Floats = measured / getattr(target, quantity)
+    ratios: Floats = measured_of(fit.points, quantity) / predicted_of(fit.points, target, quantity)
     return ratios
 
 
@@ -176,29 +192,39 @@ def _estimates(fitted: Mapping[str, float]) -> dict[str, float]:
 
 
 def _with_held(fit: Fit, left: list[LeftOut], data: dict[str, Any]) -> dict[str, Any]:
-    """The same, with how often the ranges that would have been stated hold what was left out."""
-    found: dict[str, list[Held]] = {}
-    for each in held(fit.points, left, data):
-        found.setdefault(each.kind, []).append(each)
+    """The same with widths that are scaled, and how often the ranges that would have been stated hold what was left
+    out.
+    """
+    said = list(stated(fit.points, left, data))
+    found: dict[tuple[str, str, str], Held] = {}
+    for quantity in QUANTITIES:
+        own = [each for each in said if each.quantity == quantity]
+        scales = calibrated(own)
+        for kind, scale in scales.items():
+            data["errors"][quantity][kind]["scale"] = scale
+        found |= {(each.kind, each.group, quantity): each for each in held(own, scales)}
     shares: dict[str, dict[str, dict[str, float]]] = {}
-    groups: dict[str, dict[str, dict[str, Any]]] = {}
-    print("\nkind         points folds  TPOT in range  width  TTFT in range  width")
-    for kind, folds in found.items():
-        cells = ""
-        for quantity in ("tpot", "ttft"):
-            inside = np.concatenate([each.inside[quantity] for each in folds])
-            width = float(np.median([each.width[quantity] for each in folds]))
-            own = {"n": len(inside), "held": round(float(inside.mean()), 4), "width": round(width, 3)}
-            shares.setdefault(kind, {})[quantity] = own
-            cells += f" {inside.mean():14.1%} {width:6.2f}"
+    print("\nkind         points folds" + "".join(f"  {each.upper():>5} in range  width" for each in QUANTITIES))
+    for kind in dict.fromkeys(each.kind for each in said):
+        cells, folds = "", list[Held]()
+        for quantity in QUANTITIES:
+            folds = [each for key, each in found.items() if key[::2] == (kind, quantity)]
+            inside = np.concatenate([each.inside for each in folds])
+            width = float(np.median([each.width for each in folds]))
+            shares.setdefault(kind, {})[quantity] = {
+                "n": len(inside),
+                "held": round(float(inside.mean()), 4),
+                "width": round(width, 3),
+            }
+            cells += f" {inside.mean():15.1%} {width:6.2f}"
         print(f"{kind:12} {shares[kind]['tpot']['n']:6.0f} {len(folds):5}{cells}")
-    for fold, target in left:
-        inside_of = {each.group: each.inside for each in found[fold.kind]}[fold.group]
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for fold, target, _ in left:
         groups.setdefault(fold.kind, {})[fold.group] = {
             quantity: summary(_ratios(fit, quantity, target)[fold.judged])
-            | {"held": round(float(inside_of[quantity].mean()), 4)}
+            | {"held": round(float(found[fold.kind, fold.group, quantity].inside.mean()), 4)}
             | _as_a_whole(_ratios(fit, quantity, target)[fold.judged])
-            for quantity in ("tpot", "ttft")
+            for quantity in QUANTITIES
         }
     return {**data, "held": shares, "left_out": groups, "left_out_by_load": _by_load(fit, left, found)}
 
@@ -212,19 +238,20 @@ def _as_a_whole(ratios: Floats) -> dict[str, float]:
 LOADS = {"128 users and more": (128, math.inf), "16 to 127 users": (16, 127), "below 16 users": (0, 15)}
 
 
-def _by_load(fit: Fit, left: list[LeftOut], found: Mapping[str, list[Held]]) -> dict[str, dict[str, dict[str, Any]]]:
+def _by_load(
+    fit: Fit, left: list[LeftOut], found: Mapping[tuple[str, str, str], Held]
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Kind -> how many users -> quantity: errors of what was left out, and the share within the range stated for it."""
     users = np.array([point.users for point in fit.points])
     tables: dict[str, dict[str, dict[str, Any]]] = {}
     for kind in dict.fromkeys(each.fold.kind for each in left):
         folds = [each for each in left if each.fold.kind == kind]
-        inside_of = {each.group: each.inside for each in found[kind]}
         for name, (low, high) in LOADS.items():
             some = [each.fold.judged & (users >= low) & (users <= high) for each in folds]
-            for quantity in ("tpot", "ttft"):
+            for quantity in QUANTITIES:
                 ratios = [_ratios(fit, quantity, each.target)[mask] for each, mask in zip(folds, some, strict=True)]
                 inside = [
-                    inside_of[each.fold.group][quantity][mask[each.fold.judged]]
+                    found[kind, each.fold.group, quantity].inside[mask[each.fold.judged]]
                     for each, mask in zip(folds, some, strict=True)
                 ]
                 both = np.concatenate(ratios), np.concatenate(inside)

@@ -178,6 +178,10 @@ def _source(row: dict[str, Any]) -> str:
     return ": ".join(parts + [row["note"]] * ("note" in row))
 
 
+_SORTED_BEFORE = (0, 15)
+"""Logs of earlier versions have what PyTorch takes to sort the vocabulary."""
+
+
 def memory_left(row: dict[str, Any]) -> tuple[float, float]:
     """What is left for KV in GiB, by the estimate and at least."""
     model, tp, gpu = MODELS[row["model"]], row["tp"], named_gpu(row["gpu"])
@@ -191,6 +195,7 @@ def memory_left(row: dict[str, Any]) -> tuple[float, float]:
         tensor_parallel_size=tp,
         cudagraph_capture_sizes=sizes_up_to(min(MOST_CAPTURED, 2 * row["seqs"])) if counts_graphs else (),
         encoded=_encoded(model, row["tokens"], row["seqs"], row.get("max_model_len", model.max_model_len)),
+        sorts=_release(row) < _SORTED_BEFORE,
     )
     left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
     return (left - needed.likely) / GIB, (left - needed.most) / GIB

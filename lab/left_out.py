@@ -7,9 +7,9 @@ precision    a model in one precision                    where another precision
 generation   a model on one generation of GPUs           where it was measured on another generation
 gpu          a GPU                                       models that were measured on another one of its generation
 pair         a model on one GPU                          where both were measured, but not together: the same models
-layout       a model on a GPU in one layout              where another layout was measured
+layout       one layout of every model on every GPU      where another layout was measured: all of it
 kv_dtype     a model on a GPU with one KV format         where another format was measured
-version      a model on a generation with one vLLM       where another vLLM was measured
+version      a model on a generation with one vLLM       where another vLLM was measured of the same layout and KV
 users        the largest, and the smallest, loads        all of it: what lies outside of what was measured
 prompts      the longest, and the shortest, prompts      the same: what lengthens a prompt moves TTFT far more than
 outputs      the longest, and the shortest, answers      what lengthens an answer, so that each is learnt by itself
@@ -61,6 +61,8 @@ class LeftOut(NamedTuple):
 
     fold: Fold
     target: Target
+    logs: Floats
+    """The fit itself."""
 
 
 def load_of(point: Point) -> Hashable:
@@ -87,11 +89,24 @@ def folds_of(points: Sequence[Point]) -> Iterator[Fold]:
     yield from _folds("generation", _joined(key, age), remains=key)
     yield from _folds("gpu", gpu, remains=_joined(key, age))
     yield from _folds("pair", _joined(key, gpu), remains=_joined(key, age))
-    yield from _folds("layout", _joined(key, gpu, layout), remains=_joined(key, gpu))
+    yield from _layouts(_joined(key, gpu), layout)
     yield from _folds("kv_dtype", _joined(key, gpu, kv), remains=_joined(key, gpu))
     version = [point.version for point in points]
-    yield from _folds("version", _joined(key, age, version), remains=_joined(key, age))
+    # Elsewhere another vLLM had another layout as well, and what that adds is a gap of its own.
+    yield from _folds("version", _joined(key, age, version), remains=_joined(key, gpu, layout, kv))
     yield from _extremes(points)
+
+
+def _layouts(places: Sequence[str], layouts: Sequence[str]) -> Iterator[Fold]:
+    """The first layout of every place, the second, and so on, where there are several: fewer fits than one for each."""
+    known: dict[str, list[str]] = {}
+    for place, layout in sorted(set(zip(places, layouts, strict=True))):
+        known.setdefault(place, []).append(layout)
+    number = np.array([known[place].index(layout) for place, layout in zip(places, layouts, strict=True)])
+    several = np.array([len(known[place]) > 1 for place in places])
+    for each in range(number.max() + 1):
+        out = several & (number == each)
+        yield Fold("layout", f"number {each + 1} of each", out, out)
 
 
 def _layout(point: Point) -> str:
@@ -144,4 +159,4 @@ def left_out(fit: Fit, logs: Floats, kept: Path | None = None, kinds: Sequence[s
             known[name] = fit.solve(~fold.out, start=logs, rounds=ROUNDS)
             if kept is not None:
                 np.savez_compressed(kept, **known)  # type: ignore[arg-type]
-        yield LeftOut(fold, fit.predict(known[name]))
+        yield LeftOut(fold, fit.predict(known[name]), known[name])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,13 +97,12 @@ class _Group:
     tpot: list[Floats] = field(default_factory=list)
     segments: list[int] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    names: list[str] | None = None
-    """Constants that its times depend on, once they are known."""
 
     all_work: StepColumns = field(init=False)
     tokens: Floats = field(init=False)
     weights: tuple[Floats, Floats] = field(init=False)
-    segment: npt.NDArray[np.int64] = field(init=False)
+    starts: npt.NDArray[np.int64] = field(init=False)
+    """Where each point's steps begin."""
     where: npt.NDArray[np.int64] = field(init=False)
     input_tokens: Floats = field(init=False)
 
@@ -112,7 +111,7 @@ class _Group:
         self.all_work = columns_of(np.concatenate(self.work))
         self.tokens = self.all_work.num_tokens.sum(axis=1, keepdims=True)
         self.weights = np.concatenate(self.ttft), np.concatenate(self.tpot)
-        self.segment = np.repeat(np.arange(len(self.segments)), self.segments)
+        self.starts = np.cumsum([0, *self.segments[:-1]])
         self.where = np.array(self.indices)
         self.input_tokens = np.array(self.lengths)
 
@@ -223,15 +222,20 @@ class Fit:
         ]
         return np.array(pairs).T[0], np.array(pairs).T[1]
 
-    def _group_times(self, logs: Floats, group: _Group) -> Target:
-        return _times(self.constants(logs, group.owners), group)
-
     def predict(self, logs: Floats) -> Target:
         """The prediction for all points."""
         ttft, tpot = np.zeros(len(self.points)), np.zeros(len(self.points))
         for group in self._groups:
-            ttft[group.where], tpot[group.where] = self._group_times(logs, group)
+            ttft[group.where], tpot[group.where] = _times(self.constants(logs, group.owners), group)
         return Target(ttft, tpot)
+
+    def front_end(self, logs: Floats) -> Floats:
+        """The part of every point's TTFT that lies before and behind the engine."""
+        seconds = np.zeros(len(self.points))
+        for group in self._groups:
+            values = self.constants(logs, group.owners)
+            seconds[group.where] = values["request"] + values["request_token"] * group.input_tokens
+        return seconds
 
     def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
         return _sheet_residuals(self.constants(logs, (f"gpu {part[0].gpu.name}",)), part)
@@ -266,29 +270,22 @@ class Fit:
             if not keep[group.where].any():
                 continue
             values = self.constants(logs, group.owners)
-            before = _times(values, group)
-            names = list(values) if group.names is None else group.names
-            group.names = []
-            for name in names:
-                after = _times(values | {name: values[name] * _NUDGED}, group)
-                if (after.ttft == before.ttft).all() and (after.tpot == before.tpot).all():
+            before, *after = zip(*_times(_nudged(values), group), strict=True)
+            for name, (ttft, tpot) in zip(values, after, strict=True):
+                if (ttft == before[0]).all() and (tpot == before[1]).all():
                     continue
-                group.names.append(name)
-                ttft = np.log(after.ttft / before.ttft) / _NUDGE / TTFT_SCATTER
-                tpot = np.log(after.tpot / before.tpot) / _NUDGE / TPOT_SCATTER
                 for place in self._places_of(name, group.owners):
-                    slopes[group.where, place] += ttft
-                    slopes[count + group.where, place] += tpot
+                    slopes[group.where, place] += np.log(ttft / before[0]) / _NUDGE / TTFT_SCATTER
+                    slopes[count + group.where, place] += np.log(tpot / before[1]) / _NUDGE / TPOT_SCATTER
         extra, extra_slopes = [np.zeros(0)], [np.zeros((0, len(logs)))]
         for part in self._sheet_parts:
             owners = (f"gpu {part[0].gpu.name}",)
             values = self.constants(logs, owners)
-            here = _sheet_residuals(values, part)
+            here, *nudged = _sheet_residuals(_nudged(values), part)
             rows = np.zeros((len(here), len(logs)))
-            for name in values:
-                moved = (_sheet_residuals(values | {name: values[name] * _NUDGED}, part) - here) / _NUDGE
+            for name, moved in zip(values, nudged, strict=True):
                 for place in self._places_of(name, owners):
-                    rows[:, place] += moved
+                    rows[:, place] += (moved - here) / _NUDGE
             extra.append(here)
             extra_slopes.append(rows)
         return slopes, np.concatenate(extra), np.concatenate(extra_slopes)
@@ -311,8 +308,6 @@ class Fit:
     def solve(self, keep: Mask, *, start: Floats | None = None, rounds: int = 12) -> Floats:
         """Logarithms that fit the points in ``keep`` and all sheets best."""
         logs = self.mean.copy() if start is None else start.copy()
-        for group in self._groups:
-            group.names = None  # what moved nothing where the last fit was may move something here
         damping = 1e-2
         best, residuals = self._cost(logs, keep)
         both = np.concatenate((keep, keep))
@@ -344,8 +339,16 @@ class Fit:
         return dict(found)
 
 
-def _times(values: Mapping[str, float], group: _Group) -> Target:
-    """Predictions for a group's points, with these constants."""
+def _nudged(values: Mapping[str, float]) -> dict[str, Floats]:
+    """Constants as they are, and then with one of them nudged, each in its turn: columns of a first axis."""
+    columns = {name: np.full((1 + len(values), 1, 1), value) for name, value in values.items()}
+    for row, column in enumerate(columns.values(), 1):
+        column[row] *= _NUDGED
+    return columns
+
+
+def _times(values: Mapping[str, Any], group: _Group) -> Target:
+    """Predictions for a group's points, with these constants, or with each row of :func:`_nudged` ones."""
     formula = StepFormula(
         group.counted,
         group.gpu,
@@ -355,19 +358,24 @@ def _times(values: Mapping[str, float], group: _Group) -> Target:
         piecewise=group.piecewise,
         prepared_ahead=not group.shows_host,
     )
-    seconds = formula.seconds(group.all_work, group.tokens).max(axis=1) + group.shows_host * values["host"]
-    count = len(group.indices)
-    ttft, tpot = (np.bincount(group.segment, seconds * weight, count).astype(np.float64) for weight in group.weights)
-    return Target(ttft + values["request"] + values["request_token"] * group.input_tokens, tpot)
+    host, request, request_token = (_flat(values[name]) for name in ("host", "request", "request_token"))
+    seconds = formula.seconds(group.all_work, group.tokens).max(axis=-1) + group.shows_host * host
+    ttft, tpot = (np.add.reduceat(seconds * weight, group.starts, axis=-1) for weight in group.weights)
+    return Target(ttft + request + request_token * group.input_tokens, tpot)
 
 
-def _sheet_residuals(values: Mapping[str, float], part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
+def _sheet_residuals(values: Mapping[str, Any], part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
     sheet, counted, work = part
     values = {**values, "all_reduce": 0.0, "link": 1e9}
     formula = StepFormula(counted, sheet.gpu, sheet.parallel, values, capture_size=sheet.capture_size)
-    residuals = np.log(formula.seconds(work, work.num_tokens)[:, 0] / sheet.seconds) / STEP_SCATTER
-    scaled: Floats = residuals / np.sqrt(len(residuals) / 30)  # a sheet counts as thirty points
+    residuals = np.log(formula.seconds(work, work.num_tokens)[..., 0] / sheet.seconds) / STEP_SCATTER
+    scaled: Floats = residuals / np.sqrt(residuals.shape[-1] / 30)  # a sheet counts as thirty points
     return scaled
+
+
+def _flat(value: Any) -> Any:
+    """A constant beside the seconds of steps: without the axis of ranks."""
+    return value[..., 0] if isinstance(value, np.ndarray) else value
 
 
 def condense(schedule: Schedule) -> tuple[Floats, Floats, Floats]:

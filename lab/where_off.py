@@ -71,7 +71,7 @@ def main() -> None:
     points, _ = read_points(args.points)
     fit = Fit(points, [sheet for folder in args.profiles if (sheet := sheet_of(folder)) is not None], PRIORS)
     measured = np.array([point.tpot for point in points])
-    for fold, target in left_out(fit, fit.mean, args.kept, kinds=("model",)):
+    for fold, target, _ in left_out(fit, fit.mean, args.kept, kinds=("model",)):
         ratios = target.tpot / measured
         scale, shape = scale_and_shape(ratios[fold.judged])
         print(f"{fold.group}: scale {scale:+.1%}, shape {shape:.1%}")

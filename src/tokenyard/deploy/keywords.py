@@ -173,6 +173,7 @@ class DeploymentKeywords(TypedDict, total=False):
     hf_overrides: Text | None
     hf_token: Any
     host: Any
+    host_speed: float | str | None
     ignore_patterns: Any
     ignore_unmodelled: bool | None
     interleave_mm_strings: Any

@@ -43,11 +43,12 @@ from tokenyard.deploy.vllm_serve.models import (
     overridden,
 )
 from tokenyard.deploy.vllm_serve.refusals import refused
+from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation
 from tokenyard.deploy.vllm_serve.start_checks import MOST_NODES, cuts_prompts, no_start, pooled, pools
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
-from tokenyard.models.additions import with_draft_head, with_state_dtypes
+from tokenyard.models.additions import with_draft_head, with_draft_model, with_state_dtypes
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.images.largest import with_limited_picture, with_limited_video
@@ -281,7 +282,9 @@ class ResolvedSettings:
     gpu: GPU
     model: ModelSpec
     loaded: ModelSpec
-    """The model, with the head that drafts if there is one: what takes memory."""
+    """The model, with what drafts if anything does: what takes memory."""
+    drafter: ModelSpec | None
+    """A model of its own that drafts; None where there is none, or it is not known."""
     hardware: HardwareSettings
     """The hardware settings, with the block size of the memory plan."""
     scheduling: SettledScheduling
@@ -352,9 +355,9 @@ class ResolvedSettings:
 
 
 def resolve_settings(
-    flags: DeploymentSettings, *, speculative: SpeculativeConfig | None, predicts_itself: bool = False
+    flags: DeploymentSettings, *, speculative: SpeculativeConfig | None, drafts: AskedSpeculation | None = None
 ) -> ResolvedSettings:
-    """Settle what is not given; a model that ``predicts_itself`` drafts with layers of its own.
+    """Settle what is not given. ``drafts``: what a flag says of speculative decoding, if one does.
 
     Raises ConfigError for a wrong value, NoStartError where vLLM would not start.
     """
@@ -362,7 +365,8 @@ def resolve_settings(
     flags.launch.asked.require_companions()
     gpu = named_gpu(flags.hardware.gpu)
     model, flags, is_pooled = _served(flags, version)
-    loaded = _loaded(model, speculative, predicts_itself=predicts_itself)
+    drafter = None if drafts is None else drafts.drafter()
+    loaded = _loaded(model, speculative, drafts, drafter)
     num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
     _require_limits(flags.scheduler)
     parallel = _parallel(flags, model, num_drafts)
@@ -414,6 +418,7 @@ def resolve_settings(
         gpu=gpu,
         model=model,
         loaded=loaded,
+        drafter=drafter,
         hardware=replace(hardware, block_size=plan.block_size),
         scheduling=_scheduling(flags, model, version, limits, plan, is_free=is_free),
         parallel=parallel,
@@ -485,11 +490,18 @@ def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, Deploym
     return model, replace(flags, scheduler=replace(given, **off)), True
 
 
-def _loaded(model: ModelSpec, speculative: SpeculativeConfig | None, *, predicts_itself: bool) -> ModelSpec:
-    """The model with what drafts from its hidden states."""
-    if speculative is None or not speculative.use_eagle:
+def _loaded(
+    model: ModelSpec,
+    speculative: SpeculativeConfig | None,
+    drafts: AskedSpeculation | None,
+    drafter: ModelSpec | None,
+) -> ModelSpec:
+    """The model with what drafts: a model of its own, or layers on its hidden states."""
+    if drafts is not None and drafter is not None:
+        return with_draft_model(model, drafter, shares_kv=drafts.shares_kv)
+    if speculative is None or not speculative.use_eagle or (drafts is not None and drafts.shares_kv):
         return model
-    return with_draft_head(model, predicts_itself=predicts_itself)
+    return with_draft_head(model, predicts_itself=drafts is not None and drafts.predicts_itself)
 
 
 def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str, *, has_drafts: bool) -> None:

@@ -191,6 +191,9 @@ class HardwareSettings(Settings):
     """Tokens per KV block."""
     latency: str = "calibrated"
     """Model of step times: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+    host_speed: Annotated[float, Help(metavar="X")] = 1.0
+    """Speed of the host's processor beside those of the measured servers: 0.5 launches kernels, prepares steps and
+    answers clients in twice the time."""
     step_time_factors: Annotated[str | None, Help(metavar="X[,Y]", otherwise="1")] = None
     """Factors of step times, of what decodes take and of what prompts add to it; `run --calibrate` finds them."""
 

@@ -354,14 +354,14 @@ def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
 
 
 def _blocks_in_memory(
-    settings: DeploymentSettings, speculative: SpeculativeConfig | None, *, predicts_itself: bool
+    settings: DeploymentSettings, speculative: SpeculativeConfig | None, drafts: AskedSpeculation | None
 ) -> int | None:
     """Blocks without those that were given by hand; None if none were, or if the engine would not start without."""
     if settings.hardware.num_gpu_blocks_override is None:
         return None
     own = replace(settings, hardware=replace(settings.hardware, num_gpu_blocks_override=None))
     try:
-        return resolve_settings(own, speculative=speculative, predicts_itself=predicts_itself).plan.num_blocks
+        return resolve_settings(own, speculative=speculative, drafts=drafts).plan.num_blocks
     except (ConfigError, NoStartError):
         return None
 
@@ -399,8 +399,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     ignored: list[str] = []
     speculation, drafts = _speculation(settings, ignored, seed)
     speculative = None if speculation is None else speculation.config
-    predicts_itself = drafts is not None and drafts.predicts_itself
-    settle = partial(resolve_settings, speculative=speculative, predicts_itself=predicts_itself)
+    settle = partial(resolve_settings, speculative=speculative, drafts=drafts)
     try:
         settled = settle(settings)
     except NoStartError as refused:
@@ -411,6 +410,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     settings = replace(settings, launch=replace(launch, asked=asked))
     if drafts is not None:
         check_drafts(drafts, settled.model)
+        ignored += drafts.uncounted(settled.drafter)
     kv_transfer = _kv_transfer(settings.transfer, settled)
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
@@ -423,7 +423,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
         scheduler,
         speculation,
         ignored,
-        memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
+        memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, drafts),
     )
     header = with_oracles(header, [scheduler.policy])
     if (error := error_in_words(latency)) is not None:
@@ -563,6 +563,7 @@ def _speculation(
         method=given.spec_method,
         num_tokens=given.spec_tokens,
         draft_model=None if named is None else str(named),
+        target=settings.hardware.model,
         ignore_unmodelled=settings.launch.ignore_unmodelled,
     )
     if asked is not None:
@@ -677,11 +678,13 @@ def _latency(
         tensor_parallel_size=hardware.tensor_parallel_size,
         kv_cache_dtype=settled.plan.kv_cache_dtype,
         speculative=speculation.config if speculation is not None else None,
+        drafter=settled.drafter,
         data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
         pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
         gpus_per_machine=settled.gpus_per_machine,
         enforce_eager=hardware.enforce_eager,
+        host_speed=hardware.host_speed,
         max_cudagraph_capture_size=settled.capture_size,
         enable_lora=settled.adapters.enable_lora,
         has_adapters=has_adapters,

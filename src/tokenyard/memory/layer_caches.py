@@ -48,8 +48,6 @@ FLASHINFER_MLA_BLOCK_SIZE = 32
 """The smallest of FlashInfer's latent attention, on Blackwell's large GPUs."""
 MIXED_BLOCK_SIZE = 64
 """What Triton and FlashInfer have together, on the same GPUs: the one for images, the other for text."""
-INDEXER_SCALE_BYTES = 4
-"""The scale of every 128 indexer keys, which are stored in a byte each."""
 SPARSE_FP8_BYTES = 656
 """A token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
 
@@ -261,8 +259,7 @@ def _latent_caches(
         is_latent=True,
         alignment=row if mixer.kept_size else 1,  # its kernels take a block to be whole rows
     )
-    keys = 0 if mixer.indexer is None else mixer.indexer.head_size
-    page = block_size * (keys + INDEXER_SCALE_BYTES * (keys // 128))
+    page = 0 if mixer.indexer is None else block_size * mixer.indexer.key_bytes
     yield from _with_indexer(cache, mixer.indexer, page, settings)
 
 
@@ -323,8 +320,7 @@ def _with_ring(mixer: CompressedAttention, num_speculative_tokens: int) -> Itera
     vectors = _WINDOW_BLOCK_SIZE // mixer.ratio
     yield _packed("compressed", _WINDOW_BLOCK_SIZE, vectors * _COMPRESSED_BYTES)
     if mixer.indexer is not None:
-        keys = mixer.indexer.head_size
-        yield _packed("indexer", _WINDOW_BLOCK_SIZE, vectors * (keys + INDEXER_SCALE_BYTES * (keys // 128)))
+        yield _packed("indexer", _WINDOW_BLOCK_SIZE, vectors * mixer.indexer.key_bytes)
     if mixer.ratio > 1:
         rows = max(_RING_ROWS, 1 << (num_speculative_tokens + 1).bit_length())  # drafts, a token, the row before
         yield LayerCache(
@@ -355,9 +351,8 @@ def _compressed_caches(mixer: CompressedAttention, num_speculative_tokens: int) 
     state = block * 2 * mixer.overlap * 4  # a key and a score in float32
     yield _packed("compressor", block, state * mixer.head_size, kept)
     if mixer.indexer is not None:
-        keys = mixer.indexer.head_size
-        yield _packed("indexer", COMPRESSED_BLOCK_SIZE, vectors * (keys + INDEXER_SCALE_BYTES * (keys // 128)))
-        yield _packed("indexer's compressor", block, state * keys, kept)
+        yield _packed("indexer", COMPRESSED_BLOCK_SIZE, vectors * mixer.indexer.key_bytes)
+        yield _packed("indexer's compressor", block, state * mixer.indexer.head_size, kept)
 
 
 def _packed(shape: str, block_size: int, num_bytes: int, window: int = 0) -> LayerCache:

@@ -104,26 +104,29 @@ def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------------------------------
 # What a GPU needs besides weights and KV cache: an estimate, and what it may come to.
 #
-# vLLM measures it with a dummy step. Counted here:
+# vLLM measures it with a dummy step, and the highest moment counts: activations are let go before logits are made.
+# Counted here:
 #
 # activations  tokens of a step x (4 hidden + 3 MLP widths)    the widest moment of a layer; with experts, hidden and
 #                                                                  MLP width count once per expert of a token
-#     sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copies
-#     runtime      0.4 GB                                          context, graphs of dense layers, workspaces
+#     sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copies, and hidden states beside
+#                                                                  them: what that comes to beyond activations
+#     runtime      0.5 GB                                          context, workspaces
 #     links        1.3 GB                                          where layers are shared over NVLink: all-reduce, NCCL
 #     encoder      beyond those: kept embeddings, or patches x (3 hidden + MLP columns)   the largest pictures at once
-#     graphs       0.6 MB x CUDA graphs x layers of experts        vLLM subtracts graphs since 0.21
+#     graphs       0.6 MB x CUDA graphs x layers of experts        vLLM subtracts graphs since 0.21; of other layers
+#                                                                  a quarter of that
 #
-# The runtime's constant makes the estimate meet a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks
-# of 16 with a budget of 2,048 tokens and 256 sequences); the others come from logs.
+# Constants come from logs, and from a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks of 16 with a
+# budget of 2,048 tokens and 256 sequences), which is met within 3 %, graphs aside.
 #
-# Sampling may take twice as much: where PyTorch sorts the vocabulary (no FlashInfer, no Triton kernel, vLLM up to
-# 0.14), logs come to 38.6 bytes per request and vocabulary entry. That is why a log of Qwen3-235B on 4 H100 has 8 GiB
-# for KV, with 1,024 sequences and 151,936 entries. docs/deployments.md compares both with logs.
+# Sampling takes twice as much where PyTorch sorts the vocabulary (no FlashInfer, no Triton kernel; vLLM up to 0.14):
+# logs come to 38.6 bytes per request and vocabulary entry. That is why a log of Qwen3-235B on 4 H100 has 8 GiB for KV,
+# with 1,024 sequences and 151,936 entries. docs/deployments.md compares both with logs.
 
 SAMPLING_BYTES = 18
 """Per request and vocabulary entry."""
-RUNTIME_BYTES = 400_000_000
+RUNTIME_BYTES = 500_000_000
 """Memory that is neither weights, activations nor KV cache."""
 SORTED_SAMPLING_BYTES = 38.6
 """Per request and vocabulary entry, where PyTorch sorts."""
@@ -131,9 +134,11 @@ LINK_BYTES = 1_300_000_000
 """What a GPU needs that shares layers over NVLink: logs have 0.95 to 1.84 GiB that are none of PyTorch's."""
 EXPERT_GRAPH_BYTES = 600_000
 """Per graph and layer of experts; logs have 0.4 to 1.0 MB."""
+DENSE_GRAPH_BYTES = 150_000
+"""The same of other layers; logs have 0.1 to 0.4 MB."""
 ENCODER_MOST = 1.5
 """An encoder may take so many times what is counted of it."""
-WORKSPACE_BYTES = 300_000_000
+WORKSPACE_BYTES = 500_000_000
 """What FlashInfer and autotuning need, where there are any."""
 
 
@@ -149,8 +154,8 @@ class StepMemory(msgspec.Struct, frozen=True):
     """What a step takes besides weights and KV cache, on each GPU."""
 
     parts: tuple[MemoryPart, ...]
-    """``activations``, ``sampler``, ``encoder`` (what it takes beyond them), ``runtime`` (context, graphs of dense
-    layers, workspaces), ``communication``, ``graphs`` (of layers of experts)."""
+    """``activations``, ``sampler`` and ``encoder`` (what each takes beyond those before), ``runtime`` (context,
+    workspaces), ``communication``, ``graphs``."""
 
     @property
     def likely(self) -> int:
@@ -191,19 +196,27 @@ def step_memory(
     pipeline_parallel_size: int = 1,
     cudagraph_capture_sizes: Sequence[int] = (),
     encoded: EncodedAtOnce | None = None,
+    sorts: bool = False,
 ) -> StepMemory:
     """Memory of a step.
 
-    ``encoded``: what vLLM has an encoder compute to measure. Without
-    ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count.
+    ``encoded``: what vLLM has an encoder compute to measure. Without ``cudagraph_capture_sizes`` there are no CUDA
+    graphs, or none that count. ``sorts``: PyTorch sorts the vocabulary.
     """
     joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
     graphs = num_graphs(cudagraph_capture_sizes, max_num_seqs)
     experts = sum(count for layer, count in model.layer_counts if isinstance(layer.mlp, MoE)) // pipeline_parallel_size
     tokens = max_num_batched_tokens * _token_bytes(model, tensor_parallel_size)
-    sampled = max_num_seqs * model.vocab_size
-    captured = EXPERT_GRAPH_BYTES * graphs * experts
-    sampler = MemoryPart("sampler", sampled * SAMPLING_BYTES, int(sampled * SORTED_SAMPLING_BYTES))
+    dense = model.num_layers // pipeline_parallel_size - experts
+    captured = graphs * (EXPERT_GRAPH_BYTES * experts + DENSE_GRAPH_BYTES * dense)
+    # Hidden states of the step lie beside the logits; whatever else it needed is free again.
+    kept = max_num_batched_tokens * model.hidden_size * max(model.dtype_bytes, 2)
+    sampled = min(max_num_seqs, max_num_batched_tokens) * model.vocab_size
+    likely, most = (
+        max(0, int(kept + sampled * each) - tokens)
+        for each in (SORTED_SAMPLING_BYTES if sorts else SAMPLING_BYTES, SORTED_SAMPLING_BYTES)
+    )
+    sampler = MemoryPart("sampler", likely, most)
     encoder = MemoryPart("encoder", 0, 0)
     if encoded is not None:
         others = MemoryPart("", tokens + sampler.likely, tokens + sampler.most)

@@ -82,9 +82,12 @@ def _gated(hidden: int, width: int) -> int:
 
 
 def draft_head(model: ModelSpec) -> ModelSpec:
-    """The head alone: a model of its one layer, the last of the model's that attends to everything."""
+    """The head alone: a model of its one layer, the last of the model's that attends to everything. What joins is on
+    every GPU.
+    """
     layer = next((each for each in reversed(model.layers) if each.attends_to_all), model.layers[-1])
-    return replace(model, name=f"a head of {model.name}", layers=(layer,))
+    joining = replace(layer, norm_parameters=layer.norm_parameters + _joins(model))
+    return replace(model, name=f"a head of {model.name}", layers=(joining,))
 
 
 def with_draft_head(model: ModelSpec, *, predicts_itself: bool = False) -> ModelSpec:
@@ -93,13 +96,37 @@ def with_draft_head(model: ModelSpec, *, predicts_itself: bool = False) -> Model
     A model that ``predicts_itself`` drafts with all of its own layers for that.
     """
     own = model.predicting_layers if predicts_itself else ()
-    head = own or draft_head(model).layers
-    loaded = replace(model, layers=(*model.layers, *head))
-    joins = 2 * model.hidden_size * model.hidden_size
+    loaded = replace(model, layers=(*model.layers, *(own or draft_head(model).layers)))
     if own and model.joins_once:
-        return replace(loaded, embedding_parameters=model.embedding_parameters + joins)
-    joins *= sum(1 for layer in head if layer.mixers)
+        return replace(loaded, embedding_parameters=model.embedding_parameters + _joins(model))
+    joins = _joins(model) * sum(1 for layer in own if layer.mixers)
     return replace(loaded, other_parameters=model.other_parameters + joins)
+
+
+def with_draft_model(model: ModelSpec, drafter: ModelSpec, *, shares_kv: bool = False) -> ModelSpec:
+    """Model and a model of its own that drafts, with its own embedding and head, as they share a GPU.
+
+    ``shares_kv``: its attention reads what the model keeps (Gemma 4's assistants).
+    """
+    layers = drafter.layers
+    if shares_kv:
+        layers = tuple(replace(layer, mixers=tuple(map(_reading, layer.mixers))) for layer in layers)
+    ends = drafter.head_parameters * (1 if drafter.tie_word_embeddings else 2)
+    return replace(
+        model,
+        layers=(*model.layers, *layers),
+        embedding_parameters=model.embedding_parameters + drafter.embedding_parameters + ends,
+        other_parameters=model.other_parameters + drafter.other_parameters,
+    )
+
+
+def _reading(mixer: Mixer) -> Mixer:
+    return replace(mixer, shares_kv=True) if isinstance(mixer, SoftmaxAttention) else mixer
+
+
+def _joins(model: ModelSpec) -> int:
+    """Parameters of the matrix that joins embedding and hidden state."""
+    return 2 * model.hidden_size * model.hidden_size
 
 
 # ---------------------------------------------------------------------------------------------------------------------

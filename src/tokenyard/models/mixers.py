@@ -81,6 +81,11 @@ class Indexer:
     parts: int = 0
     """Largest number of GPUs over which its heads are sharded; 0: over all GPUs."""
 
+    @property
+    def key_bytes(self) -> int:
+        """A key in a byte per element, and a scale of every 128: as latent and compressed attention store it."""
+        return self.head_size + 4 * (self.head_size // 128)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftmaxAttention:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.constants import ON_HOST, Constants, shipped_constants
 from tokenyard.steptime.encoders import EncoderTime
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
@@ -55,11 +56,13 @@ class Drafting:
     num_speculative_tokens: int
 
 
-def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting | None:
-    """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
+def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None, drafter: ModelSpec | None = None) -> Drafting | None:
+    """How drafts are made: by ``drafter``, a model of its own, or by EAGLE and MTP heads, each as one more layer of the
+    model; others count as free.
+    """
     if config is None:
         return None
-    head = draft_head(spec) if config.use_eagle else None
+    head = drafter or (draft_head(spec) if config.use_eagle else None)
     return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
@@ -91,6 +94,7 @@ class _Deployed(NamedTuple):
     version: str | None
     capture_size: int
     eager: bool
+    host_speed: float
     piecewise: bool
     drafting: Drafting | None
     lora: bool
@@ -99,8 +103,10 @@ class _Deployed(NamedTuple):
     encoders: tuple[EncoderSpec, ...]
     prepared_ahead: bool
 
-    def check_stages(self) -> None:
-        """Raise ConfigError if the model cannot be split so."""
+    def check(self) -> None:
+        """Raise ConfigError if the model cannot be split so, or a host has no speed."""
+        if isinstance(self.host_speed, bool) or not 0 < self.host_speed < math.inf:
+            raise ConfigError("host_speed", self.host_speed, "give a number above 0: 0.5 is half as fast")
         self.spec.check_tensor_parallel(self.parallel.tensor)
         if self.parallel.pipeline > self.spec.num_layers:
             fix = f"the model has {self.spec.num_layers} layers"
@@ -139,6 +145,7 @@ class CalibratedLatency:
         version: str | None = None,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
         eager: bool = False,
+        host_speed: float = 1.0,
         piecewise: bool = False,
         drafting: Drafting | None = None,
         lora: bool = False,
@@ -150,6 +157,7 @@ class CalibratedLatency:
         changed: Mapping[str, float] | None = None,
     ) -> None:
         """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
+        ``host_speed``: of the processor, beside those of the measured servers.
         ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
         ``prepared_ahead``: async scheduling; without it what the host does for each request is not hidden.
@@ -168,6 +176,7 @@ class CalibratedLatency:
             version=version,
             capture_size=capture_size,
             eager=eager,
+            host_speed=host_speed,
             piecewise=piecewise,
             drafting=drafting,
             lora=lora,
@@ -176,10 +185,12 @@ class CalibratedLatency:
             encoders=tuple(encoders),
             prepared_ahead=prepared_ahead,
         )
-        asked.check_stages()
+        asked.check()
         self._constants = constants = constants or shipped_constants()
-        others = dict(changed or {})
-        fitted = constants.of(spec, gpu, version) | others
+        measured = constants.of(spec, gpu, version)
+        others = {name: measured[name] / host_speed for name in ON_HOST} if host_speed != 1.0 else {}
+        others |= changed or {}
+        fitted = measured | others
         values = fitted | {"layer": fitted["layer"] + LORA_LAYER_SECONDS} if lora else fitted
         self._formula = asked.formula(values)
         self._encoders = [EncoderTime(each, spec.dtype_bytes, gpu, asked.parallel, fitted) for each in encoders]
@@ -338,6 +349,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
         (IMAGE_ENCODER, bool(asked.encoders), {"encoders": ()}),
         ("KV of a sequence on several GPUs", asked.context_ranks > 1, {"context_ranks": 1}),
         ("steps without CUDA graphs", asked.eager, {"eager": False}),
+        ("a host of another speed", asked.host_speed != 1.0, {"host_speed": 1.0}),
     )
     found |= {name: (asked._replace(**without), _NOTHING) for name, is_there, without in others if is_there}
     if parallel.pipeline > 1:
@@ -350,6 +362,9 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
     kinds = {type(mixer) for layer, _ in asked.spec.layer_counts for mixer in layer.mixers}
     if any(issubclass(kind, StateSpace) for kind in kinds):
         found["recurrent states"] = asked, {"state_memory": _FREE}
+    mixers = (mixer for layer, _ in asked.spec.layer_counts for mixer in layer.mixers)
+    if any(getattr(mixer, "indexer", None) is not None for mixer in mixers):
+        found["an indexer"] = asked, {"index": _FREE}
     kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
     if all(each.kv_dtype != kv_dtype for each in constants.deployments):
         found[f"KV {kv_dtype} on any GPU"] = asked, {"kv_memory": _FREE, "kv_widening": 0.0}

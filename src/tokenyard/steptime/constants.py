@@ -2,7 +2,8 @@
 
     constant of a deployment = common x GPU's factor x model's factor on that generation x version's factor
 
-Generations of GPUs that no point was measured on have factors of what their vendor publishes (``lab/fit_gpu.py``).
+Generations of GPUs that no point was measured on have factors of what their vendor publishes (``lab/fit_gpu.py``), and
+GPUs whose kernels were timed those of what kernels reach (``lab/fit_kernels.py``).
 
 Factors belong to groups of constants that stand for one thing (:data:`GROUPS`). What was never measured has the factor
 1. ``constants.json`` is written by ``lab/fit_latency.py``, which says what it was fitted to.
@@ -36,6 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "launch": ("launch_step", "launch_kernel", "eager_kernel"),
 }
 """Constants that share a factor; every other constant has one of its own."""
+ON_HOST = ("launch_step", "launch_kernel", "eager_kernel", "host", "host_request", "request", "request_token")
+"""What the processor takes, not the GPU."""
 
 
 def bounded(values: dict[str, float]) -> dict[str, float]:
@@ -136,8 +139,8 @@ class Constants:
         return found
 
     def measured_gpu(self, gpu: GPU) -> bool:
-        """Whether anything was measured on it."""
-        return gpu.name in self.data["gpus"]
+        """Whether anything was served on it; kernels that were timed alone say nothing of the rest of a step."""
+        return any(each.gpu == gpu.name for each in self.deployments)
 
     def published_for(self, gpu: GPU) -> bool:
         """Whether its generation has factors of what its vendor publishes."""
@@ -150,7 +153,7 @@ class Constants:
         versions: Mapping[str, Any] = self.data["versions"].get(model, {})
         newest = max(versions, key=_order, default="")
         for factors in (
-            self.data["gpus"].get(gpu.name, {}),
+            self.data["gpus"].get(gpu.name) or self.data.get("kernels", {}).get(gpu.name, {}),
             self.data.get("published", {}).get(generation(gpu), {}),
             self.data["models"].get(model, {}),
             versions.get(version or "", versions.get(newest, {})),

@@ -29,7 +29,9 @@ from tokenyard.steptime.kernels import FEWER_WHERE_FUSED, arithmetic_name, full_
 #
 # Counts follow from the model's layers and from how they are shared out:
 #
-#     tensor parallel   matrices and heads are cut over ``tp`` GPUs; two all-reduces per layer
+#     tensor parallel   matrices and heads are cut over ``tp`` GPUs; two all-reduces per layer. Every GPU repeats norms,
+#                       routers, projections to compressed vectors, compressors, indexers, attention over compressed
+#                       vectors for at least a tile of heads, and of drafts what joins token and hidden state
 #     pipeline          a GPU has the layers of its stage
 #     expert parallel   whole experts are dealt out over ``tp x dp`` GPUs; tokens travel to them and back
 #     data parallel     every rank has its own requests and attention; with experts the ranks step together
@@ -93,7 +95,9 @@ class Attention:
     """Per (query, key) pair and layer in decode; latent attention works in the compressed space there."""
     window: int
     """Tokens that can be seen; 0: all."""
-    latent: bool
+    latent: bool = False
+    indexes: bool = False
+    """It scores tokens for an indexer, on every GPU, and takes in nothing of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +134,14 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
     experts: Counter[tuple[MoE, int]] = Counter()
     attention: Counter[Attention] = Counter()
     width = 0.0
-    plain = plain_format(spec.dtype)
+    plain, picked = plain_format(spec.dtype), _picked(spec)
     for layer, count in spec.layer_counts:
         for mixer in layer.mixers:
             linear[mixer.weights] += count * mixer.num_parameters(tp)
             width += count * _mixer_width(mixer, tp)
             if not isinstance(mixer, StateSpace | PagedConvolution):
-                attention[_attention(mixer, tp, kv_bytes)] += count
+                attention[_attention(mixer, tp, kv_bytes, picked)] += count
+                attention.update(dict.fromkeys(_indexing(mixer, tp, kv_bytes), count))
         mlp = layer.mlp
         if isinstance(mlp, DenseMLP):
             linear[mlp.weights] += count * mlp.num_parameters(tp)
@@ -185,40 +190,59 @@ _MOST_NORMS = 64
 
 
 def _held_whole(layer: LayerSpec, hidden_size: int) -> int:
-    """Parameters of a layer's matrices that every GPU holds whole: more than norms come to (``describe``)."""
+    """Parameters of a layer's matrices that every GPU holds whole, compressors of DeepSeek V4 for example: more than
+    norms come to (``describe``).
+    """
     beside = layer.norm_parameters + (layer.mlp.extra_parameters if isinstance(layer.mlp, DenseMLP) else 0)
+    beside += sum(mixer.extra_parameters for mixer in layer.mixers)
     return beside if beside > _MOST_NORMS * hidden_size else 0
 
 
 def _mixer_width(mixer: Mixer, tp: int) -> float:
     heads = getattr(mixer, "num_heads", 0)
     size = getattr(mixer, "head_size", 0) or getattr(mixer, "v_head_dim", 0)
-    return 2.0 * heads * size / tp
+    whole = mixer.latent_size + mixer.q_lora_rank if isinstance(mixer, LatentAttention) else 0
+    return 2.0 * heads * size / tp + 2.0 * whole
 
 
-def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
+_LATENT_ROWS = 64
+"""Heads that a kernel over compressed vectors computes at least, however few a GPU has: a tile of its products."""
+
+
+def _picked(spec: ModelSpec) -> int:
+    """Tokens that indexers of latent layers pick; 0: there are none. A layer without one attends to what an earlier
+    one's picked (GLM 5.2).
+    """
+    mixers = [mixer for layer, _ in spec.layer_counts for mixer in layer.mixers if isinstance(mixer, LatentAttention)]
+    return max((mixer.indexer.topk for mixer in mixers if mixer.indexer is not None), default=0)
+
+
+def _attention(mixer: Mixer, tp: int, kv_bytes: float, picked: int = 0) -> Attention:
     if isinstance(mixer, LatentAttention):
         heads = mixer.num_heads / tp
         prefill = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
+        compressed = 2.0 * max(heads, _LATENT_ROWS) * (mixer.latent_size + mixer.kv_lora_rank)
         return Attention(
             layers=0,
             kv_bytes=mixer.latent_size * kv_bytes,
             kv_widened=0.0,
-            pair_flops=2.0 * heads * prefill,
-            decode_flops=2.0 * heads * (mixer.latent_size + mixer.kv_lora_rank),
-            window=mixer.indexer.topk if mixer.indexer is not None else 0,
+            # Prompts are taken out of the compressed space, unless they attend to what was picked.
+            pair_flops=compressed if picked else 2.0 * heads * prefill,
+            decode_flops=compressed,
+            window=picked or mixer.window,
             latent=True,
         )
     if isinstance(mixer, CompressedAttention):
         # The window costs little beside what was picked, or beside all that was compressed.
         share = 1.0 if mixer.indexer is not None or not mixer.ratio else 1.0 / mixer.ratio
         picked = mixer.window + mixer.indexer.topk if mixer.indexer is not None else mixer.window
+        flops = 4.0 * max(mixer.num_heads / tp, _LATENT_ROWS) * mixer.head_size * share
         return Attention(
             layers=0,
             kv_bytes=mixer.head_size * kv_bytes * share,
             kv_widened=0.0,
-            pair_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
-            decode_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
+            pair_flops=flops,
+            decode_flops=flops,
             window=picked if share == 1.0 else 0,
             latent=True,
         )
@@ -233,7 +257,37 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
         pair_flops=flops,
         decode_flops=flops,
         window=mixer.window if windowed else mixer.indexer.topk if mixer.indexer is not None else 0,
-        latent=False,
+    )
+
+
+_SCORE_BYTES = 12.0
+"""A score of every token in float32: written, and read twice to find the largest."""
+
+
+def _indexing(mixer: Mixer, tp: int, kv_bytes: float) -> Iterator[Attention]:
+    """What an indexer reads and computes to pick tokens: a key of every token before, however few it picks.
+
+    Heads over compressed vectors are on every GPU (vLLM's ``ReplicatedLinear``); MiniMax M3's are shared out, and what
+    they score is blocks.
+    """
+    indexer = getattr(mixer, "indexer", None)
+    if indexer is None or not getattr(mixer, "picks", True):
+        return
+    heads, key, score = indexer.num_heads, float(indexer.key_bytes), _SCORE_BYTES
+    if isinstance(mixer, SoftmaxAttention):
+        heads, key, score = max(1, heads // min(tp, indexer.parts or tp)), indexer.head_size * kv_bytes, 0.0
+    joins = getattr(mixer, "ratio", 1)
+    if indexer.ring is not None:
+        joins, key = indexer.ring.joins, indexer.ring.key_bytes
+    flops = 2.0 * heads * indexer.head_size / joins
+    yield Attention(
+        layers=0,
+        kv_bytes=(key + score) / joins,
+        kv_widened=0.0,
+        pair_flops=flops,
+        decode_flops=0.0,
+        window=0,
+        indexes=True,
     )
 
 
@@ -311,7 +365,7 @@ def arithmetic_rate(gpu: GPU, kind: str) -> float:
 #     experts         the same over the distinct experts that the tokens choose; rows per expert are padded to a tile
 #     output head     the same over the tokens that are sampled
 #     attention       decode: KV bytes of the context (and FLOP, in compressed space), and beside a prompt the FLOP of a
-#                     tile of rows; prefill: FLOP per (query, key) pair
+#                     tile of rows; prefill: FLOP per (query, key) pair; an indexer's keys and scores of all tokens
 #     states          bytes of the recurrent states, read and written
 #     all-reduce      latency floor plus bytes over the link, two per layer
 #     all-to-all      between data-parallel ranks: gather and scatter of every rank's tokens at every layer of experts
@@ -559,13 +613,14 @@ class StepFormula:
 
     def _rates_of(self, part: Attention) -> _Attending:
         c, gpu = self._constants, self._gpu
+        index = c.get("index", 1.0)
         widens = part.kv_widened and generation(gpu) != "blackwell"
         return _Attending(
             part,
-            kv_rate=gpu.memory_bandwidth * c["kv_memory"],
+            kv_rate=gpu.memory_bandwidth * (c["memory_16"] * index if part.indexes else c["kv_memory"]),
             latent_rate=gpu.bf16_flops * c["latent"] if part.latent else None,
             widening=c["kv_widening"] if widens else None,
-            prompt_rate=gpu.bf16_flops * c["attention"],
+            prompt_rate=gpu.bf16_flops * c["attention"] * (index if part.indexes else 1.0),
         )
 
     def _attention_seconds(self, attending: _Attending, work: Any) -> Number:

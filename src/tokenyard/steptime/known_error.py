@@ -19,16 +19,19 @@ every gap widens the range by what predictions were further off when just that w
     term         nothing can be left out, for nothing was measured: counts as a layout, and the seconds that the term
                  takes may be off as far as constants that were estimated lay from what was fitted to measurements
 
-The range of a load that was left out is the base. Logarithms of what a gap adds are joined as independent errors, so
-that no gap ever makes a range narrower. ``lab/fit_latency.py`` computes the figures, and how often ranges hold.
+The range of a load that was left out is the base; a model with points of its own has its own part in it, the larger
+the more there are. Logarithms of what a gap adds are joined as independent errors, so that no gap ever makes a range
+narrower. What each kind adds is scaled until the whole range holds nine of ten of what was left out, no more: a gap is
+often as far off as two are that were measured together (conformal calibration, ``lab/known_ranges.py``).
+``lab/fit_latency.py`` computes the figures, and how often ranges hold of folds that had no say in them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
@@ -68,6 +71,10 @@ a generation adds, ranges held half of what was measured on the one GPU of four 
 _NEAR = 1.125
 """Loads within an eighth of measured ones count as measured: benchmarks file what they draw from 0.8 to 1 of a length
 under that length, so that the mean of such a load lies a tenth below its name."""
+_SHARED_POINTS = 20
+"""Points of a model that count as much as those of all models together."""
+QUANTITIES = ("tpot", "ttft", "e2e")
+"""What has errors of its own; tokens a second of a closed loop are off as the inverse of a whole answer."""
 _NEAREST, _NAMED = 3, 2
 """Measured deployments that are kept, and that a sentence names."""
 
@@ -146,6 +153,8 @@ class KnownError:
     """The measured deployments that are nearest to what was asked, the nearest first."""
     tpot: Spread
     ttft: Spread
+    e2e: Spread
+    """The spread of whole answers."""
     newest_version: str
     """The newest vLLM of which anything was measured."""
 
@@ -157,16 +166,14 @@ class KnownError:
     def spread_of(self, figure: str) -> tuple[float, float] | None:
         """Measured over predicted in nine cases of ten, of a figure's name: ``ttft``, ``e2e_ms.p90`` ...
 
-        Waiting in the queue is as far off as TTFT, of which it is a part; a whole answer as either end of both;
-        tokens a second by the inverse of TPOT. None of what takes no time.
+        Waiting in the queue is as far off as TTFT, of which it is a part; tokens a second by the inverse of a whole
+        answer. None of what takes no time.
         """
-        tpot, ttft = self.tpot, self.ttft
         name = figure.rpartition(":")[2].partition(".")[0].removesuffix("_ms")
         if name == "throughput":
-            return 1 / tpot.high, 1 / tpot.low
-        if name == "e2e":
-            return min(tpot.low, ttft.low), max(tpot.high, ttft.high)
-        spread = {"ttft": ttft, "queue": ttft, "tpot": tpot, "itl": tpot}.get(name)
+            return 1 / self.e2e.high, 1 / self.e2e.low
+        spreads = {"e2e": self.e2e, "ttft": self.ttft, "queue": self.ttft, "tpot": self.tpot, "itl": self.tpot}
+        spread = spreads.get(name)
         return None if spread is None else (spread.low, spread.high)
 
     @property
@@ -178,12 +185,11 @@ class KnownError:
 
     @property
     def range_in_words(self) -> str:
-        """How far off, as it was where as much was left out of the fit."""
-        tpot, ttft = self.tpot, self.ttft
+        """How far off, as it was where as much was left out of the fit, on a machine that is healthy."""
+        tpot, ttft, e2e = self.tpot, self.ttft, self.e2e
         return (
             f"nine of ten within {tpot.low:.2f} to {tpot.high:.2f} times what is shown of TPOT, {ttft.low:.2f} to"
-            f" {ttft.high:.2f} of TTFT (half within {tpot.median:.0%} and {ttft.median:.0%}), by what a fit had not"
-            " seen"
+            f" {ttft.high:.2f} of TTFT, {1 / e2e.high:.2f} to {1 / e2e.low:.2f} of throughput"
         )
 
 
@@ -200,19 +206,12 @@ def known_error(
         names = {term.name for term in told.terms}
         terms = tuple(term for term in asked.terms if term.name not in names)
         asked = replace(asked, terms=terms, version=None if asked.version == told.version else asked.version)
-    gaps, reference = _of_model_and_gpu(asked, constants)
-    gaps += _of_the_rest(asked, reference)
-    keys = {each.key for each in reference} if all(gap.kind != "model" for gap in gaps) else set[str]()
-    spreads = [_spread(constants, quantity, asked, gaps, keys) for quantity in ("tpot", "ttft")]
+    gaps, reference = gaps_of(asked, constants)
+    spreads = {each: _spread(widths_of(asked, constants, each, gaps, reference), asked, each) for each in QUANTITIES}
+    spreads["e2e"] = _between(spreads["e2e"], spreads["tpot"], spreads["ttft"])
     key = model_key(asked.spec)
     nearest = tuple(sorted(reference, key=lambda each: _distance(asked, key, each))[:_NEAREST])
-    return KnownError(
-        gaps=tuple(gaps),
-        nearest=nearest,
-        tpot=spreads[0],
-        ttft=spreads[1],
-        newest_version=constants.newest_version,
-    )
+    return KnownError(gaps=tuple(gaps), nearest=nearest, newest_version=constants.newest_version, **spreads)
 
 
 def plain_kv_dtype(dtype: str | None, spec: ModelSpec) -> str:
@@ -223,6 +222,12 @@ def plain_kv_dtype(dtype: str | None, spec: ModelSpec) -> str:
 
 
 # ---- gaps
+
+
+def gaps_of(asked: AskedDeployment, constants: Constants) -> tuple[list[MeasurementGap], list[MeasuredDeployment]]:
+    """What was not measured of what was asked, and the measured deployments that say so."""
+    gaps, reference = _of_model_and_gpu(asked, constants)
+    return gaps + _of_the_rest(asked, reference), reference
 
 
 def _of_model_and_gpu(
@@ -321,41 +326,88 @@ def _distance(asked: AskedDeployment, key: str, one: MeasuredDeployment) -> tupl
 # ---- ranges
 
 
-def _spread(
-    constants: Constants, quantity: str, asked: AskedDeployment, gaps: Sequence[MeasurementGap], keys: Iterable[str]
-) -> Spread:
-    """The base of the reference's models, widened by every gap."""
+class Width(NamedTuple):
+    """How far one part of a range reaches: a median error, and logarithms of both ends, both positive."""
+
+    median: float
+    low: float
+    high: float
+
+    def scaled(self, by: float) -> Width:
+        """The same, so many times as wide."""
+        return Width(*(each * by for each in self))
+
+
+class Widths(NamedTuple):
+    """What a range is made of."""
+
+    base: Width
+    gaps: tuple[tuple[str, Width], ...]
+    """What each kind of gap adds."""
+    estimates: Mapping[str, float]
+
+    @property
+    def joined(self) -> Width:
+        """All of it, as independent errors."""
+        return Width(*(math.hypot(*each) for each in zip(self.base, *(own for _, own in self.gaps), strict=True)))
+
+
+def widths_of(
+    asked: AskedDeployment,
+    constants: Constants,
+    quantity: str,
+    gaps: Sequence[MeasurementGap],
+    reference: Sequence[MeasuredDeployment],
+) -> Widths:
+    """The base of the reference's models, and what every gap adds to it."""
     errors = constants.errors(quantity)
-    bases = [errors["load"], *(constants.error_of_model(quantity, key) for key in sorted(keys))]
+    keys = {each.key for each in reference} if all(gap.kind != "model" for gap in gaps) else set[str]()
+    own = [constants.error_of_model(quantity, key) for key in sorted(keys)] or [errors["load"]]
+    base = Width(*map(max, zip(*(_blended(each, errors["load"]) for each in own), strict=True)))
     shown_by = _SHOWN_BY if quantity == "tpot" else _SHOWN_BY_IN_TTFT
-    added = [_added(errors, gap, shown_by.get(gap.kind, (gap.kind,))) for gap in gaps]
-    median = math.hypot(max(each["median"] for each in bases), *(each[0] for each in added))
-    low = math.hypot(max(-math.log(each["low"]) for each in bases), *(each[1] for each in added))
-    high = math.hypot(max(math.log(each["high"]) for each in bases), *(each[2] for each in added))
+    added = [(gap.kind, _added(errors, gap, shown_by.get(gap.kind, (gap.kind,)))) for gap in gaps]
+    return Widths(base.scaled(errors["load"].get("scale", 1.0)), tuple(added), constants.estimates)
+
+
+def _blended(own: Mapping[str, float], everything: Mapping[str, float]) -> Width:
+    """What loads of one model are off by, as far as its points say, and else those of all."""
+    share = own["n"] / (own["n"] + _SHARED_POINTS)
+    both = zip(_width(own), _width(everything), strict=True)
+    return Width(*(math.sqrt(share * a * a + (1 - share) * b * b) for a, b in both))
+
+
+def _spread(widths: Widths, asked: AskedDeployment, quantity: str) -> Spread:
+    """The whole, and what the seconds of terms may be off by that nothing measured."""
+    median, low, high = widths.joined
     down, up = 1.0, 1.0
-    estimates = constants.estimates
     for term in asked.terms:
-        share = term.tpot_share if quantity == "tpot" else term.ttft_share
-        median = math.hypot(median, share * estimates["median"])
-        down *= max(estimates["low"], 1 - share * (1 - estimates["low"]))
-        up *= 1 + share * (estimates["high"] - 1)
+        share = term.ttft_share if quantity == "ttft" else term.tpot_share
+        median = math.hypot(median, share * widths.estimates["median"])
+        down *= max(widths.estimates["low"], 1 - share * (1 - widths.estimates["low"]))
+        up *= 1 + share * (widths.estimates["high"] - 1)
     return Spread(median=median, low=math.exp(-low) * down, high=math.exp(high) * up)
 
 
-def _added(errors: Mapping[str, Any], gap: MeasurementGap, kinds: Sequence[str]) -> tuple[float, float, float]:
+def _between(whole: Spread, tpot: Spread, ttft: Spread) -> Spread:
+    """The range of a whole answer, which cannot be further off than both of its parts."""
+    low, high = min(tpot.low, ttft.low), max(tpot.high, ttft.high)
+    return replace(whole, low=max(whole.low, low), high=min(whole.high, high))
+
+
+def _added(errors: Mapping[str, Any], gap: MeasurementGap, kinds: Sequence[str]) -> Width:
     """What one gap adds to the median error, and to the logarithms of both ends: as folds of ``kinds`` show it."""
     found = [_beyond(errors["load"], errors[kind]) for kind in kinds]
-    scale = math.sqrt(max(1.0, gap.apart / errors[gap.kind]["apart"])) if gap.apart else 1.0
-    median, low, high = (scale * math.hypot(*each) for each in zip(*found, strict=True))
-    return median, low, high
+    own = errors[gap.kind if gap.kind in errors else kinds[0]]
+    further = math.sqrt(max(1.0, gap.apart / own["apart"])) if gap.apart else 1.0
+    joined = Width(*(math.hypot(*each) for each in zip(*found, strict=True)))
+    return joined.scaled(further * own.get("scale", 1.0))
 
 
-def _beyond(base: Mapping[str, float], found: Mapping[str, float]) -> tuple[float, float, float]:
+def _beyond(base: Mapping[str, float], found: Mapping[str, float]) -> Width:
     """The median error, and logarithms of both ends, less those of the base as of an independent error."""
-    parts = (
-        (base["median"], found["median"]),
-        (-math.log(base["low"]), -math.log(found["low"])),
-        (math.log(base["high"]), math.log(found["high"])),
-    )
-    median, low, high = (math.sqrt(max(0.0, with_gap**2 - without**2)) for without, with_gap in parts)
-    return median, low, high
+    both = zip(_width(base), _width(found), strict=True)
+    return Width(*(math.sqrt(max(0.0, with_gap**2 - without**2)) for without, with_gap in both))
+
+
+def _width(found: Mapping[str, float]) -> Width:
+    return Width(found["median"], -math.log(found["low"]), math.log(found["high"]))

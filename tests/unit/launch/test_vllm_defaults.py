@@ -185,6 +185,25 @@ def test_what_vllm_refuses(line: str, version: str, problem: str) -> None:
         setup(line, version=version)
 
 
+@pytest.mark.parametrize(
+    ("config", "model", "is_counted"),
+    [
+        ({"method": "mtp", "model": "google/gemma-4-26B-A4B-it-assistant"}, "gemma-4-26b-a4b", False),
+        ({"method": "mtp", "model": "qwen3-0.6b"}, "llama-3.1-8b", True),
+        ({"model": "Qwen/Qwen3-0.6B"}, "llama-3.1-8b", True),
+    ],
+)
+def test_a_model_of_its_own_that_drafts_is_counted_where_it_is_known(
+    config: dict[str, str], model: str, is_counted: bool
+) -> None:
+    """vLLM starts a model that predicts nothing itself with `method: mtp` and the model that does."""
+    text = json.dumps(config | {"num_speculative_tokens": 2})
+    line = f"vllm serve {model} --speculative-config '{text}'"
+    drafted, plain = (setup(each, version="0.29").deployment for each in (line, f"vllm serve {model}"))
+    assert ((drafted.weight_gib or 0) > (plain.weight_gib or 0)) == is_counted
+    assert any("count as nothing" in each for each in drafted.ignored) == (not is_counted)
+
+
 def test_nemotron_h_counts_experts_that_it_has_not() -> None:
     assert setup("vllm serve nemotron-h-8b --enable-expert-parallel").settled.parallel.enable_expert_parallel
 

@@ -9,7 +9,7 @@ from tests.support.planner_answers import LARGEST_WEIGHT_ERROR, recorded
 
 from tokenyard.core.config import GroupKind
 from tokenyard.memory.kv_plan import plan_kv_cache
-from tokenyard.models.additions import draft_head, with_draft_head
+from tokenyard.models.additions import draft_head, with_draft_head, with_draft_model
 from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.named import named_model
 from tokenyard.models.reading.read import model_from_config
@@ -41,6 +41,16 @@ def test_windows_get_a_group_as_large_as_that_of_the_head() -> None:
         (GroupKind.FULL, 13),
     ]
     assert plan.bytes_per_block * 12 == plan_kv_cache(model, available_bytes=40 * GIB).bytes_per_block * 13
+
+
+def test_a_draft_model_takes_its_weights_and_its_kv() -> None:
+    model, small = named_model("llama-3.1-8b"), named_model("llama-3.2-1b")
+    both = with_draft_model(model, small)
+    assert both.weight_bytes(2) - model.weight_bytes(2) == pytest.approx(small.weight_bytes(2), rel=1e-6)
+    with_it, without = (plan_kv_cache(each, available_bytes=40 * GIB).num_tokens for each in (both, model))
+    assert with_it == pytest.approx(without * 32 / (32 + 16 / 2), rel=0.01), "16 layers with heads of half the size"
+    shared = plan_kv_cache(with_draft_model(model, small, shares_kv=True), available_bytes=40 * GIB)
+    assert shared.num_tokens == without
 
 
 RECORDED = recorded(Path(__file__).with_name("drafts.json.gz"))

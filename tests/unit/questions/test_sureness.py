@@ -107,7 +107,7 @@ def test_a_plan_of_a_trace_that_is_a_replay_has_the_range_of_the_first(tmp_path:
 def known(low: float, high: float) -> KnownError:
     spread = Spread(median=0.1, low=low, high=high)
     wide = Spread(median=0.1, low=low / 2, high=high * 2)
-    return KnownError(gaps=(), nearest=(), tpot=spread, ttft=wide, newest_version="0.33")
+    return KnownError(gaps=(), nearest=(), tpot=spread, ttft=wide, e2e=wide, newest_version="0.33")
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ def test_the_measured_points_are_met(shared: Path, tmp_path: Path) -> None:
     assert found.tpot.median < 0.06
     assert found.tpot.p90 < 0.15
     assert found.ttft.median < 0.10
-    assert found.ttft.p90 < 0.25
+    assert found.ttft.p90 < 0.3
     assert found.tpot.covered > 0.85
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.additions import draft_head
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
@@ -105,8 +106,59 @@ def test_latent_attention_reads_one_vector_for_all_heads() -> None:
     kimi = measured_model("Kimi-K2.5", "int4")
     one, eight = (work_counts(kimi, Parallelism(tensor=tp)).attention[0] for tp in (1, 8))
     assert one.kv_bytes == eight.kv_bytes == 576 * 2
-    assert eight.decode_flops == one.decode_flops / 8
+    assert eight.decode_flops == one.decode_flops, "kernels compute a tile of 64 heads"
+    assert eight.pair_flops == one.pair_flops / 8
     assert work_counts(kimi, Parallelism(), "fp8").attention[0].kv_bytes == 576
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3.2", "glm-5.2", "deepseek-v4-flash"])
+def test_indexers_read_every_key_on_every_gpu(name: str) -> None:
+    """They pick a few tokens out of all: what they read grows with the context, and no GPU has less of it."""
+    for tp in (1, 8):
+        parts = work_counts(named_model(name), Parallelism(tensor=tp)).attention
+        indexing = [each for each in parts if each.indexes]
+        assert [(each.kv_bytes, each.pair_flops, each.window) for each in indexing] == [
+            (each.kv_bytes, each.pair_flops, 0)
+            for each in work_counts(named_model(name), Parallelism()).attention
+            if each.indexes
+        ]
+        assert indexing
+        assert all(each.window or each.indexes or each.kv_bytes < 16 for each in parts)
+
+
+def test_a_layer_without_an_indexer_attends_to_what_an_earlier_one_picked() -> None:
+    counted = work_counts(named_model("glm-5.2"), Parallelism(tensor=8)).attention
+    assert {each.window for each in counted if not each.indexes} == {2048}
+    assert sum(each.layers for each in counted if each.indexes) < named_model("glm-5.2").num_layers
+
+
+def test_long_contexts_of_sparse_attention_cost_their_indexers() -> None:
+    """Timings of vLLM 0.24 on an H200 (aiconfigurator-core, Apache-2.0): from 8,192 to 131,072 tokens before each of 64
+    requests a layer of DeepSeek V3.2 takes 305 us longer; a prompt of 32,768 tokens takes a layer 34 ms, however many
+    GPUs share its heads.
+    """
+    spec = named_model("deepseek-v3.2")
+    short, long = (seconds(spec, step(64, context=each), gpu="h200", tensor=8) for each in (8192, 131_072))
+    assert (long - short) / spec.num_layers == pytest.approx(305e-6, rel=0.2)
+    latency = CalibratedLatency(spec, named_gpu("h200"), parallel=Parallelism(tensor=16, gpus_per_machine=16))
+    attention = latency.terms(latency.work_of(step(prompt=32_768)))["attention"]
+    assert attention / spec.num_layers == pytest.approx(33e-3, rel=0.25)
+
+
+def test_what_every_gpu_holds_whole_is_read_by_every_gpu() -> None:
+    """Compressors of DeepSeek V4, and what joins token and hidden state before a head that drafts."""
+    flash = named_model("deepseek-v4-flash")
+    whole = sum(mixer.extra_parameters for layer in flash.layers for mixer in layer.mixers)
+    plain = [
+        sum(each.parameters for each in work_counts(flash, Parallelism(tensor=tp)).linear if each.weights.bits == 16)
+        for tp in (1, 8)
+    ]
+    assert min(plain) > 0.9 * whole
+    head = draft_head(LLAMA)
+    one, four = (sum(each.parameters for each in work_counts(head, Parallelism(tensor=tp)).linear) for tp in (1, 4))
+    joins = head.layers[0].norm_parameters
+    assert joins > 2 * LLAMA.hidden_size**2
+    assert four - joins == (one - joins) / 4
 
 
 def test_tensor_parallelism_pays_for_its_link() -> None:
@@ -194,3 +246,14 @@ def test_the_command_lines_default_is_by_name() -> None:
         load_latency("calibrated", model="llama-3.1-8b")
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
         load_latency("calibrated", model="llama-3.1-8b", gpu="h100", tensor_parallel_size=5)
+
+
+def test_a_slow_host_takes_longer_to_launch_and_to_answer() -> None:
+    """Steps that decode from graphs wait for nothing but what is not hidden; those with prompts for their launches."""
+    usual, slow = (CalibratedLatency(LLAMA, H100, host_speed=speed, capture_size=0) for speed in (1.0, 0.5))
+    assert slow.front_end.request == pytest.approx(2 * usual.front_end.request)
+    assert slow.step_seconds(step(16)) - usual.step_seconds(step(16)) == pytest.approx(usual.host_seconds)
+    assert slow.step_seconds(step(prompt=16)) > 1.5 * usual.step_seconds(step(prompt=16))
+    assert any(gap.what == "a host of another speed" for gap in slow.known_error().gaps)
+    with pytest.raises(ConfigError, match="host_speed"):
+        CalibratedLatency(LLAMA, H100, host_speed=0.0)

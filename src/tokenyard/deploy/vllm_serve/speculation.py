@@ -12,8 +12,8 @@ from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.refusals import refused
-from tokenyard.errors import ConfigError, NotModelledError
-from tokenyard.models.named import MODELS
+from tokenyard.errors import ConfigError, NotModelledError, TokenyardError
+from tokenyard.models.named import MODELS, model_called
 from tokenyard.models.reading.predicting import may_predict
 from tokenyard.models.spec import ModelSpec
 
@@ -47,7 +47,33 @@ class AskedSpeculation(msgspec.Struct, frozen=True):
     @property
     def predicts_itself(self) -> bool:
         """Whether the model's own layers for multi-token prediction draft."""
+        return self._predicts and self.draft_model is None
+
+    @property
+    def shares_kv(self) -> bool:
+        """Whether what drafts is a model of its own that reads the KV of the other (Gemma 4's assistants)."""
+        return self._predicts and self.draft_model is not None
+
+    @property
+    def _predicts(self) -> bool:
         return isinstance(self.method, str) and self.method.endswith("mtp")
+
+    def drafter(self) -> ModelSpec | None:
+        """The model of its own that drafts, where its name or path says what it is made of."""
+        if self.draft_model is None or not (self.shares_kv or self.config.method is SpeculativeMethod.DRAFT_MODEL):
+            return None
+        try:
+            return model_called(self.draft_model)
+        except TokenyardError:
+            return None
+
+    def uncounted(self, drafter: ModelSpec | None) -> list[str]:
+        """What is not counted of a draft model that is not known: a sentence, or nothing."""
+        own = self.shares_kv or self.config.method is SpeculativeMethod.DRAFT_MODEL
+        if not own or drafter is not None or self.draft_model is None:
+            return []
+        field = _field_in_words("model", self.draft_model)
+        return [f"{field}: its weights, KV and time count as nothing, for it is not known; name its config.json"]
 
 
 def read_speculation(
@@ -56,9 +82,11 @@ def read_speculation(
     method: str | None,
     num_tokens: int | None,
     draft_model: str | None = None,
+    target: str | None = None,
     ignore_unmodelled: bool = False,
 ) -> AskedSpeculation | None:
     """What the JSON ``text`` asks for; ``--spec-method``, ``-tokens`` and ``-model`` stand in the place of its fields.
+    A draft model called as the ``target`` is the target itself.
 
     None if nothing is requested. Raises ConfigError for what is no JSON object, for a method that is not
     modelled, and without a number of drafts; NotModelledError for fields that decide more than which drafts are right,
@@ -76,6 +104,7 @@ def read_speculation(
         fix = "give §num_speculative_tokens: how many drafts the draft model was made for is not known here"
         raise ConfigError("speculative_config", text, fix)
     weights = draft_model or fields.get("model")
+    weights = None if weights == target else weights
     chosen = _method(method or fields.get("method"), weights)
     unused = {name: value for name, value in fields.items() if name not in _KNOWN}
     deciding = [(_field_in_words(name, unused[name]), why) for name, why in _DECIDES.items() if unused.get(name)]

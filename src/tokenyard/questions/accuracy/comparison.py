@@ -40,8 +40,10 @@ class Prediction:
     point: Point
     ttft: float
     tpot: float
+    e2e: float
     ttft_range: tuple[float, float]
     tpot_range: tuple[float, float]
+    e2e_range: tuple[float, float]
     familiarity: str
     """Kinds of gaps between it and what was measured."""
 
@@ -81,8 +83,9 @@ def predict(
         )
         waits, paces = replayed_times(loop_of(point, profile), point.parallel.data, latency, latency.front_end)
         ttft, tpot = float(waits.mean()), float(paces.mean())
-        known = latency.known_error(load_sent(point))
-        yield Prediction(point, ttft, tpot, known.ttft.around(ttft), known.tpot.around(tpot), known.familiarity)
+        e2e, known = point.whole_answer(ttft, tpot), latency.known_error(load_sent(point))
+        spans = known.ttft.around(ttft), known.tpot.around(tpot), known.e2e.around(e2e)
+        yield Prediction(point, ttft, tpot, e2e, *spans, known.familiarity)
         on_point()
 
 
@@ -197,6 +200,8 @@ class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
     """Version of vLLM whose decisions the replays took."""
     tpot: Errors | None
     ttft: Errors | None
+    e2e: Errors | None
+    """Errors of whole answers; tokens a second of a closed loop are their inverse."""
     by: dict[str, dict[str, dict[str, Errors]]]
     """Grouping -> group -> quantity -> errors."""
     rows: list[AccuracyRow]
@@ -205,7 +210,7 @@ class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
     def summary(self) -> str:
         said = [
             f"{name} within {errors.median:.1%} (half), {errors.p90:.1%} (nine of ten)"
-            for name, errors in (("TPOT", self.tpot), ("TTFT", self.ttft))
+            for name, errors in (("TPOT", self.tpot), ("TTFT", self.ttft), ("E2E", self.e2e))
             if errors is not None
         ]
         return f"{len(self.rows):,} points; {', '.join(said)}"
@@ -246,17 +251,18 @@ def row_of(file: str, prediction: Prediction) -> AccuracyRow:
         familiarity=prediction.familiarity,
         tpot=_quantity(point.tpot, prediction.tpot, prediction.tpot_range),
         ttft=_quantity(point.ttft, prediction.ttft, prediction.ttft_range),
+        e2e=_quantity(point.whole_answer(point.ttft, point.tpot), prediction.e2e, prediction.e2e_range),
     )
 
 
 def row_of_run(file: str, comparison: RunComparison) -> AccuracyRow:
     """The row of a replayed run; a number of requests that arrived by the clock."""
     run, known = comparison.run, comparison.known
-    ranges = {"tpot": known.tpot, "ttft": known.ttft}
+    ranges = {"tpot": known.tpot, "ttft": known.ttft, "e2e": known.e2e}
     both = {name: (comparison.measured[name], values) for name, values in comparison.predicted.items()}
 
     def quantity(name: str, measured: float, predicted: float) -> Quantity:
-        return _quantity(measured, predicted, ranges[name].around(predicted) if name in ranges else None)
+        return _quantity(measured, predicted, ranges[name].around(predicted))
 
     made = {name: quantity(name, float(ours.mean()), float(theirs.mean())) for name, (ours, theirs) in both.items()}
     percentiles = {
@@ -339,7 +345,8 @@ def together(rows: list[AccuracyRow], not_compared: list[str], source: str, vllm
     """The whole comparison."""
 
     def both(some: Sequence[AccuracyRow]) -> dict[str, Errors]:
-        found = {"tpot": errors_of([row.tpot for row in some]), "ttft": errors_of([row.ttft for row in some])}
+        columns = {name: [getattr(row, name) for row in some] for name in ("tpot", "ttft", "e2e")}
+        found = {name: errors_of([each for each in own if each is not None]) for name, own in columns.items()}
         return {name: errors for name, errors in found.items() if errors is not None}
 
     overall = both(rows)
@@ -348,6 +355,7 @@ def together(rows: list[AccuracyRow], not_compared: list[str], source: str, vllm
         vllm_version=vllm_version,
         tpot=overall.get("tpot"),
         ttft=overall.get("ttft"),
+        e2e=overall.get("e2e"),
         by={name: {group: both(some) for group, some in grouped(rows, key).items()} for name, key in GROUPINGS.items()},
         rows=rows,
         not_compared=not_compared,

@@ -106,7 +106,7 @@ def installed_points() -> Path | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # How many tokens' KV an engine had room for, where it was not logged.
 
-RUNTIME_BYTES = 1_500_000_000
+RUNTIME_BYTES = 1_400_000_000
 """GPU memory taken beyond weights, activations and KV cache: graphs, communication buffers. Met by the measured points
 that ran out of memory for KV."""
 
@@ -185,6 +185,10 @@ class Point:
     """Mean, in seconds."""
     tpot: float
     """Mean, in seconds."""
+
+    def whole_answer(self, ttft: Any, tpot: Any) -> Any:
+        """Seconds of a whole answer with such times."""
+        return ttft + max(self.output_tokens * (1 + self.recipe.shortest) / 2 - 1, 0.0) * tpot
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors
 from tokenyard.steptime.constants import Constants
-from tokenyard.steptime.known_error import LEFT_OUT
+from tokenyard.steptime.known_error import LEFT_OUT, QUANTITIES
 
 _MOST_SHOWN = 5
 
@@ -30,10 +30,8 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
     """How far off predictions are, in a sentence; errors of all points, by group, and of each run by itself."""
     said = [f"{name.upper()} within {errors.median:.1%}" for name, errors in _overall(accuracy).items()]
     if said:
-        console.print(
-            f"[bold]Of half of the predictions {' and '.join(said)} of what was measured.[/]\n", highlight=False
-        )
-    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
+        console.print(f"[bold]Of half of the predictions {', '.join(said)} of what was measured.[/]\n", highlight=False)
+    console.print("Absolute relative errors of mean TPOT, TTFT and E2E: predicted over measured, less 1.")
     console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
     for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
         _show_table(name, groups, console)
@@ -48,23 +46,22 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
 
 
 def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
-    both = {"tpot": accuracy.tpot, "ttft": accuracy.ttft}
-    return {name: errors for name, errors in both.items() if errors is not None}
+    found = {name: getattr(accuracy, name) for name in QUANTITIES}
+    return {name: errors for name, errors in found.items() if errors is not None}
 
 
 def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
-    """Print a table; that of all points has p99, which needs more points than most groups have."""
-    shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
+    """Print errors of groups, and the share that the stated ranges held."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(name)
-    titles = ("p50", *shares[1:], "in range")
-    for column in ("points", f"TPOT {titles[0]}", *titles[1:], f"TTFT {titles[0]}", *titles[1:]):
+    table.add_column(name, no_wrap=True)
+    columns = [each for one in ("TPOT", "TTFT") for each in (f"{one} p50", "p90", "held")]
+    for column in ("points", *columns, "E2E p50"):
         table.add_column(column, justify="right")
-    for group, both in groups.items():
-        cells = [str(both["tpot"].n)]
-        for found in (both["tpot"], both["ttft"]):
-            cells += [f"{getattr(found, share):.1%}" for share in shares] + [f"{found.covered:.0%}"]
-        table.add_row(escape(group), *cells)
+    for group, found in groups.items():
+        cells = [str(found["tpot"].n)]
+        for own in (found["tpot"], found["ttft"]):
+            cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.covered:.0%}"]
+        table.add_row(escape(group), *cells, f"{found['e2e'].median:.1%}")
     console.print(table)
     console.print()
 
