@@ -17,7 +17,7 @@ from tokenyard.core.sched.observer import StepObserver
         ("recorded.ask", "EndTimes"),
         ("recorded.ask", "StepComparison"),
         ("compare", "JobTimes"),
-        ("accuracy.closed_loop", "Ended"),
+        ("accuracy.measured_run", "Ended"),
     ],
 )
 def test_who_looks_at_times_alone_lets_a_replay_make_no_tokens(module: str, name: str) -> None:
