@@ -75,6 +75,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/write_pxd.py --check
 	@$(BIN)/python scripts/check_hot.py
 	@$(BIN)/python scripts/generate_vocabulary.py --check
+	@$(BIN)/python scripts/generate_keywords.py --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
 	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 
@@ -106,17 +107,24 @@ site: $(INSTALLED_DEV)  ## The site of the documents, with the pages that script
 	@echo "open site/index.html"
 
 .PHONY: wheel
-wheel: $(INSTALLED_DEV)  ## The package, into dist/, for this machine and this Python: the same bytes from the same commit
+wheel: $(INSTALLED)  ## The package, into dist/, for this machine and this Python: the same bytes from the same commit
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 .PHONY: sdist
-sdist: $(INSTALLED_DEV)  ## The source distribution, into dist/: what builds the wheel, with its tests
+sdist: $(INSTALLED)  ## The source distribution, into dist/: what builds the wheel, with its tests
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 		$(BIN)/python setup.py --quiet sdist --dist-dir dist
 	@ls dist/*.tar.gz
+
+.PHONY: release-check
+release-check: $(INSTALLED_DEV)  ## All that a release is made of, built and looked at: wheel, sdist, README, links, licences, SBOM, site (ARGS=--strict)
+	@$(MAKE) wheel
+	@$(MAKE) sdist sbom site
+	@$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@$(BIN)/python scripts/release_check.py $(ARGS)
 
 .PHONY: compile
 compile: $(COMPILED)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)

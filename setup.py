@@ -1,11 +1,13 @@
 """Compile the modules that pyproject.toml lists, in place beside their text: all of them, or none and the text runs.
 
-Without a C compiler a line says so. TOKENYARD_COMPILE=1 makes that a failure (wheels), =0 asks for none.
+The package's description is README.md, with links that work outside the repository. Without a C compiler a line says
+so. TOKENYARD_COMPILE=1 makes that a failure (wheels), =0 asks for none.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -15,7 +17,8 @@ from typing import Any
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SETTINGS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["tokenyard"]
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
+SETTINGS = PROJECT["tool"]["tokenyard"]
 ASKED = os.environ.get("TOKENYARD_COMPILE", "")
 MODULES: Sequence[str] = () if ASKED == "0" else SETTINGS["compiled"]
 SHARED = f"{MODULES[0].rpartition('.')[0]}._shared" if MODULES else ""
@@ -71,8 +74,18 @@ def in_c(extensions: Sequence[Extension], build_dir: str = "build/c", **options:
     return translated
 
 
+def description() -> str:
+    """README.md without its comments, whose links and pictures are those of the repository."""
+    place = PROJECT["project"]["urls"]["Repository"]
+    text = re.sub(r"<!--.*?-->\n", "", Path("README.md").read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{place}/raw/main/", text)
+    return re.sub(r"(?<!!)(\[(?:[^\[\]]|!\[[^\]]*\])*\]\()(?!https?:|#)", rf"\1{place}/blob/main/", text)
+
+
 if __name__ == "__main__":
     setup(
+        long_description=description(),
+        long_description_content_type="text/markdown",
         ext_modules=[extension(name) for name in (*MODULES, SHARED) if name],
         cmdclass={"build_ext": AllOrNone},
     )

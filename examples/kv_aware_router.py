@@ -19,7 +19,8 @@ import msgspec
 import zmq
 
 from tokenyard import Deployment
-from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.host import emulate
+from tokenyard.serve.emulate.settings import EmulateSettings
 from tokenyard.serve.emulate.surface import make_app
 
 LINE = (

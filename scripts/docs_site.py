@@ -38,7 +38,7 @@ API = "api.md"
 """The names that programs may rely on (scripts/public_names.py); mkdocstrings fills in what the source says of them."""
 PRINTED = re.compile(r"^<!-- printed by (?:scripts|lab)/(\w+)\.py -->$", re.MULTILINE)
 _TITLE = re.compile(r"\A# .*\n")
-_OUTSIDE = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(\.\./([^)\s]*)\)")
+_UPWARDS = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(((?:\.\./)+)([^)\s]*)\)")
 _SHIM = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 """What the theme's offline plugin would load."""
 
@@ -60,11 +60,19 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with what scripts print in it, and with its links out of ``docs/`` replaced."""
     markdown = PRINTED.sub(lambda found: _TITLE.sub("", import_module(found[1]).document()), markdown)
-    sources = os.environ.get("SOURCES", "").rstrip("/")
-    return _OUTSIDE.sub(rf"[\1]({sources}/\2)" if sources else r"\1", markdown)
+    sources, depth = os.environ.get("SOURCES", "").rstrip("/"), page.file.src_uri.count("/")
+
+    def led(found: re.Match[str]) -> str:
+        """The link as it is where it stays within the documents."""
+        text, upwards, rest = found.groups()
+        if upwards.count("../") <= depth:
+            return found[0]
+        return f"[{text}]({sources}/{rest})" if sources else text
+
+    return _UPWARDS.sub(led, markdown)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

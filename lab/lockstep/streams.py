@@ -66,13 +66,10 @@ def _allowed(engine: Engine) -> Engine:
     """Later versions keep the states of Mamba layers in another mode only, which has conditions of its own."""
     if HAS_MAMBA_MODE_ALL or engine.mamba_cache_mode != "all":
         return engine
-    size, threshold = engine.block_size, engine.long_prefill_token_threshold
     changes: dict[str, Any] = {
         "mamba_cache_mode": "align",
         "enable_chunked_prefill": True,
         "disable_chunked_mm_input": None,
-        "max_num_batched_tokens": max(engine.max_num_batched_tokens, size),
-        "long_prefill_token_threshold": threshold and max(threshold, size),
     }
     if engine.max_num_encoder_input_tokens:
         changes |= {"max_num_encoder_input_tokens": 40, "encoder_cache_size": 60}

@@ -6,6 +6,7 @@ from tokenyard.questions.deployment import Deployment as Deployment
 from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 
 # Questions
+from tokenyard.questions.doctor.diagnosis import doctor as doctor
 from tokenyard.questions.scenario import load_workload as load_workload
 from tokenyard.questions.run import run as run, RunResult as RunResult
 from tokenyard.questions.whatif import whatif as whatif
@@ -14,6 +15,7 @@ from tokenyard.questions.plan import plan as plan
 from tokenyard.questions.sweep import sweep as sweep
 from tokenyard.questions.study import study as study
 from tokenyard.questions.compare import compare as compare
+from tokenyard.questions.agents import agents as agents
 from tokenyard.questions.split import split as split
 from tokenyard.questions.headroom import headroom as headroom
 from tokenyard.questions.accuracy.ask import accuracy as accuracy
@@ -43,12 +45,22 @@ from tokenyard.core.engine import EngineCore as EngineCore, Executor as Executor
 
 # Why a request waited
 from tokenyard.core.sched.observer import StepObserver as StepObserver
-from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason
+from tokenyard.core.sched.outcomes import StepOutcomes as StepOutcomes, Reason as Reason, EndedPin as EndedPin
 
 # Policies
 from tokenyard.core.sched.policy import Policy as Policy, make_policy as make_policy
 from tokenyard.policies.named import policy_maker as policy_maker
 from tokenyard.policies.simple import KeyedPolicy as KeyedPolicy
+from tokenyard.core.sched.eviction import EvictionOrder as EvictionOrder
+from tokenyard.questions.regret import counterfactual as counterfactual
+from tokenyard.sim.fleet import (
+    FleetPolicy as FleetPolicy,
+    Move as Move,
+    Crash as Crash,
+    Slow as Slow,
+    Drain as Drain,
+    PoolShrinks as PoolShrinks,
+)
 
 # KV kept elsewhere
 from tokenyard.core.sched.connector import KVConnector as KVConnector

@@ -284,6 +284,13 @@ def _file_of_class(kind: type, problem: str) -> str:
     return f" ({file})" if kind.__module__.startswith(LOADED_FROM_FILE) and file not in problem else ""
 
 
+class RejectedError(RequestError):
+    """A policy, or a fleet's, has rejected a request for good: it is counted among the refused, and ends nothing."""
+
+    def __init__(self, request_id: str, word: str, problem: str = "has rejected it: load is shed") -> None:
+        super().__init__(request_id, "policy", word, problem, code="rejected")
+
+
 class PolicyError(TokenyardError):
     """A policy has broken its contract, or raised: the scheduler's call ends and it is closed (docs/hooks.md)."""
 

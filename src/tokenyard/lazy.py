@@ -63,7 +63,8 @@ def lazy_names(
         return value
 
     def listed() -> list[str]:
-        """The offered names, loaded or not."""
-        return sorted({*namespace, *module_of})
+        """The offered names, loaded or not, for completion: nothing else that the module has."""
+        inside = (each.removeprefix(f"{package}.") for each in submodules if each.startswith(f"{package}."))
+        return sorted({*module_of, *inside, *(name for name in namespace if name[:2] == "__")})
 
     return offered, sorted(module_of), load, listed

@@ -56,6 +56,7 @@ BUILT_IN = ("fcfs", "priority")
 SHIPPED = {
     "attained-service": "tokenyard.policies.fair:AttainedService",
     "bypass": "tokenyard.policies.simple:Bypass",
+    "continuum": "tokenyard.policies.continuum.policy:continuum_by_program",
     "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
     "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
     "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
@@ -64,12 +65,24 @@ SHIPPED = {
     "least-computed": "tokenyard.policies.simple:LeastComputed",
     "noisy-sjf": "tokenyard.policies.baselines:NoisySJF",
     "orca": "tokenyard.policies.baselines:Orca",
+    "program-admission": "tokenyard.policies.programs:ProgramAdmission",
+    "program-fcfs": "tokenyard.policies.programs:ProgramFCFS",
     "sarathi": "tokenyard.policies.baselines:Sarathi",
     "shortest-remaining": "tokenyard.policies.simple:ShortestRemaining",
     "vllm-v0": "tokenyard.policies.baselines:PrefillFirst",
     "vtc": "tokenyard.policies.baselines:VTC",
 }
 """Ours that are loaded when named: written as entry points are, which other packages register theirs by."""
+
+PIN_ENDS = {
+    "used": "the next turn of its job was admitted",
+    "expired": "its time to live was over before the next turn came",
+    "dropped": "its memory was needed before the next turn came",
+    "replaced": "another turn of its job ended and was kept instead",
+    "last_turn": "the last turn of its job ended",
+    "reset": "the host had the cache forgotten",
+}
+"""Why blocks that a policy kept for the next turn of a job are free again."""
 
 _CALLED_ELSEWHERE = {
     "fifo": "fcfs",

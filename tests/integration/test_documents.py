@@ -17,7 +17,8 @@ import tokenyard
 
 REPO = Path(__file__).resolve().parents[2]
 RUN = re.compile(r"^```(python|sh)$", re.MULTILINE)
-DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), *sorted((REPO / "docs/tasks").glob("*.md"))]
+FOLDERS = ("docs", "docs/questions", "docs/tasks")
+DOCUMENTS = [REPO / "README.md", *(path for folder in FOLDERS for path in sorted((REPO / folder).glob("*.md")))]
 FROM_WITHIN = {"extending.md"}
 """Documents for those who change the package."""
 WITH_EXAMPLES = [path for path in DOCUMENTS if RUN.search(path.read_text(encoding="utf-8"))]
@@ -116,7 +117,10 @@ def test_links_lead_somewhere() -> None:
     broken = []
     for path in DOCUMENTS:
         for file, anchor in LINK.findall(path.read_text(encoding="utf-8")):
-            if file.removeprefix("../" if path.parent.name == "tasks" else "docs/") in SITE_PAGES:
+            if (
+                file.removeprefix("../" if path.parent.name != "docs" and path.parent != REPO else "docs/")
+                in SITE_PAGES
+            ):
                 continue  # scripts write them into the site, whose build looks for anchors
             target = path.parent / file if file else path
             if not target.exists() or (anchor and anchor not in _anchors(target)):

@@ -355,7 +355,7 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
     [
         (("--space", "max_num_seq=2"), "--set = 'max_num_seq': there is no such setting"),
         (("--maximize", "load"), "--maximize = 'load': say with --slo which bounds have to hold"),
-        (("--minimize", "cost", "--slo", "ttft_p90=1s"), "say with --price what GPUs cost"),
+        (("--minimize", "cost", "--slo", "ttft_p90=1s", "--gpu", "b200"), "no list price of b200 is known"),
         (("--minimize", "gpus", "--maximize", "load"), "give one of the two"),
         (("--space", "max_num_seqs=0"), "none could be replayed"),
         (("--replays", "0"), "--replays"),

@@ -25,9 +25,9 @@ FLAGS = {
     "import": ["--output", "out.jsonl"],
 }
 """What a command needs besides its file."""
-NEEDS_NOTHING = {"demo", "workloads", "accuracy", "parity", "view", "serve"}
+NEEDS_NOTHING = {"ask", "demo", "workloads", "accuracy", "parity", "view", "serve"}
 """They have defaults, or begin to serve: without any word there is nothing wrong with them."""
-READS_A_FILE = sorted(set(COMMANDS) - {"demo", "workloads", "serve", "view", "watch"})
+READS_A_FILE = sorted(set(COMMANDS) - {"ask", "demo", "workloads", "serve", "view", "watch"})
 """`watch` waits for what is not there yet."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tokenyard.core.config import GroupKind
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.additions import with_state_dtypes
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
@@ -44,16 +45,19 @@ def recorded(file: Path) -> dict[str, Any]:
 
 def our_plan(model: ModelSpec, answer: dict[str, Any], around: dict[str, Any], available_bytes: int) -> dict[str, Any]:
     """Our plan in the words of :func:`their_plan`; ``around`` is the file with the answer."""
+    options = answer.get("options", {})
+    states = (options.get(name, "auto") for name in ("mamba_cache_dtype", "mamba_ssm_cache_dtype"))
     try:
         plan = plan_kv_cache(
-            model,
+            with_state_dtypes(model, *states),
             available_bytes=available_bytes,
             tensor_parallel_size=answer["tensor_parallel_size"],
             max_model_len=answer["max_model_len"],
             max_num_batched_tokens=around["settings"]["max_num_batched_tokens"],
             enable_prefix_caching=answer["enable_prefix_caching"],
             async_scheduling=answer["async_scheduling"],
-            kv_cache_dtype=answer.get("options", {}).get("kv_cache_dtype", "auto"),
+            kv_cache_dtype=options.get("kv_cache_dtype", "auto"),
+            states_kept=options.get("mamba_cache_mode", "none"),
             compute_capability=GPUS[around.get("gpu", "h100")].compute_capability,
             planner=around["versions"]["vllm"].rpartition(".")[0],
         )

@@ -67,7 +67,8 @@ def test_a_trace_is_a_path(recorded: RunResult, wrong: Any) -> None:
     fix = "give a path, as a text or a pathlib.Path"
     for ask in (tokenyard.report, tokenyard.whatif, Recording):
         assert _refused(ask, wrong) == ("trace", wrong, fix)
-    for look in (partial(tokenyard.why, request_id="r0"), tokenyard.waiting, tokenyard.standstills, tokenyard.prefix_misses):
+    of_traces = (tokenyard.waiting, tokenyard.standstills, tokenyard.prefix_misses)
+    for look in (partial(tokenyard.why, request_id="r0"), *of_traces):
         assert _refused(look, wrong) == ("path", wrong, fix)
     assert _refused(tokenyard.compare_recordings, recorded.trace, wrong) == ("b", wrong, fix)
     if wrong is not None:
@@ -150,7 +151,7 @@ def test_a_name_is_a_text(name: str, field: str, wrong: Any) -> None:
     assert _refused(QUESTIONS[name], wrong)[:2] == (field, wrong)
 
 
-@pytest.mark.parametrize("wrong", [3, [], {}, None])
+@pytest.mark.parametrize("wrong", [3.5, [], {}, None])
 def test_a_column_is_a_text(recorded: RunResult, wrong: Any) -> None:
     assert _refused(recorded.by, wrong)[:2] == ("by", wrong)
     assert _refused(recorded.requests.__getitem__, wrong)[:2] == ("column", wrong)

@@ -21,7 +21,9 @@ from tokenyard.core import RepetitionDetectionParams, StructuredOutput
 from tokenyard.core.kv.hashing import PrefixHash
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs, ModelOutput
+from tokenyard.deploy.keywords import DeploymentKeywords
 from tokenyard.questions import Plan, SweepResult
+from tokenyard.questions.keywords import TrafficKeywords
 from tokenyard.sim import EndedBy
 
 OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
@@ -82,6 +84,7 @@ def test_what_is_loaded_and_what_type_checkers_see_are_the_same(place: str) -> N
 SEEN_ONLY = {"Goodput", "Outcomes", "FirstDifference", "VersionDifference", "Moved", "SwitchTurned"} | (
     {"BoundRange", "Sureness", "DecisionCheck", "StalledStep", "TracePrediction", "NotAnswered"}
     | {"RecordedDrafts", "Stall", "LoadState"}
+    | {"DeploymentKeywords", "TrafficKeywords"}
     | {"StepNews", "Stepper", "Generation", "Watch"}
     | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate"}
     | {"ComputedBlocks", "PrefixHash", "Row", "Rows", "StepBlocks", "StepWork", "TokenRow"}
@@ -131,6 +134,8 @@ _UNDER_TYPE_CHECKING = {
     "RunResult": tokenyard.RunResult,
     "SweepResult": SweepResult,
     "Plan": Plan,
+    "DeploymentKeywords": DeploymentKeywords,
+    "TrafficKeywords": TrafficKeywords,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 
@@ -138,7 +143,7 @@ _UNDER_TYPE_CHECKING = {
 def _annotations(offered: object) -> Iterator[object]:
     """Types of the public fields, properties and parameters of a class or function."""
     if not inspect.isclass(offered):
-        yield from get_type_hints(offered).values()
+        yield from get_type_hints(offered, None, _UNDER_TYPE_CHECKING).values()
         return
     yield from (
         hint for name, hint in get_type_hints(offered, None, _UNDER_TYPE_CHECKING).items() if not name.startswith("_")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tokenyard.questions.run import RunResult
 
 pytest.importorskip("gymnasium", reason="the environment needs tokenyard[gym]")
 
+import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from tokenyard.gym import OBSERVED, SchedulingEnv
@@ -175,3 +178,34 @@ def test_an_episode_may_be_left_and_errors_reach_the_agent() -> None:
         env.reset()
     with pytest.raises(ty.ConfigError, match="there is no episode"):
         env.step(np.array((3, 2, 1)))
+
+
+def test_it_is_made_by_name_and_copied_at_any_place() -> None:
+    made = gymnasium.make("tokenyard/Scheduling-v0", workload=load, deployment=DEPLOYMENT)
+    made.reset(seed=3)
+    for _ in range(4):
+        made.step(made.action_space.sample())
+    action = np.array([3, 4, 0])
+    copies = [deepcopy(made) for _ in range(2)]
+    after = [each.step(action) for each in (*copies, made)]
+    assert all(np.array_equal(each[0], after[0][0]) and each[1:3] == after[0][1:3] for each in after)
+    for each in (*copies, made):
+        each.close()
+
+
+def test_observations_and_rewards_of_ones_own() -> None:
+    space = gymnasium.spaces.Box(0.0, 1e6, (1,), np.float32)
+    env = SchedulingEnv(
+        load,
+        DEPLOYMENT,
+        observe=lambda view: np.array([len(view.state.waiting)], np.float32),
+        observation_space=space,
+        reward=lambda view: -float(view.observation[0]),
+    )
+    first, _ = env.reset(seed=0)
+    assert first.shape == (1,)
+    seen, reward, *_ = env.step(np.array([0, 4, 0]))
+    assert reward == -float(seen[0])
+    env.close()
+    with pytest.raises(ty.ConfigError, match="observation_space together"):
+        SchedulingEnv(load, DEPLOYMENT, observation_space=space)

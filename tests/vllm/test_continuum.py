@@ -77,11 +77,11 @@ def test_last_step_leaves_no_pin(build: Any) -> None:
     assert len(built.scheduler.core.pins) == 1
 
 
-def test_default_is_continuum_with_time_to_live(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_is_continuum(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKENYARD_POLICY", raising=False)
     scheduler = build(None).scheduler
-    assert scheduler.core.config.policy == "continuum-ttl"
-    assert scheduler.vllm_config.scheduler_config.policy == "continuum-ttl"
+    assert scheduler.core.config.policy == "continuum"
+    assert scheduler.vllm_config.scheduler_config.policy == "continuum"
 
 
 def test_any_policy_of_ours(build: Any) -> None:

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str], typed: list[type]) -> int:
     """Read the command, whose class joins ``typed``, and execute it."""
-    if arguments in (["-V"], ["--version"]):
+    if arguments in (["-V"], ["-v"], ["--version"], ["version"]):
         from tokenyard.compiled import which_core
         from tokenyard.version import __version__
 

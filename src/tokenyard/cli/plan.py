@@ -7,11 +7,12 @@ from dataclasses import replace
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, variants_bar, warn, write_text
 from tokenyard.cli.support.flags.replays import PlanCommand
-from tokenyard.questions.plan import PlanQuestion, ask, goal_of
+from tokenyard.questions.plan import PlanQuestion, ask, goal_of, to_write
 from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.planning.search import ends_after_saying
 from tokenyard.questions.printing.plan import print_plan
 from tokenyard.questions.space import gpus_of, read_prices
+from tokenyard.questions.writing import written
 
 
 def execute(flags: PlanCommand) -> int:
@@ -21,7 +22,10 @@ def execute(flags: PlanCommand) -> int:
     """
     with ends_after_saying():
         plan = make_plan(flags)
-    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
+    shown = results() if flags.write is None else errors()
+    print_json(plan) if flags.json else print_plan(plan, shown, header=flags.header)
+    if flags.write is not None:
+        print(written(flags.launch.serve, to_write(plan), flags.write, [plan.summary()]), end="")
     if flags.svg is not None:
         write_text("svg", flags.svg, plan.draw())
     if flags.html is not None:
@@ -46,6 +50,7 @@ def question_of(flags: PlanCommand) -> PlanQuestion:
         gpus=gpus,
         splits=[text for texts in flags.split for text in texts],
         prices=read_prices(flags.price),
+        most_gpus=flags.gpus,
         replays=flags.replays,
         largest_load=flags.largest_load,
         jobs=flags.processes,

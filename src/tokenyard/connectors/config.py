@@ -32,6 +32,12 @@ PREFILL_DECODE = "NixlConnector"
 _ALIASES = {"SimpleCPUOffloadConnector": OFFLOADING, "ExampleConnector": STORAGE}
 _ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
+_BETWEEN_ENGINES = (
+    "kv_buffer_device", "kv_buffer_size", "kv_connector_module_path", "kv_ip", "kv_parallel_size", "kv_port", "kv_rank",
+    "enable_permute_local_kv",
+)  # fmt: skip
+"""Where engines meet and how they pass KV on: nothing here depends on it."""
+
 _ANY_TIER = ("load_async",)
 SETTINGS: dict[str, tuple[str, ...]] = {
     OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on", "spec_name", "secondary_tiers"),
@@ -138,9 +144,9 @@ class KVTransferConfig:
             raise ConfigError("kv_transfer_config", text, 'give a JSON object with "kv_connector"')
         known = [each.name for each in fields(cls)]
         for name in given:
-            if name not in known:
+            if name not in (*known, *_BETWEEN_ENGINES):
                 raise ConfigError(f"kv_transfer_config.{name}", given[name], f"use some of: {', '.join(known)}")
-        return cls(**given)
+        return cls(**{name: value for name, value in given.items() if name in known})
 
     def get(self, name: str, default: Any) -> Any:
         """A setting of the connector."""

@@ -31,7 +31,11 @@ def require_one_full_group(cache: CacheConfig) -> None:
     """ConfigError unless the model has one full-attention group, the only kind whose blocks connectors move."""
     if len(cache.groups) > 1 or cache.groups[0].kind is not GroupKind.FULL:
         kinds = [str(group.kind) for group in cache.groups]
-        raise ConfigError("kv_connector", kinds, "connectors need a model with one full-attention KV-cache group")
+        fix = (
+            "connectors need a model with one full-attention KV-cache group here: later versions of vLLM also move"
+            " the windows and states of others, which is not modelled: leave the connector out"
+        )
+        raise ConfigError("kv_connector", kinds, fix)
 
 
 class _Saver(PoolListener):

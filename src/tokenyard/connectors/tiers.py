@@ -7,12 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from tokenyard.connectors.ranked import RankedKeys
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
+from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError
 
@@ -317,8 +319,9 @@ class ARC:
         self.target = 0.0
 
 
-EvictionChoice = str | Callable[[int], EvictionPolicy]
-"""``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them, or what makes one for a number of blocks."""
+EvictionChoice = str | EvictionOrder | type[EvictionOrder] | Callable[[int], EvictionPolicy]
+"""``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them, an order as the GPU's cache takes it, or what makes one
+for a number of blocks."""
 
 
 def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolicy:
@@ -327,10 +330,16 @@ def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolic
         return LRU()
     if choice == "arc":
         return ARC(capacity)
+    if isinstance(choice, EvictionOrder):
+        return RankedKeys(choice)
+    if isinstance(choice, type) and issubclass(choice, EvictionOrder):
+        return RankedKeys(choice())
     methods = ("add", "touch", "evict", "discard", "clear")
-    made = choice(capacity) if callable(choice) else None
+    make: Any = choice
+    made: Any = make(capacity) if callable(make) else None
     if all(callable(getattr(made, each, None)) for each in methods):
-        return made  # type: ignore[return-value]  # it has the methods
+        policy: EvictionPolicy = made
+        return policy
     fix = f"use lru or arc, or a class that takes a number of blocks and has {', '.join(methods)}"
     raise ConfigError("eviction_policy", choice, fix)
 

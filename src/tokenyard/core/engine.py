@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import starmap
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -21,7 +21,7 @@ from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput
 from tokenyard.core.sched.request_checks import request_ids_of
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, EngineDeadError, RequestError
+from tokenyard.errors import ConfigError, EngineDeadError, RejectedError, RequestError
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: whatever runs the model for an engine core.
@@ -90,8 +90,6 @@ class RunsAhead(Protocol):
 
 class DoneStep:
     """A future whose result is there."""
-
-    __slots__ = ("_output",)
 
     def __init__(self, output: ModelOutput) -> None:
         self._output = output
@@ -208,8 +206,8 @@ class EngineCore:
             filling = Filling.FILL_FIRST if fills_first else Filling.RETURN_EARLY
         if filling not in tuple(Filling):
             raise ConfigError("filling", filling, f"use one of: {', '.join(Filling)}")
-        self._fills_first = Filling(filling) is Filling.FILL_FIRST
-        self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
+        self._fills_first: bool = Filling(filling) is Filling.FILL_FIRST
+        self._asks_for_drafts: bool = scheduler.num_speculative_tokens > 0 and not is_async
         """Without async scheduling the drafts of a step are handed to the scheduler after it."""
         self._in_flight: deque[_InFlight] = deque()
         """Oldest first."""
@@ -258,7 +256,7 @@ class EngineCore:
         """End those of ``ids`` that are there, or all."""
         return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, /) -> None:
         """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
         if not isinstance(request, Request):
             raise ConfigError("request", request, "submit a Request")
@@ -269,8 +267,10 @@ class EngineCore:
         self._inbox.put(_Submitted(None, request_ids_of(request_ids)))
 
     def take_refused(self) -> list[RequestError]:
-        """Why submitted requests were refused, since the last call."""
+        """Why requests were refused or rejected since the last call: submitted ones, and those a policy has ended."""
         refused, self._refused = self._refused, []
+        if self.scheduler.has_rejected:
+            refused += [RejectedError(each.request_id, word) for each, word in self.scheduler.take_rejected()]
         return refused
 
     def _do_submitted(self) -> None:
@@ -378,15 +378,15 @@ class EngineCore:
         self._calls.is_half_done = False
         if self._begun is not None or self.depth == 1:
             return True
-        return self._is_due(executed=plan.total_num_scheduled_tokens > 0)
+        return self._is_due(plan.total_num_scheduled_tokens > 0)
 
     def _waits_for_tokens(self, plan: SchedulerOutput) -> bool:
         """Whether grammars have to advance before it is known what the step may sample."""
         if not plan.pending_structured_output_tokens:
             return False
-        return any(each.plan.has_structured_output_requests for each in self._in_flight)
+        return bool([each for each in self._in_flight if each.plan.has_structured_output_requests])
 
-    def _is_due(self, *, executed: bool) -> bool:
+    def _is_due(self, executed: bool) -> bool:
         """Whether the oldest output has to be taken in before a further step is scheduled."""
         if len(self._in_flight) >= self.depth:
             return True
@@ -426,7 +426,7 @@ class EngineCore:
         self._calls.is_half_done = False
         return outputs
 
-    def _update(self, plan: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
+    def _update(self, plan: SchedulerOutput, model_output: Any) -> EngineOutputs:
         """The outputs of the oldest step; ValueError, and it can be asked for its answer again, if this is none."""
         self._calls.is_half_done = True
         try:

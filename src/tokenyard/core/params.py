@@ -521,6 +521,10 @@ class MaskedOutput(StructuredOutput, Protocol):
         """
 
 
+SOME_TOOL = "tool"
+"""What a tool is called of which is known, or assumed, only that an answer calls one."""
+
+
 def user_name(job_id: str | None) -> str:
     """The user of a job: the text before the first ``/``, or nothing."""
     return (job_id or "").partition("/")[0]

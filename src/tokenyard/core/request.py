@@ -75,6 +75,8 @@ class RequestStatus(IntEnum):
     FINISHED_IGNORED = 10
     FINISHED_ERROR = 11
     FINISHED_REPETITION = 12
+    FINISHED_REJECTED = 13
+    FINISHED_MOVED = 14
 
     @property
     def is_finished(self) -> bool:
@@ -108,6 +110,10 @@ class FinishReason(StrEnum):
     """The engine could not go on with it."""
     REPETITION = "repetition"
     """Its output repeated itself."""
+    REFUSED = "refused"
+    """A policy rejected it: load is shed."""
+    MOVED = "moved"
+    """It goes on at another engine of its fleet."""
 
     @staticmethod
     def of(status: RequestStatus) -> FinishReason | None:
@@ -122,6 +128,8 @@ _FINISH_REASONS = {
     RequestStatus.FINISHED_IGNORED: FinishReason.LENGTH,
     RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
     RequestStatus.FINISHED_REPETITION: FinishReason.REPETITION,
+    RequestStatus.FINISHED_REJECTED: FinishReason.REFUSED,
+    RequestStatus.FINISHED_MOVED: FinishReason.MOVED,
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import msgspec
 
@@ -18,15 +18,20 @@ from tokenyard.deploy.serve_line import read_serve_line, read_serve_text
 from tokenyard.deploy.setting_values import names_of, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote, MeasuredKV
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.redaction import hidden
 
+if TYPE_CHECKING:
+    from tokenyard.deploy.keywords import DeploymentKeywords
+
 FORMAT = 1
 """Raised when a field of what is written comes, goes or changes its meaning."""
 _FIRST = ("model", "gpu")
+_BESIDE = ("asked", "objects")
+"""What is kept beside the settings."""
 _READ_FIRST = ("serve", "config")
 """What others are read from."""
 
@@ -43,13 +48,19 @@ class Deployment:
     _resolved: ResolvedDeployment | None
 
     def __init__(
-        self, serve: str | PathLike[str] | None = None, /, *, config: str | PathLike[str] | None = None, **settings: Any
+        self,
+        serve: str | PathLike[str] | None = None,
+        /,
+        *,
+        config: str | PathLike[str] | None = None,
+        **settings: Unpack[DeploymentKeywords],
     ) -> None:
         """``config``: a YAML file of flags, as for ``vllm serve --config``.
 
         Raises ConfigError for a name that there is not, with the nearest one, and for a value that cannot be read.
         """
-        line = None if serve is None else read_serve_line(str(serve))
+        gpu = settings.get("gpu")
+        line = None if serve is None else read_serve_line(str(serve), gpu=gpu if isinstance(gpu, str) else None)
         file = None if config is None else given_path("config", config)
         object.__setattr__(self, "_settings", settings_by_name(settings, line=line, config=file))
         object.__setattr__(self, "_resolved", None)
@@ -60,15 +71,14 @@ class Deployment:
         serve: str | PathLike[str],
         /,
         *,
-        gpu: str | None = None,
         config: str | PathLike[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[DeploymentKeywords],
     ) -> Self:
         """The deployment that a text starts: a command line, ``@FILE`` or the path of a file, as ``--serve`` takes it.
 
         ``gpu`` says on what, where the text does not. Raises ConfigError.
         """
-        return cls(serve, config=config, **settings, **({} if gpu is None else {"gpu": gpu}))
+        return cls(serve, config=config, **settings)
 
     @classmethod
     def from_settings(cls, settings: DeploymentSettings) -> Self:
@@ -86,7 +96,7 @@ class Deployment:
         """All settings, in their groups."""
         return self._settings
 
-    def with_(self, **changes: Any) -> Self:
+    def with_(self, **changes: Unpack[DeploymentKeywords]) -> Self:
         """The same deployment with other settings, as if they had been given; None takes one back.
 
         Raises ConfigError as the constructor does.
@@ -146,8 +156,22 @@ class Deployment:
             return f"{self!r}\n{error}"
 
     def to_json(self) -> str:
-        """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
+        """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it.
+
+        ConfigError for one that objects decide in.
+        """
+        for name, value in self._settings.launch.objects.items():
+            raise ConfigError(name, value, "is an object, which JSON cannot hold: name it as FILE.py:NAME")
         return msgspec.json.encode(self._written()).decode()
+
+    def described(self) -> dict[str, Any]:
+        """What it is, as JSON can hold it: objects in the place of names by what they are called."""
+        written = msgspec.to_builtins(self._written())
+        if objects := self._settings.launch.objects:
+            written["objects"] = {
+                name: getattr(each, "__name__", type(each).__name__) for name, each in objects.items()
+            }
+        return dict(written)
 
     def _written(self, *, is_ordered: bool = False) -> dict[str, Any]:
         """What JSON has of it; ``is_ordered``: the flags are sorted, as if given in one order."""
@@ -163,7 +187,8 @@ class Deployment:
             "environment": dict(sorted(asked.environment.items())),
             "found": [list(each) for each in asked.found],
             "logged": sorted(asked.logged),
-            "logged_kv_tokens": asked.logged_kv_tokens,
+            "logged_kv": list(asked.logged_kv),
+            **({"objects": _objects(self._settings)} if self._settings.launch.objects else {}),
         }
 
     @classmethod
@@ -183,7 +208,7 @@ class Deployment:
                 said.environment,
                 frozenset(said.named),
                 tuple(HeaderNote(*each) for each in said.found),
-                said.logged_kv_tokens,
+                MeasuredKV(*said.logged_kv) if said.logged_kv else MeasuredKV(size_tokens=said.logged_kv_tokens),
                 frozenset(said.logged),
             )
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
@@ -212,7 +237,9 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     environment: dict[str, str]
     found: list[tuple[str, Any, str]]
     logged: list[str]
-    logged_kv_tokens: int | None
+    logged_kv: list[Any] = []
+    logged_kv_tokens: int | None = None
+    """What earlier versions wrote in its place."""
 
 
 def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:
@@ -220,10 +247,15 @@ def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:
     return GivenFlag(flag=flag, value=hidden(flag.name, value), words=words)
 
 
+def _objects(settings: DeploymentSettings) -> dict[str, str]:
+    """Objects in the place of names, each by what it is: two deployments are equal if they have the same ones."""
+    return {name: f"{value!r} {id(value)}" for name, value in sorted(settings.launch.objects.items())}
+
+
 def _unusual(settings: DeploymentSettings) -> dict[str, Any]:
     """The settings that are not as by default, as JSON has them."""
     parts = (unusual(getattr(settings, group.name)) for group in fields(settings))
-    return {name: _as_json(value) for part in parts for name, value in part.items() if name != "asked"}
+    return {name: _as_json(value) for part in parts for name, value in part.items() if name not in _BESIDE}
 
 
 def _as_json(value: Any) -> Any:
@@ -248,6 +280,7 @@ def _given_beside_line(settings: DeploymentSettings) -> Mapping[str, Any]:
     found |= {name: value for name, value in flags.items() if name not in in_line or in_line[name] != value}
     if settings.launch.ignore_unmodelled:
         found["ignore_unmodelled"] = True
+    found |= settings.launch.objects
     if settings.launch.config is not None:
         found["config"] = str(settings.launch.config)
     first = [name for name in _FIRST if name in found]

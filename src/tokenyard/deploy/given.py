@@ -17,7 +17,7 @@ from tokenyard.deploy.serve_line import ServeLine, read_config_file
 from tokenyard.deploy.setting_values import default_of, did_you_mean, group_of, names_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.start_facts import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
-from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, is_known, known_version
 from tokenyard.deploy.vllm_serve.flags import (
     KNOWN,
     FlagEffect,
@@ -109,15 +109,13 @@ def said_beside_flags(
 
 def _version(said: Said) -> tuple[str, str]:
     """The version whose decisions are known here that is nearest, and why it was taken."""
-    parts = said.value.split(".")
-    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+    try:
+        nearest = known_version(said.value)
+    except ConfigError:
         problem = "differ" if said.value == SEVERAL else "names no version"
         return DEFAULT_VERSION, f"{said.where} {problem}: the newest that is known here"
-    short = ".".join(parts[:2])
-    if short in KNOWN_VERSIONS:
-        return short, f"{said.value}, {said.where}"
-    minor = int(parts[1]) if parts[0] == "0" else 1 << 20
-    nearest = min(reversed(KNOWN_VERSIONS), key=lambda known: abs(int(known.partition(".")[2]) - minor))
+    if is_known(said.value):
+        return nearest, f"{said.value}, {said.where}"
     return nearest, f"decisions of {said.value} ({said.where}) are not known here: the nearest that are"
 
 
@@ -192,6 +190,9 @@ def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
 
 OURS = ("seed",)
 """Names that vLLM has too, for something else."""
+_METHOD_OF = {"latency": "step_seconds", "router": "choose", "scheduling_policy": "victim", "eviction": "rank"}
+OBJECTS = tuple(_METHOD_OF)
+"""Settings that an object, a class or a function may take the place of, and what tells one."""
 _NOT_GIVEN_SO = ("serve", "config")
 """Settings that are read before the others."""
 
@@ -235,7 +236,12 @@ def given_by(
         pasted = _checked(pasted, line.gpus, used)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
-        tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)
+        tuple(given),
+        line.environment,
+        frozenset(named),
+        (*pasted.found, *line.passed_over),
+        line.kv,
+        frozenset(pasted.logged),
     )
     return Given(used | pasted.values, asked)
 
@@ -250,6 +256,41 @@ def _setting_of(each: GivenFlag) -> Any:
     return json.dumps(each.value) if each.value is None or isinstance(each.value, dict) else each.value
 
 
+def taken_out(values: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that are said by texts and numbers, and the objects, those of before included.
+
+    None takes one back, and so does a name. A latency model is called ``own:NAME`` beside it.
+    """
+    rest: dict[str, Any] = {}
+    held = dict(objects)
+    for given, value in values.items():
+        name = setting_name(given)
+        if name not in OBJECTS:
+            rest[given] = value
+            continue
+        held.pop(name, None)
+        if name == "eviction" and value is not None:
+            held[name] = _checked_eviction(value)
+        elif name != "eviction" and not (callable(value) or hasattr(value, _METHOD_OF[name])):
+            rest[given] = value
+        elif name == "latency":
+            from tokenyard.sim.choices import latency_of  # noqa: PLC0415 - only where one is given
+
+            held[name] = latency_of(value)
+            rest[given] = f"own:{type(held[name]).__name__}"
+        elif value is not None:
+            held[name] = value
+    return rest, held
+
+
+def _checked_eviction(choice: Any) -> Any:
+    """The choice itself. Raises ConfigError for what makes no order."""
+    from tokenyard.policies.eviction import eviction_of  # noqa: PLC0415 - only where one is given
+
+    eviction_of(choice)
+    return choice
+
+
 def settings_of_line(line: ServeLine, *, gpu: str | None = None) -> DeploymentSettings:
     """The deployment that a line starts, on ``gpu`` where one is given. Raises ConfigError."""
     return settings_by_name({} if gpu is None else {"gpu": gpu}, line=line)
@@ -259,7 +300,8 @@ def settings_by_name(
     values: Mapping[str, Any], *, line: ServeLine | None = None, config: str | Path | None = None
 ) -> DeploymentSettings:
     """A deployment by its settings, over what a line and a file of flags say. Raises ConfigError."""
-    said = _by_name(values)
+    texts, objects = taken_out(values, {})
+    said = _by_name(texts)
     own, flags = {name: value for name, value in said.items() if value is not None}, _flags(said)
     before = [] if config is None else read_config_file(Path(config))
     given = given_by(
@@ -271,7 +313,10 @@ def settings_by_name(
         has=names_of(DeploymentSettings),
     )
     launch = LaunchSettings(
-        serve=None if line is None else str(line), config=None if config is None else Path(config), asked=given.asked
+        serve=None if line is None else str(line),
+        config=None if config is None else Path(config),
+        asked=given.asked,
+        objects=objects,
     )
     return with_values(DeploymentSettings(launch=launch), {**given.values, **_ours(own)})
 
@@ -282,7 +327,8 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     None: as if it had not been given. Raises ConfigError for a name or a value that cannot be.
     """
     kind = type(settings)
-    said = _by_name(changes, kind)
+    texts, objects = taken_out(changes, settings.launch.objects)
+    said = _by_name(texts, kind)
     said |= {other: None for name, other in _INSTEAD.items() if said.get(name) is not None and other not in said}
     asked: GivenFlags = settings.launch.asked
     gone = {name for name, value in said.items() if value is None}
@@ -299,7 +345,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
         if each.flag.field in said and group_of(kind, each.flag.field)
     }
     named = (asked.named | values.keys()) - gone
-    launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named))
+    launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named), objects=objects)
     defaults = {name: default_of(kind, name) for name in gone if group_of(kind, name) is not None}
     return with_values(replace(settings, launch=launch), {**defaults, **_ours(values, kind), **of_flags})
 

@@ -11,6 +11,8 @@ import msgspec
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
+from tokenyard.deploy.start_facts import AROUND, NOT_READ
+from tokenyard.deploy.vllm_serve.defaults import is_known
 from tokenyard.deploy.vllm_serve.flags import KNOWN, FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.files import packaged
@@ -95,8 +97,14 @@ def describe_deployment(
         step_time_error=_STEP_TIME_ERRORS.get(latency),
         assumed=list(_assumptions(flags, settled, speculation)),
         used=[*(str(each) for each in asked.of(FlagEffect.USED)), *asked.obeyed(settled.version)],
-        without_effect=asked.without_effect,
-        ignored=[*asked.ignored(settled.version), *model.ignored, *ignored, *_not_in_step_times(settled)],
+        without_effect=[*asked.without_effect, *_passed_over(asked, AROUND)],
+        ignored=[
+            *asked.ignored(settled.version),
+            *_passed_over(asked, NOT_READ),
+            *model.ignored,
+            *ignored,
+            *_not_in_step_times(settled),
+        ],
     )
 
 
@@ -211,6 +219,14 @@ def _not_in_step_times(settled: ResolvedSettings) -> Iterator[str]:
         yield f"step times: KV counts as {model.dtype}, though it is {plan.kv_cache_dtype}"
 
 
+_PLACES = (AROUND, NOT_READ)
+"""Names of notes about a text that stand elsewhere than among what is assumed."""
+
+
+def _passed_over(asked: GivenFlags, name: str) -> Iterator[str]:
+    return (f"{each.name}: {each.value}: {each.why}" for each in asked.found if each.name == name)
+
+
 def _gib(num_bytes: int) -> float:
     return round(num_bytes / GIB, 3)
 
@@ -220,9 +236,11 @@ def _assumptions(
 ) -> Iterator[Assumption]:
     asked, hardware = flags.launch.asked, settled.hardware
     given = asked.named
-    yield from (Assumption(name=each.name, value=each.value, why=each.why) for each in asked.found)
+    yield from (
+        Assumption(name=each.name, value=each.value, why=each.why) for each in asked.found if each.name not in _PLACES
+    )
     default = f"vllm serve's default (vLLM {settled.version})"
-    yield from _served(given, settled)
+    yield from _served(given, flags.launch.vllm_version, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
         yield assumed("no_images")
     yield from _not_reserved(settled)
@@ -304,10 +322,12 @@ def _machines(settled: ResolvedSettings) -> Iterator[Assumption]:
         yield assumed("one_domain", said=said, gpu=settled.gpu.name, together=together)
 
 
-def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
+def _served(given: Collection[str], asked_version: str, settled: ResolvedSettings) -> Iterator[Assumption]:
     hardware = settled.hardware
     if "vllm_version" not in given:
         yield assumed("newest_version", settled.version)
+    elif not is_known(asked_version):
+        yield assumed("nearest_version", settled.version, asked=asked_version)
     if "gpu" not in given:
         yield assumed("not_given", hardware.gpu, name="gpu")
     yield from (Assumption(name="model", value=settled.model.name, why=note) for note in settled.model.notes)
@@ -364,8 +384,13 @@ def _too_much(settled: ResolvedSettings) -> Iterator[Assumption]:
 
 
 def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption]:
-    """The capacity that a start-up log names, beside ours."""
-    logged = asked.logged_kv_tokens
-    if logged:
-        here = settled.plan.num_tokens
-        yield assumed("logged_capacity", f"{logged:,} tokens", here=here, off=100 * (here / logged - 1))
+    """The capacity that a start-up log names, beside ours, both counted as the version of the log counts."""
+    plan, logged = settled.plan, asked.logged_kv
+    if logged.size_tokens:
+        here = plan.num_blocks // len(plan.groups) * plan.block_size if logged.by_blocks else plan.num_tokens
+        tokens = logged.size_tokens
+        yield assumed("logged_capacity", f"{tokens:,} tokens", here=here, off=100 * (here / tokens - 1))
+    if logged.concurrency and logged.max_model_len == plan.max_model_len:
+        times = plan.max_concurrency
+        said = {"here": times, "off": 100 * (times / logged.concurrency - 1), "length": plan.max_model_len}
+        yield assumed("logged_concurrency", f"{logged.concurrency:.2f}x", **said)

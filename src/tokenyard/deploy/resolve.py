@@ -48,14 +48,14 @@ from tokenyard.deploy.vllm_serve.start_checks import MOST_NODES, cuts_prompts, n
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import EncodedAtOnce, MemoryPart, capture_sizes, check_utilization
-from tokenyard.models.additions import with_draft_head, with_draft_model
+from tokenyard.models.additions import with_draft_head, with_draft_model, with_state_dtypes
 from tokenyard.models.described import described_elsewhere
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.images.largest import with_limited_picture, with_limited_video
 from tokenyard.models.images.processor_kwargs import with_processor_kwargs
 from tokenyard.models.images.processors import Processors, processors_beside
 from tokenyard.models.inputs import item_kind, kind_of, known_items, may_share_images, most_items
-from tokenyard.models.named import config_called
+from tokenyard.models.named import config_called, hub_names
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
@@ -212,6 +212,7 @@ def served_model(hardware: HardwareSettings, version: str, *, ignore_unmodelled:
     elsewhere = described_elsewhere(model, version)
     notes = (*model.notes, *found.notes, *(() if elsewhere is None else (elsewhere,)))
     model = replace(model, ignored=(*model.ignored, *ignored), notes=notes)
+    model = with_state_dtypes(model, hardware.mamba_cache_dtype, hardware.mamba_ssm_cache_dtype)
     if hardware.language_model_only:
         return model.with_encoders(())
     per_prompt, beside = hardware.limit_mm_per_prompt, processors_beside(found.where)
@@ -398,6 +399,7 @@ def resolve_settings(
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "async_scheduling": async_scheduling,
         "enable_prefix_caching": _caches_prefixes(flags, version, model),
+        "states_kept": hardware.mamba_cache_mode,
         "num_speculative_tokens": num_drafts,
         "compute_capability": gpu.compute_capability,
         "planner": version,
@@ -478,7 +480,8 @@ def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, Deploym
     """The model as it is loaded, the flags with what vLLM turns off unless asked for it, and whether it pools."""
     asked, given = flags.launch.asked, flags.scheduler
     model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
-    if not pools(model, flags.hardware.runner, str(asked.value("convert"))):
+    is_embedder = flags.hardware.runner == "auto" and model.name in hub_names().pools
+    if not (is_embedder or pools(model, flags.hardware.runner, str(asked.value("convert")))):
         return model, flags, False
     model = pooled(model)
     off: dict[str, Any] = {} if given.async_scheduling else {"async_scheduling": False}

@@ -12,6 +12,7 @@ from typing import Any
 from tokenyard.deploy.start_facts import HeaderNote, Said, StartFacts
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
+from tokenyard.deploy.vllm_serve.shell import is_unresolved
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, open_input, read_input
 from tokenyard.quick_dataclass import dataclass
@@ -81,25 +82,28 @@ class ServeLine(StartFacts):
         return shlex.join(["vllm", "serve", *model, *words])
 
 
-def read_serve_line(text: str) -> ServeLine:
-    """The text itself, ``@FILE``, or the path of a file that holds it. Raises ConfigError."""
+def read_serve_line(text: str, *, gpu: str | None = None) -> ServeLine:
+    """The text itself, ``@FILE``, or the path of a file that holds it; ``gpu`` chooses where it offers several kinds.
+
+    Raises ConfigError.
+    """
     if text.startswith(_FILE_MARK):
-        return _read_file(Path(text.removeprefix(_FILE_MARK)))
+        return _read_file(Path(text.removeprefix(_FILE_MARK)), gpu)
     if len(text.split()) == 1 and not text.startswith(_NO_PATH):
         if _is_file(text):
-            return _read_file(Path(text))
+            return _read_file(Path(text), gpu)
         fix = "there is no such file, and it is no `vllm serve` line"
         raise ConfigError("serve", hidden_beginning(text), fix)
     if "\n" not in text and not text.startswith(_NO_PATH) and _is_file(text):
-        return _read_file(Path(text))
-    return read_serve_text(text)
+        return _read_file(Path(text), gpu)
+    return read_serve_text(text, gpu=gpu)
 
 
-def read_serve_text(text: str) -> ServeLine:
+def read_serve_text(text: str, *, gpu: str | None = None) -> ServeLine:
     """What ``text`` says. Raises ConfigError naming the word that cannot be understood."""
     from tokenyard.deploy.texts.kinds import started_by  # noqa: PLC0415 - takes time that plain flags need not spend
 
-    started = started_by(text)
+    started = started_by(text, gpu=gpu)
     given = _read(started.words, "serve")
     config = next((each for each in given if each.flag.name == "config"), None)
     from_file = read_config_file(config.value) if config is not None else []
@@ -113,8 +117,13 @@ def read_serve_text(text: str) -> ServeLine:
         gpus=_hidden(started.gpus),
         resolved=started.resolved,
         kv=started.kv,
-        notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+        notes=_hidden_notes(started.notes),
+        passed_over=_hidden_notes(started.passed_over),
     )
+
+
+def _hidden_notes(notes: Sequence[HeaderNote]) -> tuple[HeaderNote, ...]:
+    return tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in notes)
 
 
 def _hidden(said: Said | None) -> Said | None:
@@ -133,10 +142,10 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _read_file(path: Path) -> ServeLine:
+def _read_file(path: Path, gpu: str | None) -> ServeLine:
     text = _file(path)
     try:
-        return read_serve_text(text)
+        return read_serve_text(text, gpu=gpu)
     except ConfigError as error:
         if error.field != "serve" or not isinstance(error.value, str) or not text.strip().startswith(error.value[:20]):
             raise
@@ -184,6 +193,10 @@ def _read(words: Sequence[str], source: str) -> list[GivenFlag]:
     if len(rest) > 1:
         may_be_secret = any(is_secret_name(word) for word in words if word.startswith("-"))
         said = HIDDEN if may_be_secret else hidden_text(" ".join(rest[1:]))
+        unset = next((word for word in rest[1:] if is_unresolved(word)), None)
+        if unset is not None and not may_be_secret:
+            fix = "is a variable that nothing here sets: write its value, or leave it out"
+            raise ConfigError(source, hidden_text(unset), fix)
         raise ConfigError(source, said, f"stands behind the model ({hidden_text(rest[0])}) and belongs to no flag")
     if rest:
         given = merged(given, read_words(["--model", rest[0]]).given)

@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -133,6 +134,8 @@ class LaunchSettings(Settings):
     """Continue without flags that a replay does not model; the report's header lists them."""
     asked: Annotated[GivenFlags, NO_SETTING] = field(default_factory=GivenFlags)
     """Flags of vLLM's that were given, however they were given."""
+    objects: Annotated[Mapping[str, Any], NO_SETTING] = field(default_factory=dict)
+    """Objects that take the place of what settings name: see ``Chosen`` in ``spec.py``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +157,12 @@ class HardwareSettings(Settings):
     """Quantization of the weights; fp8 and bitsandbytes also quantize an unquantized checkpoint."""
     kv_cache_dtype: str = "auto"
     """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """dtype of what layers with a state keep: auto (the model's), bfloat16, float16 or float32."""
+    mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """dtype of recurrent states alone: auto (the checkpoint's, else that of mamba_cache_dtype)."""
+    mamba_cache_mode: Literal["none", "align", "all"] = "none"
+    """States that are kept with prefix caching: none leaves it to the version, all is of versions before 0.28."""
     language_model_only: Switch = False
     """Do not load the encoders of images and audio."""
     limit_mm_per_prompt: Annotated[str | None, Help(metavar="JSON", otherwise="vLLM's")] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, field, fields, replace
 from functools import partial
 from math import inf
@@ -13,9 +14,11 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.arguments import is_number
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
 from tokenyard.core.profiles import DecisionProfile, decision_profile
+from tokenyard.core.sched.policy import Policy
 from tokenyard.deploy.header import (
     describe_deployment,
     with_front_end,
@@ -25,6 +28,7 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
+from tokenyard.deploy.idle import with_idle_flags
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings, scheduler_with_images
 from tokenyard.deploy.settings import (
@@ -40,15 +44,25 @@ from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptan
 from tokenyard.explain.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.patterns import lazy_pattern
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.choices import ConnectorChoice
+from tokenyard.sim.choices import (
+    ConnectorChoice,
+    PolicyChoice,
+    RouterChoice,
+    latency_of,
+    policy_maker_of,
+    policy_name,
+    router_of,
+)
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy, check_events
 from tokenyard.sim.named_routers import RouterMaker, router_maker
 from tokenyard.sim.replicas import Autoscaling
-from tokenyard.sim.routers import Fleet
-from tokenyard.sim.settings import ReplaySettings
+from tokenyard.sim.routers import Fleet, Router
+from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.load import load_latency
@@ -220,6 +234,16 @@ class ReplaySpec:
     """How many replicas of the deployment there are; None: it is one."""
     connector: ConnectorChoice | None = None
     """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
+    eviction: EvictionChoice | None = None
+    """The order in which cached blocks are given up; None: as the policy says."""
+    fleet_policy: FleetPolicy | type[FleetPolicy] | None = None
+    """What decides over the engines together."""
+    events: tuple[FleetEvent, ...] = ()
+    """What happens to engines."""
+    kv_link_gb_per_s: float | None = None
+    """GB a second of the link over which KV moves between engines; None: it takes no time."""
+    beside: tuple[ReplaySpec, ...] = ()
+    """Further engines, of other deployments."""
 
     @property
     def drafts(self) -> AssumedAcceptance | None:
@@ -230,7 +254,8 @@ class ReplaySpec:
     @property
     def num_engines(self) -> int:
         """Engines that there are at most."""
-        return self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+        own = self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+        return own + sum(each.num_engines for each in self.beside)
 
     @property
     def gpus_per_replica(self) -> int:
@@ -239,7 +264,7 @@ class ReplaySpec:
 
     def replays(self, *, skip_refused: bool) -> ReplaySettings:
         """What all its replays have in common."""
-        parallel = self.settled.parallel
+        parallel, link = self.settled.parallel, self.kv_link_gb_per_s
         size = self.num_engines
         return ReplaySettings(
             self.scheduler,
@@ -251,7 +276,81 @@ class ReplaySpec:
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
             self.autoscaling,
+            self.eviction,
+            self.fleet_policy,
+            self.events,
+            None if link is None else KVLink(max(self.settled.plan.bytes_per_block, 1), link),
+            tuple(one for each in self.beside for one in [each.replays(skip_refused=False)] * each.num_engines),
         )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Objects in the place of what a deployment names: policy, router, latency model, order of eviction, connector, fleet.
+
+_NO_NAME = lazy_pattern(r"[^A-Za-z0-9.+-]+")
+_MOST_LETTERS = 100
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What decides and moves in the place of what the deployment names."""
+
+    policy: PolicyChoice | None = None
+    router: RouterChoice | None = None
+    kv_transfer: ConnectorChoice | None = None
+    eviction: EvictionChoice | None = None
+    latency: LatencyModel | None = None
+    fleet: FleetPolicy | type[FleetPolicy] | None = None
+    events: Sequence[FleetEvent] = ()
+    beside: Sequence[ReplaySpec] = ()
+    kv_link_gb_per_s: float | None = None
+
+    @classmethod
+    def of(cls, objects: Mapping[str, Any]) -> Chosen:
+        """Return what the objects of a deployment choose; its latency model is settled with it."""
+        return cls(objects.get("scheduling_policy"), objects.get("router"), None, objects.get("eviction"))
+
+    def on(self, spec: ReplaySpec) -> ReplaySpec:
+        """The same replay with it. Raises ConfigError."""
+        policy, router = self.policy, self.router
+        spec = self._with_fleet(spec)
+        if policy is not None:
+            if isinstance(policy, Policy) and spec.num_engines > 1:
+                raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
+            start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
+            spec = replace(spec, policy=policy_maker_of(policy), start=start, trace=_named(spec.trace, policy))
+        if router is not None:
+            if not isinstance(router, Router) and not callable(router):
+                router_of(router, spec.replays(skip_refused=False).fleet)
+            spec = replace(spec, router=partial(router_of, router))
+        if self.eviction is not None:
+            spec = replace(spec, eviction=self.eviction)
+        if self.latency is not None:
+            spec = replace(spec, latency=latency_of(self.latency))
+        return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
+
+    def _with_fleet(self, spec: ReplaySpec) -> ReplaySpec:
+        """The same replay with further engines, what decides over all of them, and what happens to them."""
+        if self.beside:
+            if spec.autoscaling is not None and not spec.autoscaling.is_fixed:
+                fix = "beside others a deployment has a fixed number of replicas: give replicas, or leave them out"
+                raise ConfigError("autoscale", f"{spec.autoscaling.least}..{spec.autoscaling.most}", fix)
+            own = replace(spec, autoscaling=None)
+            spec = replace(own, beside=(*[own] * (spec.num_engines - own.num_engines), *self.beside))
+        if self.fleet is None and not self.events:
+            return spec
+        link = self.kv_link_gb_per_s
+        if link is not None and not is_number(link, above=True):
+            raise ConfigError("kv_link_gb_per_s", link, "give a number above 0, or None: KV moves in no time")
+        events = check_events(self.events, spec.num_engines)
+        return replace(spec, fleet_policy=self.fleet, events=events, kv_link_gb_per_s=link)
+
+
+def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
+    """The trace, called as what decides is called, unless the environment gives it a name."""
+    if TraceConfig.from_env().policy != TraceConfig().policy:
+        return trace
+    name = _NO_NAME.sub("_", policy_label(policy) if isinstance(policy, str) else policy_name(policy)).strip("_.+-")
+    return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
 def _blocks_in_memory(
@@ -267,6 +366,31 @@ def _blocks_in_memory(
         return None
 
 
+_MORE_MEMORY = ("raise §tensor_parallel_size", "use more or larger GPUs")
+"""What errors propose that lack memory."""
+_MOST_GPUS = 16
+"""GPUs of an engine, up to which a size that starts is looked for."""
+
+
+def _with_least_size(
+    error: NoStartError, settings: DeploymentSettings, settle: Callable[[DeploymentSettings], ResolvedSettings]
+) -> NoStartError:
+    """The error with the least tensor-parallel size that starts, if it lacks memory and one of up to 16 GPUs does."""
+    proposed = next((each for each in _MORE_MEMORY if each in error.marked_fix), None)
+    size = 2 * settings.hardware.tensor_parallel_size
+    while proposed is not None and size <= _MOST_GPUS:
+        with suppress(ConfigError, NoStartError):
+            settle(replace(settings, hardware=replace(settings.hardware, tensor_parallel_size=size)))
+            reason, fix = (
+                text.replace(proposed, f"raise §tensor_parallel_size to {size}")
+                for text in (error.marked_reason, error.marked_fix)
+            )
+            details = {**error.details, "least_tensor_parallel_size": size}
+            return NoStartError(reason, error.field, error.value, fix, details=details)
+        size *= 2
+    return error
+
+
 def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeployment:
     """Settle what is not given; ``seed`` is of the dice that say which drafts are right. Raises TokenyardError."""
     launch = settings.launch
@@ -275,7 +399,15 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     ignored: list[str] = []
     speculation, drafts = _speculation(settings, ignored, seed)
     speculative = None if speculation is None else speculation.config
-    settled = resolve_settings(settings, speculative=speculative, drafts=drafts)
+    settle = partial(resolve_settings, speculative=speculative, drafts=drafts)
+    try:
+        settled = settle(settings)
+    except NoStartError as refused:
+        raise _with_least_size(refused, settings, settle) from None
+    asked = with_idle_flags(launch.asked, settled)
+    if not launch.ignore_unmodelled:
+        asked.require_modelled(is_settled=True)
+    settings = replace(settings, launch=replace(launch, asked=asked))
     if drafts is not None:
         check_drafts(drafts, settled.model)
         ignored += drafts.uncounted(settled.drafter)
@@ -284,7 +416,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(settings.parallel)
     cache = _cache(settled)
-    latency = _latency(settled, speculation)
+    latency = _latency(settled, speculation, _own_latency(settings, seed))
     header = describe_deployment(
         settings,
         settled,
@@ -356,7 +488,7 @@ def build_replay(
             **_sections(resolved.settings, settled, resolved.kv_transfer, resolved.speculation),
         },
     )
-    return ReplaySpec(
+    spec = ReplaySpec(
         workload=traffic,
         scheduler=scheduler,
         policy=resolved.policy,
@@ -372,6 +504,7 @@ def build_replay(
         slos=tuple(slos),
         autoscaling=resolved.autoscaling,
     )
+    return Chosen.of(resolved.settings.launch.objects).on(spec)
 
 
 def _clients_of(traffic: Workload) -> dict[str, Any]:
@@ -386,6 +519,8 @@ def _latency_of(resolved: ResolvedDeployment, traffic: Workload) -> LatencyModel
         raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
     has_adapters, has_images = asking is not None, traffic.first_with_images is not None
     if not (has_adapters or has_images):
+        return resolved.latency
+    if "latency" in resolved.settings.launch.objects:
         return resolved.latency
     return _latency(resolved.settled, resolved.speculation, has_adapters=has_adapters, has_images=has_images)
 
@@ -520,15 +655,23 @@ def _no_cache(settled: ResolvedSettings) -> CacheConfig:
     )
 
 
+def _own_latency(settings: DeploymentSettings, seed: int) -> LatencyModel | None:
+    """The user's model, with the dice of this seed where it has any; None: there is none."""
+    own: LatencyModel | None = settings.launch.objects.get("latency")
+    seeded = getattr(own, "seeded", None)
+    return seeded(seed) if callable(seeded) else own
+
+
 def _latency(
     settled: ResolvedSettings,
     speculation: SimulatedSpeculation | None,
+    own: LatencyModel | None = None,
     *,
     has_adapters: bool = False,
     has_images: bool = False,
 ) -> LatencyModel:
     hardware = settled.hardware
-    latency = load_latency(
+    latency = own or load_latency(
         hardware.latency,
         model=settled.model,
         gpu=settled.gpu,

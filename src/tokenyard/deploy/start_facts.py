@@ -29,6 +29,11 @@ class HeaderNote(NamedTuple):
 
 NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
+AROUND = "around the engine"
+"""Name of a note about what is not about the engine at all."""
+NOT_READ = "not read"
+"""Name of a note about what may be, and changes nothing here."""
+
 SEVERAL_GPUS = " or "
 """Separates the names of GPUs where a text names several kinds."""
 
@@ -42,6 +47,10 @@ class MeasuredKV(NamedTuple):
     """"GPU KV cache size"; of several engines, the least."""
     max_model_len: int | None = None
     """The length by which the size is counted, in tokens."""
+    concurrency: float | None = None
+    """"Maximum concurrency": requests of that length that fit."""
+    by_blocks: bool = False
+    """The size counts blocks of one group, as vLLM did before 0.22; else requests of that length that fit."""
 
 
 class Nodes(msgspec.Struct, frozen=True):
@@ -77,3 +86,5 @@ class StartFacts:
     kv: MeasuredKV = field(default_factory=MeasuredKV)
     notes: tuple[HeaderNote, ...] = ()
     """What was not read, and what the text leaves to its reader."""
+    passed_over: tuple[HeaderNote, ...] = ()
+    """What stands in the text and changes nothing here, by name and value, or by name alone (``AROUND``)."""

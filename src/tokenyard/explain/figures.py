@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """Figures of a run, gathered one by one: percentiles, token gaps, arrivals."""
 
 from __future__ import annotations
@@ -68,8 +69,6 @@ class StepFigures(msgspec.Struct, frozen=True):
 
 class Series:
     """Eight bytes per number. Percentiles interpolate linearly between neighbours."""
-
-    __slots__ = ("_values",)
 
     def __init__(self) -> None:
         self._values = array("d")

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from tokenyard.explain.figures import LatencyFigures, TokenGaps, latency_figures
 from tokenyard.trace.facts import AGAIN, Streams, attempt_before
-from tokenyard.trace.schema import REFUSED, PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.trace.schema import MOVED, REFUSED, PrefixCacheLookup, RequestArrived, RequestFinished
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -346,6 +346,10 @@ class LatencyCounter:
 
     def ended(self, record: RequestFinished) -> None:
         """A request ended."""
+        if record.finish_reason == MOVED:  # it is the other engine's
+            self._open.pop((0, record.req_id or ""), None)
+            self._gaps.request_ended(record, is_served=False)
+            return
         self.finished += 1
         self.finish_reasons[record.finish_reason or "unknown"] += 1
         output = record.num_output_tokens or 0

@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """The recorded reasons, added up: how many steps each held requests back, how many requests, for how long."""
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tokenyard.trace.held_back import held_by_reason, held_by_word
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Reason
 
+_POLICY_REFUSED = str(Reason.POLICY_REFUSED)
 _MOST_WORDS = 32
 """Different words of plug-ins that are distinguished."""
 
@@ -109,8 +111,15 @@ class _KVSums:
             self.fits += sum([needed <= each for each in free])
 
     def join(self, other: _KVSums) -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+        self.steps += other.steps
+        self.needed += other.needed
+        self.free += other.free
+        self.cached_hits += other.cached_hits
+        self.reserved += other.reserved
+        self.watermark += other.watermark
+        self.smallest_steps += other.smallest_steps
+        self.smallest += other.smallest
+        self.fits += other.fits
 
     def means(self) -> KVMeans:
         n = self.steps
@@ -127,8 +136,6 @@ class _KVSums:
 
 class _ReasonSums:
     """What one reason cost so far."""
-
-    __slots__ = ("free", "free_steps", "kv", "micros", "most", "requests", "steps", "words", "worst")
 
     def __init__(self) -> None:
         self.steps = self.requests = self.micros = self.free_steps = 0
@@ -167,7 +174,8 @@ class _ReasonSums:
         self.free_steps += other.free_steps
         self.free += other.free
         if other.kv is not None:
-            self.kv = self.kv or _KVSums()
+            if self.kv is None:
+                self.kv = _KVSums()
             self.kv.join(other.kv)
         for word, micros in other.words.items():
             self.words[word] = self.words.get(word, 0) + micros
@@ -207,14 +215,16 @@ class RecordedReasonCounter:
         free_after: Sequence[int],
     ) -> None:
         reason, held = outcome.reason, outcome.num_requests
+        sums: _ReasonSums
         for name, count in held_by_reason(outcome).items():
             sums = self._sums_of(name)
             sums.add(count, micros, facts, free_before)
-            if name == Reason.POLICY_REFUSED:
+            if name == _POLICY_REFUSED:
                 sums.add_words(held_by_word(outcome), micros)
         if reason is not None and held and outcome.kv is not None:
             sums = self._sums_of(reason)
-            sums.kv = sums.kv or _KVSums()
+            if sums.kv is None:
+                sums.kv = _KVSums()
             sums.kv.add(outcome.kv, outcome.smallest_need, free_after)
 
     def join(self, other: RecordedReasonCounter) -> None:

@@ -20,8 +20,13 @@ from tokenyard.explain.population import LATENCIES, Population
 #     ttft_p90=500ms    nine requests of ten have their first token within 500 ms: it holds or it does not
 #     tpot:40           40 ms for every request, as ``vllm bench serve --goodput`` writes it: it is only counted
 
-SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
+SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue", "job")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
+OF_NO_REQUEST = {
+    "itl": "a request has many inter-token latencies: bound itl_p99, or tpot for a request",
+    "job": "a job has many requests: bound job_p90, or e2e for a request",
+}
+"""Latencies that a single request has none of -> what to bound instead."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
@@ -32,6 +37,7 @@ OPEN_FOR = {
     "not_served": "no request was served",
     "one_token": "no answer has two tokens",
     "untold": "it was not measured",
+    "no_jobs": "no request names its job",
     "tokenless": "requests that were not served got no token, and have no gaps",
     "part": "it is of a part of the requests",
     "unfinished": "it rests on requests that were not served",
@@ -158,8 +164,8 @@ def _slo(text: str) -> SLO:
     figure = _OTHER_NAMES.get(name, name)
     if figure not in SLO_FIGURES or statistic not in (None, *_STATISTICS) or (unit or "ms") not in MILLISECONDS:
         raise ConfigError("slo", text, _FIX)
-    if figure == "itl" and statistic is None:
-        raise ConfigError("slo", text, "a request has many inter-token latencies: bound itl_p99, or tpot for a request")
+    if figure in OF_NO_REQUEST and statistic is None:
+        raise ConfigError("slo", text, OF_NO_REQUEST[figure])
     try:
         bound = float(number) * MILLISECONDS[unit or "ms"]
     except ValueError:
@@ -249,6 +255,8 @@ def _open_for(slo: SLO, people: Population, figures: LatencyFigures) -> str:
     """Why a bound on a statistic is open."""
     if not people.outcomes.served:
         return "not_served"
+    if figures.mean is None and slo.figure == "job":
+        return "no_jobs"
     if figures.mean is None:
         return "one_token" if slo.figure in ("itl", "tpot") and people.num_with("ttft") else "untold"
     if figures.left_out:

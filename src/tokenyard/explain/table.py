@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import isnan
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import msgspec
 import numpy as np
@@ -86,8 +86,9 @@ _WIDTH = 110
 class RowTable:
     """Columns of equal length, by name.
 
-    ``table["ttft_ms"]`` is a NumPy array, read-only; ``len(table)`` counts rows. Whatever takes the Arrow PyCapsule
-    interface (polars, duckdb, pyarrow, pandas from 3.0 on) takes the table as it is, if pyarrow is installed.
+    ``table["ttft_ms"]``, or ``table.ttft_ms``, is a NumPy array, read-only; ``table[:3]`` and ``table.head()`` are some
+    of the rows, ``table[0]`` is one; ``len(table)`` counts them. Whatever takes the Arrow PyCapsule interface (polars,
+    duckdb, pyarrow, pandas from 3.0 on) takes the table as it is, if pyarrow is installed.
     """
 
     __slots__ = ("_columns", "name")
@@ -104,11 +105,45 @@ class RowTable:
         """Names of the columns, in order."""
         return tuple(self._columns)
 
-    def __getitem__(self, column: str) -> Column:
-        """A column, shape ``[rows]``. ConfigError for a name that is none."""
-        if not isinstance(column, str) or column not in self._columns:
-            raise ConfigError("column", column, f"use one of: {', '.join(self._columns)}")
-        return self._columns[column]
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns."""
+        return len(self), len(self._columns)
+
+    @overload
+    def __getitem__(self, which: str) -> Column: ...
+    @overload
+    def __getitem__(self, which: slice) -> RowTable: ...
+    @overload
+    def __getitem__(self, which: int) -> dict[str, Any]: ...
+    def __getitem__(self, which: str | slice | int) -> Column | RowTable | dict[str, Any]:
+        """A column by its name, shape ``[rows]``; the table of some rows by a slice; a row by its number.
+
+        ConfigError for a name that is none, IndexError beyond the rows.
+        """
+        if isinstance(which, slice):
+            return RowTable(self.name, {name: column[which] for name, column in self._columns.items()})
+        if isinstance(which, int):
+            number = range(len(self))[which]
+            return next(iter(self[number : number + 1]))
+        if not isinstance(which, str) or which not in self._columns:
+            raise ConfigError("column", which, f"use one of: {', '.join(self._columns)}")
+        return self._columns[which]
+
+    def head(self, rows: int = 5) -> RowTable:
+        """The table of the first rows."""
+        return self[: max(rows, 0)]
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for one that is there
+
+        def __getattr__(self, name: str) -> Column:
+            if name[:1] != "_" and name in self._columns:
+                return self._columns[name]
+            raise AttributeError(f"a table of {self.name} has no attribute and no column {name!r}")
+
+    def __dir__(self) -> list[str]:
+        """What it has, and its columns, for completion."""
+        return [*super().__dir__(), *(name for name in self._columns if name.isidentifier())]
 
     def __contains__(self, column: object) -> bool:
         return column in self._columns

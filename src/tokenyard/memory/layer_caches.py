@@ -82,6 +82,8 @@ class CacheSettings:
     async_scheduling: bool = True
     """A step more may be in flight than there are stages: later versions plan windows for all of them."""
     enable_prefix_caching: bool = True
+    states_kept: str = "none"
+    """``--mamba-cache-mode`` as it was given; none: the version's default."""
     num_speculative_tokens: int = 0
     compute_capability: tuple[int, int] = (9, 0)
     """CUDA's, of the GPUs: by it vLLM chooses kernels, and they want blocks of different sizes."""
@@ -114,12 +116,19 @@ class CacheSettings:
         return steps * self.max_num_batched_tokens
 
     def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:
-        """vLLM's default: with prefix caching the state at the end of a step is kept, or all of Mamba's."""
+        """With prefix caching the state at the end of a step is kept, or all of Mamba's, as vLLM does where it can.
+
+        ConfigError where all are wanted of a version that keeps none but those.
+        """
         states = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, StateSpace)]
         if not states or not self.enable_prefix_caching:
             return MambaCacheMode.NONE
+        if self.states_kept == MambaCacheMode.ALL and not self.facts.mamba_keeps_all_states:
+            raise ConfigError(
+                "mamba_cache_mode", "all", f"vLLM {self.planner} keeps the state at a step's end: use align"
+            )
         keeps_all = self.facts.mamba_keeps_all_states and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
-        return MambaCacheMode.ALL if keeps_all else MambaCacheMode.ALIGN
+        return MambaCacheMode.ALL if keeps_all and self.states_kept != "align" else MambaCacheMode.ALIGN
 
     def cache_dtype(self, model: ModelSpec) -> str:
         """``kv_cache_dtype`` with ``auto`` resolved."""

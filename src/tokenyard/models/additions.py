@@ -1,13 +1,14 @@
-"""What is added to a model: LoRA adapters, a head that drafts."""
+"""What flags add to a model or change of it: LoRA adapters, a head that drafts, dtypes of states."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tokenyard.core.config import require_int
+from tokenyard.errors import NoStartError
 from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
-from tokenyard.models.mixers import Mixer, SoftmaxAttention
+from tokenyard.models.mixers import GatedDeltaNet, LinearAttention, Mixer, SoftmaxAttention, StateSpace
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -126,3 +127,48 @@ def _reading(mixer: Mixer) -> Mixer:
 def _joins(model: ModelSpec) -> int:
     """Parameters of the matrix that joins embedding and hidden state."""
     return 2 * model.hidden_size * model.hidden_size
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``--mamba-cache-dtype`` is that of all states, ``--mamba-ssm-cache-dtype`` that of the recurrent ones alone.
+
+_OF_DELTA_ATTENTION = ("auto", "float32", "bfloat16")
+"""dtypes that Kimi's delta attention has for its states."""
+
+
+def with_state_dtypes(model: ModelSpec, conv: str, recurrent: str) -> ModelSpec:
+    """The model with its states in dtypes that flags give; ``auto`` leaves one as it is.
+
+    A recurrent state follows the convolution's unless the checkpoint, or its own flag, says otherwise. Raises
+    NoStartError for a dtype that a layer does not have.
+    """
+    if (conv, recurrent) == ("auto", "auto") or not model.has_states:
+        return model
+    changed = {layer: _with_states(layer, conv, recurrent) for layer in {*model.layers, *model.predicting_layers}}
+    return replace(
+        model,
+        layers=tuple(changed[layer] for layer in model.layers),
+        predicting_layers=tuple(changed[layer] for layer in model.predicting_layers),
+    )
+
+
+def _with_states(layer: LayerSpec, conv: str, recurrent: str) -> LayerSpec:
+    mixers = tuple(
+        _with_dtypes(mixer, conv, recurrent) if isinstance(mixer, StateSpace) else mixer for mixer in layer.mixers
+    )
+    return replace(layer, mixers=mixers)
+
+
+def _with_dtypes(mixer: StateSpace, conv: str, recurrent: str) -> StateSpace:
+    own = mixer.conv_dtype if conv == "auto" else conv
+    if isinstance(mixer, LinearAttention):
+        return replace(mixer, state_dtype=mixer.state_dtype if conv == "auto" else conv)
+    if (
+        isinstance(mixer, GatedDeltaNet)
+        and (mixer.gate_rank or mixer.full_decay)
+        and recurrent not in _OF_DELTA_ATTENTION
+    ):
+        problem = f"mamba_ssm_cache_dtype = {recurrent!r} is not for the states of delta attention: use float32"
+        raise NoStartError(problem, "mamba_ssm_cache_dtype", recurrent, "use float32")
+    follows = own if mixer.state_dtype == mixer.conv_dtype else mixer.state_dtype
+    return replace(mixer, conv_dtype=own, state_dtype=follows if recurrent == "auto" else recurrent)

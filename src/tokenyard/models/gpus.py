@@ -67,7 +67,7 @@ _NUMBERS = ("memory", "bandwidth", "bfloat16", "pcie")
 """Keys that an entry must have."""
 _OPTIONAL = ("link", "network", "domain", "per_machine", *_FORMATS)
 _TEXTS = ("name", "generation", "capability", "source")
-_LISTS = ("devices", "instances", "mig")
+_LISTS = ("devices", "instances", "mig", "sizes")
 _DATA: Mapping[str, Any] = tomllib.loads(packaged("tokenyard.models", "gpus.toml").decode())
 
 
@@ -123,13 +123,17 @@ def named_gpu(name: str) -> GPU:
             raise ConfigError("gpu", name, "it has to be a tokenyard.models.GPU, or a function that makes one")
     if gpu is None:
         _check_slice(name, words)
-        near = near_names(text, GPUS, n=3)
+        near = [each for each in near_names(text, GPUS, n=3) if _NUMBERS_IN.findall(each) == _NUMBERS_IN.findall(text)]
         instead = f"{' or '.join(near)} may be meant; " if near else ""
         fix = f"{instead}use one of: {', '.join(GPUS)}; or a file with its figures (docs/gpus.md)"
         raise ConfigError("gpu", name, fix)
     return gpu
 
 
+_NUMBERS_IN = lazy_pattern(r"\d+")
+_SIZE_IN = lazy_pattern(r"\b(\d{1,4}) ?gi?b\b")
+_SIZE_OFF = 0.1
+_GB = 1e9
 _MAKERS = lazy_pattern(r"(nvidia|amd|tesla|geforce|rtx|instinct|intel|habana)\b")
 
 
@@ -163,10 +167,12 @@ def gpu_of_instance(name: str) -> GPU | None:
 
 
 def gpu_of_device(name: str) -> GPU | None:
-    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``); None for one that is not known here.
+    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``), or that has this name here; None for others.
 
     The longest match counts: an ``L40S`` is no ``L40``. ``MIG 3g.40gb`` in it makes it a slice.
     """
+    if name in GPUS:
+        return GPUS[name]
     words = name.lower()[:_MOST_TEXT].replace("-", " ")
     cut = _SLICE.search(words)
     gpu = _whole_device(words if cut is None else words[: cut.start()])
@@ -182,7 +188,16 @@ def _whole_device(words: str) -> GPU | None:
     found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(words))]
     longest = max((length for length, _ in found), default=0)
     names = {gpu for length, gpu in found if length == longest}
-    return GPUS[names.pop()] if len(names) == 1 else None
+    gpu = GPUS[names.pop()] if len(names) == 1 else None
+    return gpu if gpu is None or _has_size(gpu, words) else None
+
+
+def _has_size(gpu: GPU, words: str) -> bool:
+    """Whether the memory that a name says, if it says one, is that of the GPU: an RTX 4090 of 48 GB is another card."""
+    said = _SIZE_IN.search(words)
+    if said is None or int(said[1]) in _DATA["gpus"][gpu.name].get("sizes", ()):
+        return True
+    return any(abs(int(said[1]) * unit / gpu.memory_bytes - 1) <= _SIZE_OFF for unit in (_GB, GIB))
 
 
 def _check_slice(name: str, words: str) -> None:

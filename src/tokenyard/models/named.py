@@ -61,6 +61,12 @@ class HubNames(msgspec.Struct, frozen=True):
     """Parts of names that say how weights are quantised."""
     like: dict[str, str]
     """Method -> a model that is known with it: its format is the one in which most are published."""
+    pools: tuple[str, ...]
+    """Decoders that vLLM serves for their embeddings, by a file beside their config.json."""
+    formats: dict[str, dict[str, Any]]
+    """Formats of which no model is known by name, as ``quantization_config`` would say them."""
+    left_alone: dict[str, list[str]]
+    """``quant_method`` -> what is taken to be left in 16 bits of models with encoders, states or experts."""
     other_lengths: dict[str, int]
     """Patterns of versions that were made for other contexts than the known model of their shape: their tokens."""
 
@@ -91,10 +97,16 @@ _EXPERTS = lazy_pattern(r"-17b-\d+e(?=-|$)")
 """Llama 4's sizes, which its short names leave out."""
 _MAKERS = hub_names().makers
 _QUANTISED = hub_names().quantised
-_PRECISION = lazy_pattern(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
+_PRECISION = lazy_pattern(
+    r"(?:[-_]qat)?[-_.](?:quantized\.)?(?P<method>nvfp4|fp4|mxfp4|mxfp8|awq|fp8|gptq|w4a16|w8a8|int4|int8)"
+    r"(?P<more>(?:[-_](?:int4|int8|4bit|dynamic|block|ct|qad|w4a4|w4a16|v\d))*)$",
+    re.IGNORECASE,
+)
 """How the name of a quantised model ends that says its method plainly, and nothing else."""
 _LIKE = hub_names().like
-_IN_BLOCKS = ("qwen/", "deepseek-ai/")
+_BY_NVIDIA = "nvidia/"
+_BY_RED_HAT = ("redhatai/", "neuralmagic/", "nm-testing/")
+_IN_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "stepfun-ai/", "tencent/", "inclusionai/")
 """Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
 _BITS_OF = {"awq", "gptq"}
 """Methods whose names are followed by their bits, which are four where a name says nothing."""
@@ -117,27 +129,66 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
     other = next((length for pattern, length in _OTHER_LENGTHS if pattern.match(name.lower())), None)
     for candidate in _candidates(short):
-        if candidate.name in known and not _contradicts(short, candidate.name):
-            return KnownModel(candidate.name, candidate.max_model_len or other)
+        if (
+            candidate.name in known
+            and not _contradicts(short, candidate.name)
+            and not _is_another_file(name, candidate.name)
+        ):
+            return KnownModel(candidate.name, candidate.max_model_len or other, candidate.quantised_as)
     return _quantised(name, known)
 
 
 def _quantised(name: str, known: Collection[str]) -> KnownModel | None:
-    """A known model whose weights were quantised later, where the name says how: ``Qwen3-8B-AWQ``.
-
-    None for models that are quantised as they are, and for those with encoders or states: which of their parts are
-    left alone no name says.
-    """
+    """A known model whose weights were quantised later, where the name says how: ``Qwen3-8B-AWQ``."""
     found = _PRECISION.search(name)
     plain = None if found is None else known_as(name[: found.start()], known)
-    if found is None or plain is None or plain.quantised_as is not None:
+    if found is None or plain is None or found.start() == 0:
         return None
-    model = model_spec(plain.name)
-    if model.quantization is not None or model.encoders or model.has_states:
-        return None
-    method = found[1].lower()
-    in_blocks = method == "fp8" and name.lower().startswith(_IN_BLOCKS)
-    return msgspec.structs.replace(plain, quantised_as="qwen3-32b-fp8" if in_blocks else _LIKE[method])
+    return msgspec.structs.replace(plain, quantised_as=_format_named(name.lower(), found, model_spec(plain.name)))
+
+
+def _format_named(name: str, found: re.Match[str], model: ModelSpec) -> str:
+    """The format that the end of a name says, by whose it mostly is: a known model's, or one of :attr:`formats`."""
+    method, more = found["method"].lower(), found["more"].lower()
+    if method == "gptq" and "int8" in more:
+        return "gptq in 8 bits"
+    if method == "mxfp4":
+        return "mxfp4 of experts, with all else in 16 bits"
+    if method == "fp8" and name.startswith(_BY_NVIDIA):
+        return "NVIDIA's fp8, with KV in fp8"
+    if method == "fp8" and (name.startswith(_IN_BLOCKS) or "block" in more):
+        return "qwen3-32b-fp8"
+    if method in ("nvfp4", "fp4") and name.startswith(_BY_RED_HAT):
+        return "nvfp4 as compressed-tensors writes it, with KV in 16 bits"
+    if method in ("nvfp4", "fp4") and not _is_plain(model):
+        return "NVIDIA's nvfp4 of experts and MLPs, with attention in 16 bits and KV in fp8"
+    return _LIKE[method]
+
+
+def _is_plain(model: ModelSpec) -> bool:
+    """Whether a model is all dense layers of attention: its quantised files leave nothing alone but the head."""
+    return not (model.encoders or model.has_states or model.has_experts)
+
+
+def _quantization_config(format_of: str, model: ModelSpec) -> dict[str, Any]:
+    """The ``quantization_config`` of a format, which leaves alone what such files of such models mostly do."""
+    told = hub_names().formats.get(format_of) or config_of(format_of)[2]["quantization_config"]
+    alone = hub_names().left_alone.get(told["quant_method"], [])
+    if _is_plain(model) or not alone:
+        return dict(told)
+    name = "ignore" if told["quant_method"] in ("compressed-tensors", "modelopt") else "modules_to_not_convert"
+    return {**told, name: [*(told.get(name) or ()), *alone]}
+
+
+def _owner(name: str) -> str:
+    return name.rpartition("/")[0].lower()
+
+
+def _is_another_file(name: str, known: str) -> bool:
+    """Whether NVIDIA quantised the model itself: keys and values of its files are not those of other makers' files."""
+    if not name.lower().startswith(_BY_NVIDIA) or _PRECISION.search(name) is None:
+        return False
+    return _owner(hub_names().ids.get(known, "")) != "nvidia" and "quantization_config" in config_of(known)[2]
 
 
 def _contradicts(short: str, known: str) -> bool:
@@ -212,11 +263,26 @@ def config_called(asked: str) -> Called:
     name, where, raw = config_of(known.name)
     absent = (f"there is no {asked} here: taken for what its last part is known for",) if _is_path(asked) else ()
     if known.quantised_as is None:
+        file = hub_names().ids.get(known.name, "")
+        if _owner(asked) and _owner(asked) != _owner(file) and not absent and "quantization_config" in raw:
+            said = f"read by its name as {file}, another maker's file: name its config.json to read what it is"
+            return Called(name, where, raw, known.max_model_len, (said,))
         return Called(name, where, raw, known.max_model_len, absent)
-    raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
-    form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
+    raw = _without_quantization(raw)
+    raw["quantization_config"] = _quantization_config(known.quantised_as, model_spec(known.name))
+    like = known.quantised_as if known.quantised_as in hub_names().formats else f"those of {known.quantised_as}"
+    form = f"the shape of {known.name} with weights quantised as {like}"
     note = f"read by its name: {form}; name its config.json to read what they are"
     return Called(asked, where, raw, known.max_model_len, (*absent, note))
+
+
+def _without_quantization(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json as if weights were not quantised, in its sections as well."""
+    return {
+        name: _without_quantization(value) if isinstance(value, Mapping) else value
+        for name, value in raw.items()
+        if name != "quantization_config"
+    }
 
 
 def model_called(asked: str) -> ModelSpec:
@@ -284,7 +350,11 @@ def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
     if not isinstance(name, str) or name.lower() not in _names():
         close = near_names(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
         named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
-        where = " and not in the hub's cache" if isinstance(name, str) and "/" in name else ""
+        where = ""
+        if isinstance(name, str) and _HUB_NAME.fullmatch(name):
+            where = f" and not in the hub's cache ({next(_hub_caches())}/models--{name.replace('/', '--')})"
+        if isinstance(name, str) and "gguf" in name.lower():
+            raise ConfigError("model", name, "is a GGUF file, which is not read: name the model that it was made of")
         fix = f"is not known by name{where}: give the path of its config.json{named}"
         fix += " (models are the last list of `tokenyard workloads`)"
         raise ConfigError("model", name, fix)

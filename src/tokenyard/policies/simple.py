@@ -21,7 +21,7 @@ Key = tuple[float, ...]
 
 
 class KeyedPolicy(Policy):
-    """The least key first, whichever queue it is in; the request id breaks ties within a queue.
+    """The least key first, whichever queue it is in; of equals who arrived first, then who joined the queue first.
 
     A subclass has a :meth:`key` of its own, or ConfigError says so when it is made: without one its order is FCFS's.
     """
@@ -40,13 +40,13 @@ class KeyedPolicy(Policy):
         return (request.arrival_time,)
 
     def new_queue(self) -> RequestQueue:
-        def checked(request: Request) -> Key:
+        def checked(request: Request) -> tuple[Key, float]:
             key = asked(PolicyError, self, "key", self.key, request)
             if not isinstance(key, tuple) or not all(isinstance(each, int | float) and not isnan(each) for each in key):
                 raise PolicyError(self, "key", f"returned {shown(key)}: return a tuple of numbers")
-            return key
+            return key, request.arrival_time
 
-        return PriorityQueue(key=checked)
+        return PriorityQueue(key=checked, by_id=False)
 
     def next_queue(self, queues: WaitingQueues) -> RequestQueue:
         waiting, skipped = queues.waiting, queues.skipped

@@ -4,7 +4,9 @@
 from tokenyard.questions.accuracy.comparison import AccuracyReport as AccuracyReport, AccuracyRow as AccuracyRow
 from tokenyard.questions.split import SplitReport as SplitReport, BusyShares as BusyShares
 from tokenyard.questions.compare import Comparison as Comparison, Cell as Cell, Interval as Interval, Metric as Metric
+from tokenyard.questions.agents import Agents as Agents, AgentsCell as AgentsCell
 from tokenyard.questions.study import Study as Study, StudyCell as StudyCell
+from tokenyard.questions.regret import Regret as Regret, RouteRegret as RouteRegret
 from tokenyard.questions.chart import line_chart as line_chart
 from tokenyard.questions.sweep import SweepResult as SweepResult
 from tokenyard.questions.planning.answer import Plan as Plan
@@ -26,6 +28,9 @@ from tokenyard.explain.measured import (
     Calibration as Calibration,
 )
 from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour, Finding as Finding
+from tokenyard.questions.doctor.diagnosis import Diagnosis as Diagnosis
+from tokenyard.questions.doctor.treatment import Treatment as Treatment, Beside as Beside
+from tokenyard.questions.doctor.verdict import Seen as Seen
 from tokenyard.questions.headroom import (
     HeadRoom as HeadRoom,
     Part as Part,

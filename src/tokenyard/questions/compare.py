@@ -9,13 +9,13 @@ from math import inf, sqrt
 from operator import attrgetter
 from os import PathLike
 from statistics import fmean, stdev
-from typing import Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import msgspec
 
 from tokenyard.arguments import given_function, given_text
 from tokenyard.core.config import require_int
-from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
@@ -26,7 +26,7 @@ from tokenyard.explain.figures import percentile
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.slo import SLO, SLOs, slo_texts
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO, SLOs, slo_texts
 from tokenyard.explain.table import Printable, RowTable, table_from
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
@@ -53,6 +53,9 @@ from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.units import count_of
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A mean over seeds with its 95 % confidence interval (Student's t).
@@ -182,6 +185,8 @@ class JobTimes(StepObserver):
         self.request_finished(ts, request)
 
     def request_finished(self, ts: float, request: Request) -> None:
+        if request.status is RequestStatus.FINISHED_MOVED:
+            return
         job = request.job_id or request.request_id
         self._ended[job] = ts
         if FinishReason.of(request.status) not in _WHOLE:
@@ -363,7 +368,7 @@ def compare(
     slo: SLOs = None,
     by: str | None = None,
     progress: OnProgress | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Comparison:
     """Replay a workload under every policy, at every load, with every seed; the first policy is the baseline.
 
@@ -509,7 +514,7 @@ def ask(
 
 def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
     """Bounds; ConfigError if no request can hold any of them."""
-    if slos and all(slo.statistic == "mean" or slo.figure == "itl" for slo in slos):
+    if slos and all(slo.statistic == "mean" or slo.figure in OF_NO_REQUEST for slo in slos):
         fix = "policies are compared by requests within bounds: give one that a request can hold, for example ttft:500"
         raise ConfigError("slo", ", ".join(map(str, slos)), fix)
     return slos

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.scenario import Counting, Scenario
 from tokenyard.questions.sweeping.cluster import Cluster
-from tokenyard.questions.sweeping.rows import Journal, Row, Settings
+from tokenyard.questions.sweeping.rows import Journal, Row, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Job, Workers
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
@@ -102,6 +102,8 @@ def identity_of(
     }
     if grid is not None:
         known["grid"] = [[name, list(values)] for name, values in grid.dimensions]
+        if grid.is_narrowed:
+            known["variants"] = [key_of(each) for each in grid.all()]
     return known | {"files": _files(known)}
 
 

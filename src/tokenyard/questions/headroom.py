@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,8 @@ _FRAGMENTED = 0.1
 _LOGPROB_BYTES = 4
 _PROMPT_LOGPROB_BYTES = 6
 _ROWS_AT_ONCE = 1024
+_TIME = "time: "
+"""What is said of a flag that changes nothing but times."""
 _NOT_OF_MEMORY = ("step times",)
 _MOST_SEQS = 1 << 14
 _FEWEST_TOKENS = 256
@@ -123,6 +126,7 @@ def headroom(deployment: Deployment) -> HeadRoom:
     Raises TokenyardError, NoStartError where it would not start at all.
     """
     deployment_settings(deployment)
+    deployment = _whatever_its_times(deployment)
     settled = deployment.resolve().settled
     hardware = settled.hardware
     parts = settled.memory_parts()
@@ -157,6 +161,13 @@ def headroom(deployment: Deployment) -> HeadRoom:
         safe_utilization=None if is_measured else _safe_utilization(deployment, needed / total),
         assumed=[str(each) for each in deployment.resolve().assumed if each.name not in _NOT_OF_MEMORY],
     )
+
+
+def _whatever_its_times(deployment: Deployment) -> Deployment:
+    """The deployment without flags that are not modelled, if they change times alone: they are listed as ignored."""
+    left = deployment.settings.launch.asked.not_modelled
+    are_times = left and all(each.flag.why.startswith(_TIME) for each in left)
+    return deployment.with_(ignore_unmodelled=True) if are_times else deployment
 
 
 def _safe_utilization(deployment: Deployment, outside: float) -> float | None:
@@ -231,7 +242,8 @@ def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple
         """Blocks that there are in any case; -1 if not even by the estimate."""
         if value not in fewest:
             try:
-                settled = deployment.with_(**{setting: value}).resolve().settled
+                changes: dict[str, Any] = {setting: value}
+                settled = deployment.with_(**changes).resolve().settled
                 fewest[value] = settled.fewest_blocks if settled.fewest_blocks is not None else settled.plan.num_blocks
             except NoStartError:
                 fewest[value] = -1

@@ -113,7 +113,7 @@ def read_metrics(
 
 
 def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
-    workload = _workload(scrapes, seed)
+    workload = workload_of(scrapes, seed)
     return workload, _hour(scrapes, workload)
 
 
@@ -121,22 +121,26 @@ def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
 # The workload: arrivals by what finished and what was under way, lengths by their histograms.
 
 _FINISHED = "vllm:request_success_total"
+_ASK = "; `tokenyard doctor` says what the server is short of"
 _ROUNDS = 20
 """Rounds of a search that comes closer in each."""
 
 
-def _workload(scrapes: Scrapes, seed: int) -> Workload:
+def workload_of(scrapes: Scrapes, seed: int) -> Workload:
+    """A workload like the one that was served between the first scrape and the last. Raises WorkloadError."""
     rng = np.random.default_rng(seed)
     moments = _arrivals(scrapes, rng)
     count = len(moments)
     if not count:
-        raise WorkloadError(scrapes.source, 0, "no request came or ended between the first scrape and the last")
+        raise WorkloadError(scrapes.source, 0, f"no request came or ended between the first scrape and the last{_ASK}")
     lengths = _Lengths(scrapes, count)
     answers, prompts = lengths.drawn("vllm:request_generation_tokens"), lengths.drawn("vllm:request_prompt_tokens")
     if answers is None or prompts is None:
-        raise WorkloadError(scrapes.source, 0, "no request ended between the scrapes: how long they are is unknown")
+        raise WorkloadError(
+            scrapes.source, 0, f"no request ended between the scrapes: how long they are is unknown{_ASK}"
+        )
     computed = lengths.drawn("vllm:request_prefill_kv_computed_tokens")
-    cached = _cached(_hit_rate(scrapes) or 0.0, prompts, computed)
+    cached = _cached(hit_rate(scrapes) or 0.0, prompts, computed)
     decodes = scrapes.histogram("vllm:request_decode_time_seconds").sums
     tokens = scrapes.histogram("vllm:request_generation_tokens").sums
     paces = np.append(decodes / np.maximum(tokens, 1.0), 0.0)
@@ -314,7 +318,8 @@ def _cached(rate: float, prompts: Numbers, computed: Numbers | None) -> Numbers:
     return whole
 
 
-def _hit_rate(scrapes: Scrapes) -> float | None:
+def hit_rate(scrapes: Scrapes) -> float | None:
+    """Return the share of prompt tokens that the prefix cache had; None where none was looked up."""
     asked = float(scrapes.rise("vllm:prefix_cache_queries_total").sum())
     return float(scrapes.rise("vllm:prefix_cache_hits_total").sum()) / asked if asked else None
 
@@ -353,14 +358,14 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
         requests_per_s=len(workload) / float(scrapes.times[-1]),
         mean_prompt_tokens=scrapes.mean("vllm:request_prompt_tokens"),
         mean_output_tokens=scrapes.mean("vllm:request_generation_tokens"),
-        hit_rate=_hit_rate(scrapes),
+        hit_rate=hit_rate(scrapes),
         kv_use_mean=float(kv.mean()),
         kv_use_max=float(kv.max()),
         running_max=float(running.max()),
         waiting_max=float(waiting.max()),
         waiting_share=float((waiting > 0).mean()),
         preemptions=int(scrapes.rise("vllm:num_preemptions_total").sum()),
-        acceptance_rates=list(_acceptance(scrapes)),
+        acceptance_rates=list(acceptance(scrapes)),
         num_drafts=int(scrapes.rise("vllm:spec_decode_num_drafts_total").sum()),
         ttft_mean_s=scrapes.mean("vllm:time_to_first_token_seconds"),
         queue_mean_s=scrapes.mean("vllm:request_queue_time_seconds"),
@@ -371,7 +376,7 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
     )
 
 
-def _acceptance(scrapes: Scrapes) -> Iterator[float]:
+def acceptance(scrapes: Scrapes) -> Iterator[float]:
     """Acceptance rates as ``--acceptance-rates`` takes them: each position's drafts over those of the one before that
     were accepted.
     """
@@ -425,7 +430,7 @@ def _shortage_of(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbe
     full, seats = float((kv[busy] >= _FULL).mean()), float((running[busy] >= _AT_MOST * most).mean())
     when = f"requests {waited} ({busy.mean():.0%}), {waiting[busy].mean():,.0f} on average"
     stood = f"KV stood at {float(np.median(kv[busy])):.0%}"
-    largest, heavy, steps = _heavy_steps(scrapes, busy)
+    largest, heavy, steps = heavy_steps(scrapes, busy)
     if largest >= _PREFILL and heavy >= _MUCH and steps >= _LEAST_STEPS:
         tokens = f"{largest / 2:,.0f} to {largest:,.0f} tokens: prompts fill them (max_num_batched_tokens)"
         return Reason.TOKEN_BUDGET.value, f"{when}, while {heavy:.0%} of {steps:,} steps had {tokens}"
@@ -439,7 +444,7 @@ def _shortage_of(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbe
     return "unclear", f"{when}, while {stood} and fewer ran than {than}"
 
 
-def _heavy_steps(scrapes: Scrapes, busy: npt.NDArray[np.bool_]) -> tuple[float, float, int]:
+def heavy_steps(scrapes: Scrapes, busy: npt.NDArray[np.bool_]) -> tuple[float, float, int]:
     """Bound of the bucket of the largest steps, and which share of how many steps are in it while requests waited."""
     steps = scrapes.histogram("vllm:iteration_tokens_total")
     counts = steps.counts[:, busy[1:] | busy[:-1]].sum(axis=1)
@@ -504,23 +509,31 @@ def scraped(
     ``last`` and ``step`` are seconds: None is an hour at steps of 15 s, of a server a minute at steps of 1 s. Raises
     ConfigError for an address that does not answer, WorkloadError for an answer without requests.
     """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("prometheus", hidden_users(url), "give an http address without a user or password, or a file")
-    is_server = parts.path.endswith("/metrics")
+    host = host_of(url)
+    is_server = urlsplit(url).path.endswith("/metrics")
     last = (60.0 if is_server else 3600.0) if last is None else last
     step = (1.0 if is_server else 15.0) if step is None else step
     if not 0 < step < last:
         raise ConfigError("step", step, "must be above 0 and shorter than the range (§last)")
-    if is_server:
-        data = _scrape(url, last, step, now, sleep, fetch)
-    else:
-        if last / step > _MOST_STEPS:
-            raise ConfigError("step", step, f"Prometheus answers with {_MOST_STEPS:,} points at most: make it longer")
-        end = now()
-        asked = {"query": '{__name__=~"vllm:.*"}', "start": end - last, "end": end, "step": step}
-        data = fetch(f"{url.rstrip('/')}/api/v1/query_range?{urlencode(asked)}")
-    return _read(read_scrapes(data, parts.hostname, model_name), seed)
+    data = _scrape(url, last, step, now, sleep, fetch) if is_server else range_of(url, last, step, now, fetch)
+    return _read(read_scrapes(data, host, model_name), seed)
+
+
+def host_of(url: str, field: str = "prometheus") -> str:
+    """The host of an http address. Raises ConfigError for another, or one with a user or password."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(field, hidden_users(url), "give an http address without a user or password, or a file")
+    return parts.hostname
+
+
+def range_of(url: str, last: float, step: float, now: Callable[[], float], fetch: Callable[[str], bytes]) -> bytes:
+    """What a Prometheus answers of the last seconds. Raises ConfigError."""
+    if last / step > _MOST_STEPS:
+        raise ConfigError("step", step, f"Prometheus answers with {_MOST_STEPS:,} points at most: make it longer")
+    end = now()
+    asked = {"query": '{__name__=~"vllm:.*"}', "start": end - last, "end": end, "step": step}
+    return fetch(f"{url.rstrip('/')}/api/v1/query_range?{urlencode(asked)}")
 
 
 def _scrape(

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -69,7 +69,7 @@ from tokenyard.questions.scenario import (
     takes_arrivals,
     traffic_by_name,
 )
-from tokenyard.questions.space import COSTLY, Space, prices_of, space_of
+from tokenyard.questions.space import COSTLY, Space, list_prices, prices_of, space_of
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Setting, has_pace, key_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
@@ -86,7 +86,10 @@ from tokenyard.questions.variants import changed_words, read_shape, serve_words,
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload
 
-_MOST_REPLAYS = 100_000
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
+
+_MOST_REPLAYS, _MOST_GPUS = 100_000, 100_000
 _OF_THE_PROXY = (
     "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
     " (docs/connectors.md)"
@@ -116,8 +119,12 @@ class PlanQuestion:
     """Likewise, of GPUs."""
     splits: Sequence[str] = ()
     """Likewise, of engines that prefill and that decode."""
+    most_gpus: int | None = None
+    """GPUs that a variant may take, all its engines together."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
+    prices_are_listed: bool = False
+    """They were not given: they are those that come with the package."""
     replays: int = 40
     """Variants to try at most."""
     largest_load: bool = True
@@ -153,6 +160,7 @@ def plan(
     minimize: Literal["gpus", "cost"] | None = None,
     maximize: Literal["goodput", "throughput", "load"] | None = None,
     price: Mapping[str, float] | None = None,
+    gpus: int | None = None,
     replays: int = 40,
     largest_load: bool = True,
     jobs: int | None = None,
@@ -162,15 +170,17 @@ def plan(
     by: str | None = None,
     calibrate: bool = False,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Plan:
     """Find the settings of a deployment that meet bounds best, the load that they bear, and what limits them.
 
     ``workload``: as for :func:`tokenyard.run`; or the path of a trace, which is planned on what it ran on, with no
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
-    ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
-    replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
-    is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``price``: of one GPU for an hour; a plan of the least cost without any takes list prices, and names them.
+    ``gpus``: how many a variant may take, all its engines together; without a ``space`` engines of several sizes share
+    them. ``replays``: variants to try at most. ``output``: a directory that keeps what was replayed, so that the same
+    plan goes on after an interruption. ``by``: a column that says of which class a request is (``priority``, ``tier``,
+    ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
     ``calibrate``: scale step times to what the workload's input measured on ``deployment``, which a few replays find;
     the plan's ``calibration`` says by how much.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
@@ -194,6 +204,7 @@ def plan(
             goal=goal_of(maximize, minimize),
             space=space,
             prices=prices_of(price),
+            most_gpus=gpus,
             replays=replays,
             largest_load=largest_load,
             jobs=jobs,
@@ -209,6 +220,17 @@ def plan(
 def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[], None]]:
     """A bar that begins with no variant tried before."""
     return bar(total, 0)
+
+
+def to_write(plan: Plan) -> dict[str, Setting]:
+    """Return the settings that the recommendation changes in a file. Raises ConfigError for one that no file says."""
+    settings = {} if plan.recommended is None else plan.recommended.settings
+    for name in ("gpu", "split"):
+        if settings.get(name) is not None:
+            raise ConfigError(
+                "write", name, f"the plan chooses {name}, which is not written: leave it out of the space"
+            )
+    return dict(settings)
 
 
 def goal_of(maximize: str | None, minimize: str | None) -> Goal:
@@ -235,11 +257,20 @@ def ask(question: PlanQuestion) -> Plan:
         return _calibrated(question)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
-    grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
+    if question.most_gpus is not None:
+        require_int("gpus", question.most_gpus, 1, _MOST_GPUS)
+    grid = space_of(
+        question.space,
+        source,
+        gpus=question.gpus,
+        splits=question.splits,
+        most_gpus=question.most_gpus,
+        field=question.space_name,
+    )
+    if goal is Goal.COST:
+        question = _with_prices(question, dict(grid.dimensions).get("gpu", (None,)))
     job = measuring_for(scenario, source, question.prices)
     _check_goal(goal, job, isinstance(source, RecordedVariants))
-    if goal is Goal.COST:
-        _require_prices(question.prices, dict(grid.dimensions).get("gpu", (None,)), scenario.hardware.gpu)
     source.read()
     job = with_classes(job, source.workload)
     say_idle_policies(source, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
@@ -359,7 +390,7 @@ def _plan(
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
         header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
-        uncertainty=doubt.sentences,
+        uncertainty=[*doubt.sentences, *([list_prices().sentence] if question.prices_are_listed else [])],
         unknown=[
             *few_requests(job.slos, _counts(source, job, chosen)),
             *_unbounded(source, job),
@@ -386,8 +417,6 @@ def _unbounded(source: KnownSource, job: VariantWorker) -> Iterator[str]:
 def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
     """Raise ConfigError for a goal that needs what is not given."""
     judged = [slo for slo in job.slos if slo.statistic is not None]
-    if goal is Goal.COST and not job.prices:
-        raise ConfigError("minimize", "cost", "say with §price what GPUs cost for an hour, for example h100=2.5")
     if goal.is_least and is_trace:
         raise ConfigError("minimize", goal.value, "a trace is planned on the GPU that it ran on: plan a workload")
     if (goal is Goal.LOAD or goal.is_least) and not judged:
@@ -397,13 +426,18 @@ def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
         )
 
 
-def _require_prices(prices: Mapping[str, float], gpus: Sequence[Setting], usual: str) -> None:
-    """Raise ConfigError for a GPU that may be chosen and has no price: no variant with it could be recommended."""
-    for each in gpus:
-        name = named_gpu(str(each or usual)).name
-        if name not in prices:
-            known = ", ".join(f"{gpu}={price:g}" for gpu, price in prices.items())
-            raise ConfigError("price", known, f"{name} may be chosen, too: say what it costs for an hour")
+def _with_prices(question: PlanQuestion, gpus: Sequence[Setting]) -> PlanQuestion:
+    """The question with list prices where none are given. ConfigError for a GPU that may be chosen and has no price."""
+    is_listed = not question.prices
+    prices = list_prices().usd_per_hour if is_listed else question.prices
+    usual = question.scenario.hardware.gpu
+    chosen = [named_gpu(str(each or usual)).name for each in gpus]
+    lacking = next((name for name in chosen if name not in prices), None)
+    if lacking is not None:
+        known = ", ".join(f"{gpu}={price:g}" for gpu, price in question.prices.items())
+        fix = f"no list price of {lacking} is known" if is_listed else f"{lacking} may be chosen, too"
+        raise ConfigError("price", known, f"{fix}: say what {'GPUs cost' if is_listed else 'it costs'} for an hour")
+    return replace(question, prices={name: prices[name] for name in chosen}, prices_are_listed=is_listed)
 
 
 def _varies_in_cost(grid: Grid, goal: Goal) -> bool:

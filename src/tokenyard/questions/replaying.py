@@ -159,15 +159,17 @@ class Recordings:
 def engines_of(setup: ReplaySpec) -> list[ReplaySpec]:
     """The settings of each engine; of several, with a trace directory and a first record of its own."""
     size = setup.num_engines
-    return [setup] if size == 1 else [_rank_of(setup, rank) for rank in range(size)]
+    others = [each for beside in setup.beside for each in [beside] * beside.num_engines]
+    kinds = [setup] * (size - len(others)) + others
+    return kinds if size == 1 else [_rank_of(each, setup, rank) for rank, each in enumerate(kinds)]
 
 
-def _rank_of(setup: ReplaySpec, rank: int) -> ReplaySpec:
-    """The settings of one engine: a trace directory and a first record of its own."""
-    path = setup.trace.path
+def _rank_of(setup: ReplaySpec, whole: ReplaySpec, rank: int) -> ReplaySpec:
+    """The settings of one engine of the ``whole``: a trace directory and a first record of its own."""
+    path = whole.trace.path
     return replace(
         setup,
-        trace=replace(setup.trace, path=None if path is None else path / f"rank-{rank}"),
+        trace=replace(whole.trace, path=None if path is None else path / f"rank-{rank}"),
         start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "data_parallel_rank": rank}),
     )
 

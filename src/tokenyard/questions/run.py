@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -18,7 +16,7 @@ from tokenyard.core.sched.policy import Policy
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
-from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.deploy.spec import Chosen, ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.explain.measured import Calibration, MeasuredBeside
 from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
@@ -26,10 +24,11 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import Printable, RowTable
 from tokenyard.explain.why.why import Why
-from tokenyard.policies.named import policy_label
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.questions.by_class import ClassBounds, read_bounds, require_column
 from tokenyard.questions.calibrating import calibrated
 from tokenyard.questions.measured import ReplayedTimes, has_measured
+from tokenyard.questions.plots import plot_requests
 from tokenyard.questions.relief import with_relief, with_trials
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
@@ -52,19 +51,21 @@ from tokenyard.sim.choices import (
     ObserverChoice,
     PolicyChoice,
     RouterChoice,
-    policy_maker_of,
-    policy_name,
-    router_of,
+    named_observers,
 )
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.sim.traffic import Extent
-from tokenyard.trace.config import TraceConfig
+from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""
@@ -89,6 +90,8 @@ class RunResult(Printable):
     """The directory of the trace; None if none was wanted."""
     problem: str | None = None
     """Why the trace is not whole; None if it is."""
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    """The observers that were given by name, as they are at the end."""
 
     @property
     def rows(self) -> ReplayRows:
@@ -129,6 +132,13 @@ class RunResult(Printable):
         column = require_column(column, self.workload)
         return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.report.duration_s)
 
+    def plot(self, ax: Any = None) -> Any:
+        """How many requests ran and waited over time, drawn with matplotlib on ``ax`` or new axes, which are returned.
+
+        MissingExtraError without matplotlib.
+        """
+        return plot_requests(self.workload.name, self.requests, ax)
+
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
         return self.report.to_dict()
@@ -160,12 +170,18 @@ class RunResult(Printable):
 @takes_arrivals
 def run(
     workload: WorkloadChoice,
-    deployment: Deployment,
+    deployment: Deployment | None = None,
     *,
     policy: PolicyChoice | None = None,
     router: RouterChoice | None = None,
-    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    latency: LatencyModel | str | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | Mapping[str, ObserverChoice] | None = None,
     kv_transfer: ConnectorChoice | None = None,
+    eviction: EvictionChoice | None = None,
+    fleet: FleetPolicy | type[FleetPolicy] | None = None,
+    events: Sequence[FleetEvent] = (),
+    beside: Sequence[Deployment] = (),
+    kv_link_gb_per_s: float | None = 50.0,
     rows: bool = True,
     warmup: float = 0.0,
     until: float | None = None,
@@ -174,24 +190,31 @@ def run(
     advice: bool | Literal["all"] = False,
     slo: SLOs = None,
     calibrate: bool = False,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> RunResult:
     """Replay a workload on a deployment, on a virtual clock.
 
-    ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
-    and ``kv_transfer`` are given as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
+    ``workload``: one that was made or read, a built-in one by its name, or a file. ``deployment``: None is that of
+    the command without flags. ``policy``, ``router``, ``observer`` and ``kv_transfer`` are given as for
+    :func:`tokenyard.replay`; None is the deployment's. ``latency``: a name, or an object or a class with
+    ``step_seconds``. ``observer``: also several by name, which the result has as ``observed``.
+    ``eviction``: the order in which cached blocks are given up, a name, a class or an object; None is the policy's, or
+    vLLM's (LRU). ``fleet``: decides over several engines (:class:`~tokenyard.FleetPolicy`); ``events``: crashes and the
+    like; ``beside``: deployments of further engines; ``kv_link_gb_per_s``: what KV moves over. ``rows``: keep what the
     result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
     so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
     then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
     the trace; an OverwrittenTraceWarning says that one is there, which is overwritten. ``advice``: replay what the
-    report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds,
-    ``{"ttft_p90": "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the workload's input measured, by a
-    few replays more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by
-    the names of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
+    report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole runs). ``slo``: bounds, ``{"ttft_p90":
+    "500ms", "tpot": 40}``. ``calibrate``: scale step times to what the workload's input measured, by a few replays
+    more; the report's ``measured.calibration`` says by how much. ``arrivals``: settings of what arrives, by the names
+    of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings = deployment_settings(deployment)
+    settings = deployment_settings(Deployment() if deployment is None else deployment)
     named = {"scheduling_policy": policy, "router": router}
-    settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
+    said = {name: value for name, value in named.items() if isinstance(value, str)}
+    settings = changed(settings, said if latency is None else {**said, "latency": latency})
+    watching, observed = named_observers(observer)
     if advice:
         _require_repeatable(policy, router, warmup=warmup, until=until)
     scenario = Scenario.of(
@@ -207,9 +230,17 @@ def run(
         bars=bars_of(progress),
         on_overwritten=warn_overwritten,
         chosen=Chosen(
-            None if isinstance(policy, str) else policy, None if isinstance(router, str) else router, kv_transfer
+            None if isinstance(policy, str) else policy,
+            None if isinstance(router, str) else router,
+            kv_transfer,
+            eviction,
+            fleet=fleet,
+            events=events,
+            beside=[replay_spec(Scenario.of(deployment_settings(each, "beside"), workload)) for each in beside],
+            kv_link_gb_per_s=kv_link_gb_per_s,
         ),
-        watching=Watching(rows, warmup, until, observer),
+        watching=Watching(rows, warmup, until, watching),
+        observed=observed,
         advice=bool(advice),
         most_steps=STEPS_TRIED if advice is True else None,
         calibrate=calibrate,
@@ -224,38 +255,6 @@ def _require_repeatable(policy: object, router: object, *, warmup: float, until:
     for name, given in (("warmup", warmup), ("until", until)):
         if given:
             raise ConfigError(name, given, "proposals are compared by whole runs: leave out this, or advice")
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """What decides and moves in the place of what the deployment names."""
-
-    policy: PolicyChoice | None = None
-    router: RouterChoice | None = None
-    kv_transfer: ConnectorChoice | None = None
-
-    def on(self, spec: ReplaySpec) -> ReplaySpec:
-        """The same replay with it. Raises ConfigError."""
-        policy, router = self.policy, self.router
-        if policy is not None:
-            if isinstance(policy, Policy) and spec.num_engines > 1:
-                raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
-            start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
-            spec = replace(spec, policy=policy_maker_of(policy), start=start, trace=_named(spec.trace, policy))
-        if router is not None:
-            spec = replace(spec, router=partial(router_of, router))
-        return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
-
-
-_NO_NAME = re.compile(r"[^A-Za-z0-9.+-]+")
-_MOST_LETTERS = 100
-
-
-def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
-    """The trace, called as what decides is called, unless the environment gives it a name."""
-    if TraceConfig.from_env().policy != TraceConfig().policy:
-        return trace
-    name = _NO_NAME.sub("_", policy_label(policy) if isinstance(policy, str) else policy_name(policy)).strip("_.+-")
-    return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
 def _told(report: Report, calibration: Calibration) -> Report:
@@ -282,6 +281,7 @@ def ask(
     advice: bool = False,
     most_steps: int | None = None,
     calibrate: bool = False,
+    observed: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The same for a scenario: ``bars`` are notified of every replay, ``say`` gets what goes wrong on the way.
 
@@ -333,4 +333,5 @@ def ask(
         workload=spec.workload,
         trace=spec.trace.path,
         problem=engines.problem,
+        observed=observed or {},
     )

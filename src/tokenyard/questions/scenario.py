@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, field, fields, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from tokenyard.arguments import given_function, given_text, suggests_keywords
 from tokenyard.deploy.deployment import Deployment
@@ -25,6 +25,9 @@ from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.traffic import Progress, shown_progress
 from tokenyard.workload.load import files_named
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Callbacks: how far a question has come, and warnings beside its answer.
@@ -198,7 +201,9 @@ UnknownArgumentError for a name that there is not, with the nearest.
 
 
 @takes_arrivals
-def load_workload(workload: str | PathLike[str] | Sequence[str | PathLike[str]], **arrivals: Any) -> Workload:
+def load_workload(
+    workload: str | PathLike[str] | Sequence[str | PathLike[str]], **arrivals: Unpack[TrafficKeywords]
+) -> Workload:
     """A built-in workload by name, or one read from a file (plain or gzipped).
 
     Several logs are merged by time; a pattern (``logs/*.jsonl``) names them, too. ``arrivals``: settings of what

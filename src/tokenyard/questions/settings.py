@@ -56,7 +56,7 @@ class TrafficSettings(Settings):
     """Fraction by which lengths of the workload `random` vary up and down."""
     columns: Annotated[str | None, Help(metavar="FIELD=NAME,...", otherwise="known names")] = None
     """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, ttft, request_id, group,
-    lora_name, session, user, priority, tier, model."""
+    lora_name, session, user, priority, tier, model, tool."""
     model_name: Annotated[str | None, Help(metavar="NAME", otherwise="the log has one model")] = None
     """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""
     time_unit: Annotated[

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any
 
+import msgspec
+
 from tokenyard.deploy.given import changed
+from tokenyard.deploy.setting_values import value_of
 from tokenyard.errors import ConfigError
+from tokenyard.files import packaged
 from tokenyard.models.gpus import named_gpu
+from tokenyard.questions.scenario import Scenario
 from tokenyard.questions.sweeping.rows import Setting
 from tokenyard.questions.sweeping.variants import Grid, read_grid
 from tokenyard.questions.variant_sources import KnownSource, WorkloadVariants
-from tokenyard.questions.variants import check_split, each_value, is_load, read_shapes
+from tokenyard.questions.variants import check_split, each_value, is_load, read_shape, read_shapes
 
 Space = Mapping[str, Any] | Iterable[str] | str
 """Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""
@@ -66,15 +72,15 @@ def space_of(
     *,
     gpus: Sequence[str] = (),
     splits: Iterable[str] = (),
+    most_gpus: int | None = None,
     field: str = "space",
 ) -> Grid:
     """The settings that a plan may choose from, and their values; without a ``space`` the ``splits`` alone, and
-    without these what people change first.
-
-    Raises ConfigError.
+    without these what people change first, or ways to use ``most_gpus``. Raises ConfigError.
     """
     shapes = read_shapes(splits)
-    grid = grid_of(space or (None if shapes else DEFAULT), source, field)
+    usual = DEFAULT if most_gpus is None else _ways_to_use(most_gpus)
+    grid = grid_of(space or (None if shapes else usual), source, field)
     dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     if shapes:
         if any(name == "split" for name, _ in dimensions):
@@ -85,6 +91,13 @@ def space_of(
         if any(name == "gpu" for name, _ in dimensions):
             raise ConfigError(field, "gpu", "§gpu names several as well: give one of them")
         dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
+    _require_choices(dimensions, source, field)
+    whole = Grid(dimensions, grid.allows if grid.is_narrowed else None)
+    return whole if most_gpus is None else _within(whole, source, most_gpus)
+
+
+def _require_choices(dimensions: Sequence[tuple[str, tuple[Setting, ...]]], source: KnownSource, field: str) -> None:
+    """Raise ConfigError for a value that is no choice of a server's."""
     for name, values in dimensions:
         if is_load(name):
             fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
@@ -94,7 +107,36 @@ def space_of(
             if name == "split" and value is not None and isinstance(source, WorkloadVariants):
                 run = changed(source.run, {name: value})
                 check_split(run, run.split_settings)
-    return Grid(dimensions)
+
+
+def _within(grid: Grid, source: KnownSource, most_gpus: int) -> Grid:
+    """The variants that take no more GPUs. Raises ConfigError if there are none."""
+    if not isinstance(source, WorkloadVariants):
+        raise ConfigError("gpus", most_gpus, "is for a workload: a trace is of one engine, so give its sizes with §set")
+    found = grid.narrowed(lambda settings: num_gpus(source.run, settings) <= most_gpus)
+    if not found.all():
+        raise ConfigError("gpus", most_gpus, "every variant takes more: raise it, or give smaller ones with §set")
+    return found
+
+
+_SIZES = (1, 2, 4, 8)
+"""GPUs of an engine that are tried."""
+
+
+def _ways_to_use(gpus: int) -> tuple[str, ...]:
+    """Engines of each size, up to the number of GPUs, and what people change first."""
+    sizes = [size for size in _SIZES if size <= gpus]
+    couples = tuple(f"tensor_parallel_size={size},replicas={gpus // size}" for size in sizes)
+    return (*couples, "max_num_seqs=128,256", "max_num_batched_tokens=4096,8192")
+
+
+def num_gpus(run: Scenario, settings: Mapping[str, Setting]) -> int:
+    """The GPUs that a variant of a run takes, at most."""
+    of = changed(run, {name: value for name, value in settings.items() if name != "split"})
+    engine = value_of(of, "tensor_parallel_size") * value_of(of, "pipeline_parallel_size")
+    shape, replicas = settings.get("split"), of.parallel.replicas_in_words
+    engines = of.parallel.data_parallel_size if shape is None else sum(read_shape(str(shape)))
+    return int(engine * engines * (1 if replicas is None else int(replicas.rpartition("..")[2])))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -126,3 +168,22 @@ def prices_of(price: Mapping[str, float] | None) -> dict[str, float]:
         return read_prices([[f"{gpu}={each}" for gpu, each in price.items()]])
     except ConfigError as error:
         raise ConfigError("price", error.value, error.marked_fix) from None
+
+
+class ListPrices(msgspec.Struct, frozen=True, kw_only=True):
+    """Prices of one provider, for a plan of the least cost to which none were given: ``models/gpu_prices.toml``."""
+
+    as_of: str
+    source: str
+    usd_per_hour: dict[str, float]
+
+    @property
+    def sentence(self) -> str:
+        """Say whose prices these are, and how to give others."""
+        return f"prices are in dollars, as listed in {self.as_of} by {self.source}; give yours with --price"
+
+
+@cache
+def list_prices() -> ListPrices:
+    """Read the prices that come with the package."""
+    return msgspec.convert(tomllib.loads(packaged("tokenyard.models", "gpu_prices.toml").decode()), ListPrices)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
 from tokenyard.arguments import given_path
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import TraceSettings
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import Printable, RowTable
-from tokenyard.questions.replaying import Recordings
+from tokenyard.questions.replaying import Recordings, Watching
 from tokenyard.questions.scenario import (
     Bars,
     OnProgress,
@@ -31,9 +32,13 @@ from tokenyard.questions.scenario import (
 )
 from tokenyard.questions.variants import sides_of
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.sim.choices import ObserverChoice, PolicyChoice, RouterChoice
 from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 
 class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,26 +93,32 @@ def split(
     shape: str | None = None,
     *,
     kv_link_gb_per_s: float = 50.0,
+    policy: PolicyChoice | None = None,
+    router: RouterChoice | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     trace: str | PathLike[str] | None = None,
     slo: SLOs = None,
     progress: OnProgress | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> SplitReport:
     """Replay a workload with engines that prefill and engines that decode, all of them as ``deployment`` says.
 
     ``shape``: how many of each, ``"2+1"``; None: as many as it has on each side. ``kv_link_gb_per_s``: of the network
-    between two of their GPUs. ``trace``: a directory for the traces. The rest is as for :func:`tokenyard.run`. Raises
-    TokenyardError.
+    between two of their GPUs. ``policy`` of each engine and ``router`` of each side: as for :func:`tokenyard.run`.
+    ``observer`` watches all engines. ``trace``: a directory for the traces. The rest is as for :func:`tokenyard.run`.
+    Raises TokenyardError.
     """
+    objects = {name: each for name, each in (("scheduling_policy", policy), ("router", router)) if each is not None}
     scenario = Scenario.of(
-        deployment_settings(deployment),
+        changed(deployment_settings(deployment), objects),
         workload,
         arrivals=traffic_by_name(arrivals),
         split_settings=split_by_name(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
         trace=TraceSettings(trace=None if trace is None else given_path("trace", trace)),
         slo=slo_texts(slo),
     )
-    return ask(scenario, bars=bars_of(progress), on_overwritten=warn_overwritten).report
+    watching = Watching(observer=observer)
+    return ask(scenario, bars=bars_of(progress), on_overwritten=warn_overwritten, watching=watching).report
 
 
 def ask(
@@ -116,6 +127,7 @@ def ask(
     bars: Bars,
     on_read: Callable[[Workload], None] | None = None,
     on_overwritten: Callable[[Path], None] | None = None,
+    watching: Watching | None = None,
 ) -> SplitRun:
     """The same for a scenario. Raises TokenyardError."""
     sides = sides_of(scenario, scenario.split_settings)
@@ -123,14 +135,14 @@ def ask(
     if on_read is not None:
         on_read(setup.workload)
     with ExitStack() as stack:
-        prefill, decode = (Recordings(each, stack, None, on_overwritten) for each in sides.recorded)
+        prefill, decode = (Recordings(each, stack, None, on_overwritten, watching) for each in sides.recorded)
         on_progress = stack.enter_context(bars(len(setup.workload), ""))
         settings = setup.replays(skip_refused=scenario.arrivals.skip_refused)
         result = replay_engines(
             setup.workload,
             settings,
             decode=sides.decode_side(skip_refused=settings.skip_refused),
-            observers=[*prefill.recorders, *decode.recorders],
+            observers=[*prefill.observers(sides.prefill), *decode.observers(sides.decode)],
             policy=setup.policy,
             on_progress=on_progress,
         )

@@ -15,20 +15,23 @@ from math import isnan
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
 
 from tokenyard.arguments import given_path
 from tokenyard.core.config import require_int
+from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.population import SERVED, outcomes_of
+from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.table import Column, Printable, RowTable, table_from
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, interval, require_several
 from tokenyard.questions.experiment import complete, contents_of
+from tokenyard.questions.plots import axes
 from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import (
     OnCount,
@@ -42,11 +45,15 @@ from tokenyard.questions.scenario import (
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
+from tokenyard.sim.choices import PolicyChoice, RouterChoice, policy_choices, policy_labels
+from tokenyard.sim.routers import Router
 from tokenyard.sim.traffic import Extent
 from tokenyard.units import count_of
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a metric of the caller's own rests on: everybody who came, a part of them, or how long the others have waited.
@@ -127,7 +134,13 @@ class Basis:
 # ---------------------------------------------------------------------------------------------------------------------
 
 _COUNTS = ("problem", "requests", "refused", "cancelled", "unfinished")
+_MORE_IS_BETTER = ("throughput", "per_s", "goodput", "share", "hit", "met", "served", "finished", "qoe", "speedup")
 _SHOWN = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean", "throughput.output_tokens_per_s")
+
+
+def is_better_high(metric: str) -> bool:
+    """Whether more of a metric is better, as its name says."""
+    return any(word in metric.lower() for word in _MORE_IS_BETTER)
 
 
 class StudyCell(NamedTuple):
@@ -184,7 +197,7 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Seed -> value, where the replay has one. ConfigError for a metric that there is not."""
         self._require(metric)
         found = {}
-        for row in self._rows_of(cell):
+        for row in self.rows_of(cell):
             value = row.figures.get(metric)
             if value is not None and not isnan(value):
                 found[int(row.settings["seed"] or 0)] = value
@@ -197,11 +210,11 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
 
     def is_at_least(self, metric: str, cell: StudyCell) -> bool:
         """Whether the mean is a lower bound, since that of a seed is: it rests on requests that were not served."""
-        return any(metric in row.censored for row in self._rows_of(cell))
+        return any(metric in row.censored for row in self.rows_of(cell))
 
     def part(self, metric: str, cell: StudyCell) -> tuple[int, int] | None:
         """Return how many requests an own metric is of, and how many came, over all seeds; None: all."""
-        rows = [row for row in self._rows_of(cell) if row.problem is None]
+        rows = [row for row in self.rows_of(cell) if row.problem is None]
         if not any(metric in row.parts for row in rows):
             return None
         came = [row.requests + row.refused + row.cancelled + row.unfinished for row in rows]
@@ -212,7 +225,8 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is of everybody who came, and no lower bound; others are not compared."""
         return not self.is_at_least(metric, cell) and self.part(metric, cell) is None
 
-    def _rows_of(self, cell: StudyCell) -> list[Row]:
+    def rows_of(self, cell: StudyCell) -> list[Row]:
+        """The replays of a cell, one per seed."""
         return [
             row
             for row in self.rows
@@ -268,6 +282,26 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         columns = [f"{name}{end}" for name in names for end in ("", "_half", "_change", "_change_half")]
         return table_from("cells", rows, numbers=columns)
 
+    def ranked(self, metric: str | None = None, load: float | None = None) -> list[StudyCell]:
+        """Return the cells of one load (the first), the best first: by the first metric shown, if none is named.
+
+        Cells whose mean is no figure of everybody come behind the others, those without a value last. Less is better,
+        but of throughput, goodput, shares and hit rates.
+        """
+        name = metric or self.shown[0]
+        at = self.loads[0] if load is None else load
+        sign = -1.0 if is_better_high(name) else 1.0
+
+        def place(cell: StudyCell) -> tuple[bool, bool, float]:
+            mean = self.interval(name, cell)
+            return mean is None, not self.is_sure(name, cell), 0.0 if mean is None else sign * mean.mean
+
+        return sorted((cell for cell in self.cells if cell.load == at), key=place)
+
+    def best(self, metric: str | None = None, load: float | None = None) -> StudyCell:
+        """Return the first of :meth:`ranked`."""
+        return self.ranked(metric, load)[0]
+
     @property
     def shown(self) -> tuple[str, ...]:
         """What is printed where nothing is named: the caller's own metrics, else five of the report's."""
@@ -290,6 +324,21 @@ class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
         drawn = Comparison(workload=self.workload, policies=labels, loads=self.loads, seeds=self.seeds, cells=cells)
         return drawn.draw(name, title or name)
 
+    def plot(self, metric: str | None = None, ax: Any = None) -> Any:
+        """The same drawn with matplotlib, on ``ax`` or new axes, which are returned; MissingExtraError without it."""
+        ax, name = axes(ax), metric or self.shown[0]
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for cell in self.cells:
+            found = self.interval(name, cell)
+            if found is not None:
+                lines.setdefault(cell.label, []).append((cell.load, found.mean, found.half or 0.0))
+        for label, line in lines.items():
+            loads, means, halves = zip(*line, strict=True)
+            ax.errorbar(loads, means, yerr=halves, marker="o", capsize=3, label=label)
+        ax.set(title=self.workload, xlabel="load", ylabel=name)
+        ax.legend()
+        return ax
+
     def _repr_html_(self) -> str:
         return f"{self.draw()}{super()._repr_html_()}"
 
@@ -308,26 +357,33 @@ def study(
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
     metrics: Mapping[str, Measure] | None = None,
+    router: RouterChoice | None = None,
+    observers: Mapping[str, Callable[[], StepObserver]] | None = None,
+    by: str | None = None,
     slo: SLOs = None,
     warmup: float = 0.0,
     until: float | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Study:
     """Replay a workload on every deployment, under every policy, at every load, with every seed.
 
     ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. ``deployments``: one, or several
     by what they are called. ``policies``: as for :func:`tokenyard.compare`: names, classes, functions, or a mapping.
     ``loads`` are factors of the arrival rate. ``metrics``: own figures, each a function of a
-    :class:`~tokenyard.RunResult`; all figures of reports are there besides. ``slo``, ``warmup`` (seconds that do not
-    count), ``until`` (seconds), ``arrivals``: as for :func:`tokenyard.run`. ``jobs``: processes; ``ray``: the address
-    of a cluster. ``output``: a directory that keeps every finished replay, from which the same study goes on. A replay
-    that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
+    :class:`~tokenyard.RunResult`; all figures of reports are there besides. ``router``: a name, a class or a function.
+    ``observers``: classes by name, of which every replay makes one each; a metric finds it in ``run.observed``. ``by``:
+    a column, by whose values there are figures besides, as ``gold:ttft_ms_p99``. ``slo``, ``warmup`` (seconds that do
+    not count), ``until`` (seconds), ``arrivals``: as for :func:`tokenyard.run`. ``jobs``: processes, None: as many as
+    pay. ``ray``: the address of a cluster. ``output``: a directory that keeps every finished replay, from which the
+    same study goes on. A replay that cannot be is a row with its ``problem``. Raises ConfigError for what no replay
+    could take.
     """
-    require_int("jobs", jobs, 1, MOST_PROCESSES)
+    if jobs is not None:
+        require_int("jobs", jobs, 1, MOST_PROCESSES)
     kept = None if output is None else given_path("output", output)
     require_several(loads, seeds)
     named = _by_name(deployments)
@@ -335,6 +391,10 @@ def study(
         fix = 'give functions of a RunResult by name, {"jain": fairness}; all figures of reports are there besides'
         raise ConfigError("metrics", metrics, fix)
     policy_choices(policies)
+    if isinstance(router, Router):
+        raise ConfigError("router", router, "an object serves one replay: give the class, a function, or a name")
+    if not isinstance(observers or {}, Mapping) or not all(map(callable, (observers or {}).values())):
+        raise ConfigError("observers", observers, 'give classes by name, {"gaps": Gaps}: every replay makes its own')
     traffic_by_name(arrivals)
     Extent.of(warmup, until)
     read_slos(slo_texts(slo))
@@ -343,13 +403,16 @@ def study(
         deployments=named,
         policies=policy_labels(policies),
         measures=dict(metrics or {}),
+        router=router,
+        observers=dict(observers or {}),
+        by=by,
         slo=slo_texts(slo),
         warmup=warmup,
         until=until,
         arrivals=arrivals,
     )
     tasks = replayer.tasks(loads, seeds)
-    if jobs > 1 or ray is not None:
+    if jobs != 1 or ray is not None:
         replayer.require_pickled()
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if kept is None else kept
@@ -365,6 +428,16 @@ def study(
         measures=tuple(replayer.measures),
         rows=rows,
     )
+
+
+def _by_class(classes: Classes) -> dict[str, float]:
+    """The figures of each class, by class and name."""
+    return {
+        f"{row['class']}:{name}": float(value)
+        for row in classes.as_table()
+        for name, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _by_name(deployments: Deployment | Mapping[str, Deployment]) -> dict[str, Deployment]:
@@ -386,6 +459,9 @@ class _Replayer:
     deployments: Mapping[str, Deployment]
     policies: Mapping[str, PolicyChoice]
     measures: Mapping[str, Measure]
+    router: RouterChoice | None
+    observers: Mapping[str, Callable[[], StepObserver]]
+    by: str | None
     slo: tuple[tuple[str, ...], ...]
     warmup: float
     until: float | None
@@ -406,7 +482,9 @@ class _Replayer:
                 self._workload(seed),
                 self.deployments[str(settings["deployment"])],
                 policy=self.policies[str(settings["policy"])],
-                rows=bool(self.measures),
+                router=self.router,
+                observer=self.observers or None,
+                rows=bool(self.measures) or self.by is not None,
                 warmup=self.warmup,
                 until=self.until,
                 slo=self.slo,
@@ -425,7 +503,11 @@ class _Replayer:
             unfinished=0 if people is None else people.unfinished,
             censored=[*(name for name, each in own.items() if each.is_at_least), *found.report.censored],
             parts={name: each.part for name, each in own.items() if each.part is not None},
-            figures={**{name: each.value for name, each in own.items()}, **figures_of(found.report)},
+            figures={
+                **{name: each.value for name, each in own.items()},
+                **({} if self.by is None else _by_class(found.by(self.by))),
+                **figures_of(found.report),
+            },
             drafts=None if found.report.speculation is None else found.report.speculation.assumed,
         )
 
@@ -438,7 +520,9 @@ class _Replayer:
 
     def require_pickled(self) -> None:
         """Raise ConfigError for what cannot be sent to another process, by its name."""
-        for where, given in (("policies", self.policies), ("metrics", self.measures), ("workload", self.workload)):
+        given_code: dict[str, object] = {"policies": self.policies, "metrics": self.measures, "router": self.router}
+        given_code |= {"observers": self.observers, "workload": self.workload, "deployments": self.deployments}
+        for where, given in given_code.items():
             try:
                 pickle.dumps(given)
             except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -453,9 +537,12 @@ class _Replayer:
             "study": scenario.name,
             "contents": contents_of(scenario.workload),
             **{f"contents of {each}": contents_of(each) for each in scenario.more},
-            "deployments": {name: msgspec.json.decode(each.to_json()) for name, each in self.deployments.items()},
+            "deployments": {name: each.described() for name, each in self.deployments.items()},
             "policies": sorted(self.policies),
             "metrics": sorted(self.measures),
+            **({} if self.router is None else {"router": getattr(self.router, "__name__", str(self.router))}),
+            **({"observers": sorted(self.observers)} if self.observers else {}),
+            **({} if self.by is None else {"by": self.by}),
             "slo": [list(each) for each in self.slo],
             "warmup": self.warmup,
             "until": self.until,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, field, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -18,6 +19,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.explain.slo import SLOs, slo_texts
 from tokenyard.explain.table import Printable, RowTable
+from tokenyard.questions.compare import require_several
 from tokenyard.questions.experiment import complete, identity_of
 from tokenyard.questions.scenario import (
     Counting,
@@ -37,6 +39,9 @@ from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, read_variants
 from tokenyard.questions.variant_sources import KnownSource, measuring_for, say_idle_policies, source_of, with_classes
 from tokenyard.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 
 class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
@@ -111,18 +116,26 @@ def sweep(
     by: str | None = None,
     split: str | None = None,
     kv_link_gb_per_s: float = 50.0,
+    seeds: Sequence[int] | None = None,
     progress: OnCount | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 
     ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes; one
     for each core, where that pays, if it is None. ``output``: a directory with the rows and their table (Parquet), from
-    which the same sweep goes on; without one nothing stays. ``progress`` is called with the variants that are finished,
-    and how many there are; True shows a line. Raises TokenyardError.
+    which the same sweep goes on; without one nothing stays. ``seeds``: every variant is replayed once with each,
+    and the rows have the setting ``seed``. ``progress`` is called with the variants that are finished, and how many
+    there are; True shows a line. Raises TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
+    if seeds is not None:
+        if arrivals.get("seed") is not None:
+            raise ConfigError("seed", arrivals["seed"], "seeds are given too: give one of the two")
+        given: dict[str, Any] = {"variants": variants, "slo": slo, "price": price, "jobs": jobs, "ray": ray, "by": by}
+        given |= {"traces": traces, "split": split, "kv_link_gb_per_s": kv_link_gb_per_s, "progress": progress}
+        return _with_seeds(seeds, output, partial(sweep, workload, deployment, space, **given, **arrivals))
     question = SweepQuestion(
         scenario=Scenario.of(
             deployment_settings(Deployment() if deployment is None else deployment),
@@ -146,6 +159,26 @@ def sweep(
     with TemporaryDirectory(prefix="tokenyard-sweep-") as folder:
         found = ask(replace(question, output=Path(folder)))
     return msgspec.structs.replace(found, table="")
+
+
+def _with_seeds(
+    seeds: Sequence[int], output: str | PathLike[str] | None, replay: Callable[..., SweepResult]
+) -> SweepResult:
+    """One sweep per seed, as one; each keeps its rows in a folder of its own."""
+    require_several((1.0,), seeds)
+    folder = None if output is None else given_path("output", output)
+    found = {seed: replay(seed=seed, output=None if folder is None else folder / f"seed-{seed}") for seed in seeds}
+    first = next(iter(found.values()))
+    return msgspec.structs.replace(
+        first,
+        variants=sum(each.variants for each in found.values()),
+        measured_before=sum(each.measured_before for each in found.values()),
+        rows=[
+            msgspec.structs.replace(row, settings={**row.settings, "seed": seed})
+            for seed, each in found.items()
+            for row in each.rows
+        ],
+    )
 
 
 def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 
@@ -49,6 +49,9 @@ from tokenyard.questions.scenario import (
 from tokenyard.questions.variant_sources import is_trace
 from tokenyard.questions.variants import variant_of_text
 from tokenyard.questions.whatif import read_recorded
+
+if TYPE_CHECKING:
+    from tokenyard.questions.keywords import TrafficKeywords
 
 
 class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -365,7 +368,7 @@ def upgrade(
     newer: str,
     *,
     progress: OnProgress | bool | None = None,
-    **arrivals: Any,
+    **arrivals: Unpack[TrafficKeywords],
 ) -> Upgrade:
     """What another version of vLLM changes for a workload on a deployment, whose own version does not count.
 

@@ -427,7 +427,7 @@ def served_with(run: RecordedRun, recorded: RecordedDeployment, line: str, gpu: 
     Raises TokenyardError naming what of the line, or of the trace, is not modelled.
     """
     _, before = recorded.known
-    read = read_serve_line(line)
+    read = read_serve_line(line, gpu=gpu)
     device = named_gpu(gpu).name if gpu is not None else None if read.gpu is not None else before.gpu.name
     settings = settings_of_line(read, gpu=device)
     pasted = settings.launch.serve or ""

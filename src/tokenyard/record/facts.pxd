@@ -1,6 +1,7 @@
 # From facts.py, by scripts/write_pxd.py.
 
 cimport cython
+from tokenyard.core.sched.step_rows cimport Rows
 
 cdef long long RECORD_BYTES
 
@@ -35,6 +36,7 @@ cdef class FactEmitter:
     cdef public object _last_end
     cdef public object step
     cpdef step_started(self, double ts, long long step, state)
+    @cython.locals(rows='Rows')
     cpdef step_decided(self, double ts, output, outcomes, state)
     cpdef steps_repeated(self, steps, streams)
     cpdef step_completed(self, double ts, output, outputs, streams)

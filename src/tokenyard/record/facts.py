@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from tokenyard.core.arrays import all_ones
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
+from tokenyard.core.sched.step_rows import Rows
 from tokenyard.record.recordable import RecordableDrafts, RecordableOutputs, RecordableState, RecordableStep
 from tokenyard.record.writer import RECORD_BYTES, Piece, encoded
 from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, Streams, running_consumed
@@ -270,8 +270,12 @@ class FactEmitter:
         recomputed, refused = self._effects.of(ts, output, outcomes)
         resumed = len(output.admitted_resumed)
         consumed = 0
-        if total > num_scheduled and not all_ones(of_running := output.num_new_tokens[: output.num_running]):
-            consumed = running_consumed(of_running, state.block_size)
+        if total > num_scheduled:
+            rows: Rows | None = getattr(output, "rows", None)
+            if rows is not None:  # a step of ours, in this process
+                consumed = rows.prefill_blocks(output.num_running, state.block_size)
+            else:
+                consumed = running_consumed(output.num_new_tokens[: output.num_running], state.block_size)
         facts = StepFacts(
             step=output.step,
             ts=float(ts),

@@ -17,7 +17,7 @@ from tokenyard.arguments import given_kind
 from tokenyard.core.config import PauseState
 from tokenyard.core.request import BlockHash, FinishReason
 from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
-from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outcomes import EndedPin, StepOutcomes
 from tokenyard.record.facts import FactEmitter, StepEffects
 from tokenyard.record.recordable import (
     RecordableItem,
@@ -37,6 +37,7 @@ from tokenyard.trace.schema import (
     HostEvent,
     MultiModalSpan,
     PauseChanged,
+    PinEnded,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -272,6 +273,23 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             if num_prompt_blocks is not None:
                 record.output_hash_runs = self._runs(request.block_hashes, num_prompt_blocks)
+            self._writer.append_event(record)
+
+    def pin_ended(self, ts: float, pin: EndedPin) -> None:
+        """Record that blocks which a policy kept are free."""
+        record = PinEnded(
+            step=self._steps.step + 1,
+            ts=float(ts),
+            policy=self._policy,
+            req_id=pin.request.request_id,
+            job_id=pin.request.job_id,
+            why=pin.why,
+            pinned_time=pin.since,
+            pinned_blocks=pin.num_blocks,
+        )
+        for sink in self._sinks:
+            sink.pin_ended(record)
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
     def prefix_looked_up(self, ts: float, step: int, request: RecordableRequest, local: int, external: int) -> None:

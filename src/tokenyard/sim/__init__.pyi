@@ -24,6 +24,7 @@ from tokenyard.sim.routers import (
     EngineReport as EngineReport,
     Fleet as Fleet,
 )
+from tokenyard.sim.fleet import EngineView as EngineView
 from tokenyard.sim.named_routers import router_maker as router_maker
 from tokenyard.sim.settings import ReplaySettings as ReplaySettings, KVLink as KVLink
 from tokenyard.steptime.model import (
@@ -32,6 +33,13 @@ from tokenyard.steptime.model import (
     ConstantLatency as ConstantLatency,
     Transfer as Transfer,
     TransferDirection as TransferDirection,
+)
+from tokenyard.steptime.own import (
+    Table as Table,
+    Predicted as Predicted,
+    Predicts as Predicts,
+    ScaledTerms as ScaledTerms,
+    Noisy as Noisy,
 )
 from tokenyard.steptime.pace import MachineSpeed as MachineSpeed, VirtualClock as VirtualClock
 from tokenyard.models.gpus import GPU as GPU

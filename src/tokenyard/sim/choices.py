@@ -211,6 +211,17 @@ def _takes_one(make: Callable[..., Any]) -> bool:
     return any(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
 
 
+# ---- latency models
+
+
+def latency_of(choice: object) -> LatencyModel:
+    """Return the latency model that an object is, or that a class makes. ConfigError for anything else."""
+    made = made_by(choice, "latency", choice.__name__) if isinstance(choice, type) else choice
+    if not has_member(made, "step_seconds"):
+        raise ConfigError("latency", choice, "give a name, FILE.py:NAME, or an object or a class with step_seconds()")
+    return made  # type: ignore[return-value]  # it has the method
+
+
 # ---- observers
 
 
@@ -233,6 +244,19 @@ def observer_of(
         return TraceRecorder(None, sink, start=describe_run(config, cache, host="replay"))
 
     return together([_observer(each, recorder, engines) for each in choices])
+
+
+def named_observers(
+    choice: ObserverChoice | Sequence[ObserverChoice] | Mapping[str, ObserverChoice] | None,
+) -> tuple[ObserverChoice | Sequence[ObserverChoice] | None, dict[str, object]]:
+    """Return the observers, those that were given by name made, and these by their names."""
+    if not isinstance(choice, Mapping):
+        return choice, {}
+    made: dict[str, Any] = {}
+    for name, each in choice.items():
+        is_one = isinstance(each, StepObserver | ReportBuilder) or not callable(each)
+        made[name] = each if is_one else made_by(cast("Callable[[], StepObserver]", each), "observer", name)
+    return list(made.values()), made
 
 
 def together(observers: Sequence[StepObserver | None]) -> StepObserver | None:

@@ -10,11 +10,11 @@ from typing import Protocol
 import msgspec
 
 from tokenyard.core.engine import EngineCore
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request, RequestStatus
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import RequestError
+from tokenyard.errors import RejectedError, RequestError
 from tokenyard.sim.executor import (
     SimulatedExecutor,
     SimulatedModel,
@@ -45,8 +45,6 @@ STEPS_BETWEEN_QUESTIONS = 32
 class _Round(StepEnd):
     """One step of all ranks."""
 
-    __slots__ = ("computing", "ready_at", "shapes", "waits")
-
     def __init__(self) -> None:
         super().__init__()
         self.ready_at = self.waits = 0.0
@@ -69,7 +67,7 @@ class Lockstep:
         """Rounds of this wave that all ranks have begun."""
         self._ended_at = 0.0
         """The last of them."""
-        self._begun = [0] * num_ranks
+        self._begun: list[int] = [0] * num_ranks
         """Rounds of this wave that each rank has begun."""
         self._asked = 0
         """The round after which the ranks have asked each other last."""
@@ -167,21 +165,53 @@ class LockstepExecutor(SimulatedExecutor):
         self._dummy = self._join(None, 0.0)
 
     def _join(self, shape: StepShape | None, waits: float) -> StepEnd:
-        self.num_dummies += shape is None
+        if shape is None:
+            self.num_dummies += 1
         now = self._clock.now()
         self._host_free_at = max(now, self._host_free_at) + host_seconds(self._latency)
         return self.lockstep.join(self, self._host_free_at, waits, shape, now)
 
-    def _pass_over(self, waits: float) -> StepEnd:
+    def pass_over(self, waits: float) -> StepEnd:
         """While the others step, so does who has nothing scheduled."""
-        return self._join(None, waits) if self.lockstep.is_running else super()._pass_over(waits)
+        return self._join(None, waits) if self.lockstep.is_running else SimulatedExecutor.pass_over(self, waits)
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         return self._join(StepShape.of(plan), waits)
 
 
+def copy_of(request: Request, *, with_outputs: bool) -> Request:
+    """Return a request that has not begun; ``with_outputs``: it goes on behind the tokens that it has."""
+    copy = Request(
+        request.request_id,
+        request.token_slice(0, request.num_prompt_tokens),
+        request.sampling_params,
+        arrival_time=request.arrival_time,
+        priority=request.priority,
+        lora_name=request.lora_name,
+        cache_salt=request.cache_salt,
+        mm_features=request.mm_features,
+        job_id=request.job_id,
+        is_last_step=request.is_last_step,
+        this_func_call=request.this_func_call,
+        output_seed=request.output_seed,
+        client_index=request.client_index,
+        predicted_output_tokens=request.predicted_output_tokens,
+        ends_after=request.ends_after,
+        meta=request.meta,
+    )
+    if with_outputs:
+        for token in request.output_token_ids:
+            copy.append_token(token)
+        copy.times.first_scheduled, copy.times.first_token = request.times.first_scheduled, request.times.first_token
+        copy.num_preemptions, copy.num_cached_tokens = request.num_preemptions, request.num_cached_tokens
+    return copy
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # One engine of several: requests reach it between its steps, and it reports how many it has.
+
+
+_AT_ONCE = -inf
 
 
 class RankListener(Protocol):
@@ -243,15 +273,15 @@ class Rank:
         self._executor = executor
         self._listener = listener
         self._leaps = leaps
-        self._is_due = False
-        """The oldest step in flight has to be taken in before anything else."""
+        self.is_due = False
+        """The next thing that it does is to take in the oldest step in flight."""
         self._slept_at = 0.0
         self._inbox: deque[Request] = deque()
         self._under_way: set[str] = set()
         """Requests that were sent to it and have not ended."""
         self._leaving: list[str] = []
         """Requests whose clients have gone away."""
-        self._told = (0, 0)
+        self._told: tuple[int, int] = (0, 0)
         self._report_at = 0
         """The step after which it is time to say how far it has come."""
         self._num_requests = self._num_finished = self._output_tokens = 0
@@ -286,9 +316,83 @@ class Rank:
         if self.scheduler.observer is not None:
             self.scheduler.observer.request_refused(request.arrival_time, request)
 
+    def _tell_rejected(self) -> None:
+        """The policy has ended requests unserved."""
+        for request, word in self.scheduler.take_rejected():
+            self._num_requests -= 1
+            self._under_way.discard(request.request_id)
+            self._listener.refused(RejectedError(request.request_id, word), request, self.rank)
+
     def abort(self, request_ids: Sequence[str]) -> None:
         """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
         self._leaving += [each for each in request_ids if each in self._under_way]
+
+    # ---- what its fleet does with it
+
+    @property
+    def now(self) -> float:
+        """Seconds on the clock that it shares with others."""
+        return self._clock.now()
+
+    @property
+    def queued(self) -> tuple[Request, ...]:
+        """Requests that wait, in their order, those on their way to it last."""
+        return (*self.scheduler.waiting, *self._inbox)
+
+    def wake(self) -> None:
+        """Something has changed that it may have waited for."""
+        self._executor.num_empty_steps = 0
+
+    def take_out(self, request_id: str) -> tuple[Request, list[BlockHash]] | None:
+        """Take a request away, with the contents of the blocks that are computed of it; None: it cannot be moved.
+
+        What steps in flight bring for it is lost.
+        """
+        waiting = next((each for each in self._inbox if each.request_id == request_id), None)
+        request = waiting or self.scheduler.requests.get(request_id)
+        if request is None or request.resumable or request.structured_output is not None:
+            return None
+        size = self.scheduler.kv.block_size
+        computed = min(request.num_computed_tokens, request.num_tokens) if request.slot >= 0 else 0
+        contents = list(request.block_hashes[: computed // size])
+        moved = copy_of(request, with_outputs=True)
+        self._let_go(request, waiting, RequestStatus.FINISHED_MOVED)
+        return moved, contents
+
+    def take_in_kv(self, contents: Sequence[BlockHash]) -> None:
+        """KV that another engine has computed is here now, as cached blocks, as far as there is room."""
+        pool = self.scheduler.kv.pool
+        missing = [each for each in contents if not pool.find(each, 0)]
+        if self.scheduler.kv.num_groups == 1 and self.scheduler.cache_config.enable_prefix_caching:
+            blocks = pool.take(min(len(missing), pool.num_free))
+            for block, content in zip(blocks, missing, strict=False):
+                pool.publish(block, content, 0)
+            pool.release(blocks[::-1])
+
+    def lose_all(self, *, resend: bool) -> list[Request]:
+        """Lose all requests and all KV; returns the requests as clients would send them again."""
+        lost = [(each, None) for each in self.scheduler.requests.values()]
+        waiting = [(each, each) for each in self._inbox]
+        again = [copy_of(request, with_outputs=False) for request, _ in (*lost, *waiting)]
+        for request, inbox in (*lost, *waiting):
+            self._let_go(request, inbox, RequestStatus.FINISHED_MOVED if resend else RequestStatus.FINISHED_ERROR)
+            if not resend:
+                error = RejectedError(request.request_id, "crash", "has lost it with its engine")
+                self._listener.refused(error, request, self.rank)
+                if inbox is not None:
+                    self.went_on_without(request)
+        self.scheduler.pins.clear()
+        self.scheduler.reset_prefix_cache()
+        return again
+
+    def _let_go(self, request: Request, waiting: Request | None, status: RequestStatus) -> None:
+        self._num_requests -= 1
+        self._under_way.discard(request.request_id)
+        if waiting is not None:
+            self._inbox.remove(waiting)
+        else:
+            self.scheduler.finish_requests([request.request_id], status)
+        self._tell_counts()
 
     def receive(self) -> None:
         """Take in what was sent."""
@@ -305,55 +409,45 @@ class Rank:
         if self._leaving:
             aborted = self.core.abort_requests(self._leaving)
             self._leaving.clear()
-            self._under_way.difference_update(request.request_id for request in aborted)
+            self._under_way.difference_update([request.request_id for request in aborted])
             self._listener.aborted(aborted, self.rank)
         self._tell_counts()
 
     # ---- what it does by itself
 
     @property
-    def is_due(self) -> bool:
-        """Whether the next thing that it does is to take in a step."""
-        return self._is_due
-
-    @property
     def has_work(self) -> bool:
         """Whether it will do something by itself, other than keeping step with others."""
-        return self.wakes_at is not None
+        return self.wakes_at() is not None
 
-    @property
     def next_moment(self) -> float | None:
         """When it does something by itself; None: only when a request is sent."""
-        wakes_at = self.wakes_at
-        return self._clock.now() if wakes_at == -inf else wakes_at
+        wakes_at = self.wakes_at()
+        return self._clock.now() if wakes_at == _AT_ONCE else wakes_at
 
-    @property
     def wakes_at(self) -> float | None:
         """The same, with no look at the clock: -inf where it is at once. Without transfers only what is sent to it and
         what it does change that.
         """
-        if self._is_due:
-            return self._due_at
+        if self.is_due:
+            return self._due_at()
         if self._inbox or self._leaving:
-            return -inf
+            return _AT_ONCE
         if not self.scheduler.has_requests():
-            return -inf if self.core.num_in_flight else None
-        if not self._executor.is_idle:
-            return -inf
-        moments = (
-            self._transfers.next_moment if self._transfers is not None else None,
-            self.scheduler.next_moment(self._slept_at),
-        )
-        return min((moment for moment in moments if moment is not None), default=None)
+            return _AT_ONCE if self.core.num_in_flight else None
+        if self._executor.num_empty_steps < self._executor.most_empty:
+            return _AT_ONCE
+        moved = self._transfers.next_moment if self._transfers is not None else None
+        changed = self.scheduler.next_moment(self._slept_at)
+        return min([moment for moment in (moved, changed) if moment is not None], default=None)
 
-    @property
     def _due_at(self) -> float:
         """When the step ends that is to be taken in."""
         oldest = self.core.oldest
         assert isinstance(oldest, SimulatedStep)
         return oldest.ends_at
 
-    def act(self, horizon: float = -inf) -> EngineOutputs | None:
+    def act(self, horizon: float = _AT_ONCE) -> EngineOutputs | None:
         """Take in the step that is due, if it is over, or begin one; and so on, until ``horizon``: no other thing
         happens before that moment.
 
@@ -361,15 +455,18 @@ class Rank:
         it has come; None: neither.
         """
         while True:
-            if self._is_due:
+            if self.is_due:
                 outputs = self._take_in()
                 if outputs.finish_reasons or outputs.step >= self._report_at:
                     return outputs
             else:
                 if self._inbox or self._leaving:  # one that is refused or aborted may make room for another
-                    horizon = -inf
-                self._begin(horizon)
-            moment = self.next_moment
+                    horizon = _AT_ONCE
+                self.begin(horizon)
+                if self.scheduler.has_rejected:  # which may bring a turn, or make room for one
+                    self._tell_rejected()
+                    return None
+            moment = self.next_moment()
             if moment is None or moment >= horizon:
                 return None
             self._clock.advance_to(moment)
@@ -385,9 +482,9 @@ class Rank:
         core, executor = self.core, self._executor
         step = core.oldest
         outputs = core.take_in()
-        if executor.is_idle:  # what came in may have changed that
+        if executor.num_empty_steps >= executor.most_empty:  # what came in may have changed that
             executor.taken_in(step, core.depth)
-        self._is_due = executor.is_idle and core.num_in_flight > 0
+        self.is_due = executor.num_empty_steps >= executor.most_empty and core.num_in_flight > 0
         for row in outputs.finish_reasons:
             self._num_finished += 1
             self._under_way.discard(outputs.requests[row].request_id)
@@ -395,18 +492,18 @@ class Rank:
         self._tell_counts()
         return outputs
 
-    def _begin(self, horizon: float) -> None:
+    def begin(self, horizon: float) -> None:
         core, executor = self.core, self._executor
         if self._inbox or self._leaving:
             self.receive()
-        if executor.is_idle:
+        if executor.num_empty_steps >= executor.most_empty:
             executor.num_empty_steps = 0
         self._slept_at = self._clock.now()
-        self._is_due = core.fill()
-        if not self._is_due:
-            self._is_due = executor.is_idle and core.num_in_flight > 0
+        self.is_due = core.fill()
+        if not self.is_due:
+            self.is_due = executor.num_empty_steps >= executor.most_empty and core.num_in_flight > 0
             self._tell_counts()
-        elif self._leaps and self._due_at < horizon:
+        elif self._leaps and self._due_at() < horizon:
             executor.runs_until = horizon
             core.run_ahead()
 
@@ -455,13 +552,12 @@ class RankInStep(Rank):
         listener: RankListener,
     ) -> None:
         super().__init__(rank, scheduler, executor, clock, transfers, listener)
-        self._lockstep = executor.lockstep
+        self._lockstep: Lockstep = executor.lockstep
         self._in_step = executor
 
-    @property
     def next_moment(self) -> float | None:
-        own = super().next_moment
-        if self._is_due:
+        own = Rank.next_moment(self)
+        if self.is_due:
             return own
         if self._lockstep.is_held(self.rank):
             return None
@@ -473,19 +569,19 @@ class RankInStep(Rank):
     @property
     def held_until(self) -> float | None:
         """When it is ready to hear whether the wave goes on; None: it is not that far."""
-        if self._is_due or not self._lockstep.is_held(self.rank):
+        if self.is_due or not self._lockstep.is_held(self.rank):
             return None
         return self._in_step.dummy_ends_at
 
-    def _begin(self, horizon: float) -> None:
-        moment = super().next_moment
+    def begin(self, horizon: float) -> None:
+        moment = Rank.next_moment(self)
         if moment is not None and moment <= self._clock.now():
-            super()._begin(horizon)
+            Rank.begin(self, horizon)
         else:
             self._in_step.run_dummy()
 
     def receive(self) -> None:
-        super().receive()
+        Rank.receive(self)
         if self.scheduler.has_unfinished_requests():
             self._lockstep.start()
 

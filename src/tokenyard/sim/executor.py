@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from tokenyard.arguments import is_number
 from tokenyard.connectors.tiers import TransferPlan
-from tokenyard.core.arrays import any_true
+from tokenyard.core.arrays import IntArray, any_true
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.ahead import UNKNOWN_DRAFT
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
+from tokenyard.core.sched.step_rows import SAMPLES, Rows
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.drafts import RecordedDrafts
@@ -32,8 +33,6 @@ from tokenyard.workload.tokens import stream_words, tokens_at
 #
 # The dice of a request are thrown per position of its stream, with a seed: the same run gives the same acceptances,
 # however requests are scheduled. The tokens of an answer do not depend on them, only their times.
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +84,10 @@ class Drafting:
         self.is_everywhere = speculation.presence == 1 and speculation.recorded is None
         """Every request that decodes has as many drafts as there may be."""
 
-    def offered(self, req_ids: Sequence[str], seeds: Sequence[int], positions: Int64s) -> Int64s:
+    def offered(self, req_ids: Sequence[str], seeds: Sequence[int], positions: IntArray) -> IntArray:
         """Drafts of each request: all that there may be, or none."""
         dice = shares(mixed(self._cells(seeds, positions + _PRESENCE)))
-        counts: Int64s = np.where(dice < self._presence, self.width, 0)
+        counts: IntArray = np.where(dice < self._presence, self.width, 0)
         if self._recorded is not None:
             for row, request_id in enumerate(req_ids):
                 known = self._recorded.offered(request_id, int(positions[row]))
@@ -96,12 +95,14 @@ class Drafting:
                     counts[row] = min(known, self.width)
         return counts
 
-    def accepted(self, req_ids: Sequence[str], seeds: Sequence[int], positions: Int64s, offered: Int64s) -> Int64s:
+    def accepted(
+        self, req_ids: Sequence[str], seeds: Sequence[int], positions: IntArray, offered: IntArray
+    ) -> IntArray:
         """Drafts accepted per request: the right ones before the first wrong one, of those ``offered``."""
         ahead = np.arange(self.width)
         cells = self._cells(seeds, positions)[:, None] + ahead.astype(np.uint64) * GOLDEN
         right = shares(mixed(cells)) < self._rates
-        run: Int64s = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+        run: IntArray = np.logical_and.accumulate(right, axis=1).sum(axis=1)
         if self._recorded is not None:
             for row in np.flatnonzero(offered).tolist():
                 known = self._recorded.right(req_ids[row], int(positions[row]))
@@ -109,7 +110,7 @@ class Drafting:
                     run[row] = known
         return np.minimum(run, offered)
 
-    def _cells(self, seeds: Sequence[int], positions: Int64s) -> npt.NDArray[np.uint64]:
+    def _cells(self, seeds: Sequence[int], positions: IntArray) -> npt.NDArray[np.uint64]:
         """A number for each position of each stream."""
         base = np.array(seeds, np.int64).astype(np.uint64) + self._shift
         return positions.astype(np.uint64) * GOLDEN + base
@@ -131,8 +132,6 @@ class SimulatedModel:
     Streams are drawn a window of positions at a time, kept per request-table slot, so that a step costs a few array
     operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
-
-    __slots__ = ("_drafting", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
 
     def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
         self._drafting = Drafting(speculation) if speculation is not None else None
@@ -164,12 +163,12 @@ class SimulatedModel:
             return self.one_each(tokens)
         return ModelOutput(tokens[:, None], (~chunks).astype(np.int64))
 
-    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+    def decode(self, slots: IntArray, first: IntArray, steps: int) -> IntArray:
         """What ``steps`` steps in a row sample, shape ``[n, steps]``; the first of them at positions ``first``."""
         positions = (first[:, None] + np.arange(steps)).astype(np.uint32)
         return tokens_at(self._offsets[slots, None], self._strides[slots, None], positions).astype(np.int64)
 
-    def one_each(self, tokens: Int64s) -> ModelOutput:
+    def one_each(self, tokens: IntArray) -> ModelOutput:
         """The output of a step that samples these, shape ``[n]``."""
         return ModelOutput(tokens[:, None], self._one_each(len(tokens)))
 
@@ -200,16 +199,16 @@ class SimulatedModel:
     def _seeds_of(self, output: SchedulerOutput) -> list[int]:
         return [self._seeds[request_id] for request_id in output.req_ids]
 
-    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+    def _tokens(self, slots: IntArray, positions: IntArray) -> IntArray:
         """The streams' tokens, one per slot."""
         window = positions >> _WINDOW_BITS
         stale = self._window[slots] != window
         if any_true(stale):
             self._draw(slots[stale], window[stale])
-        tokens: Int64s = self._flat[positions + self._shift[slots]]
+        tokens: IntArray = self._flat[positions + self._shift[slots]]
         return tokens
 
-    def _draw(self, slots: Int64s, windows: Int64s) -> None:
+    def _draw(self, slots: IntArray, windows: IntArray) -> None:
         """Draw the given windows of the streams in ``slots``."""
         positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
         self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)
@@ -246,8 +245,6 @@ class SimulatedModel:
 class SilentModel(SimulatedModel):
     """Samples as many tokens, all of them 0: for a replay in which they are not looked at."""
 
-    __slots__ = ("_outputs",)
-
     def __init__(self) -> None:
         super().__init__()
         self._outputs: dict[int | bytes, ModelOutput] = {}
@@ -255,28 +252,28 @@ class SilentModel(SimulatedModel):
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
         assert output.rows is not None, "a step of this process"
-        if not output.rows.num_chunks:
-            return self._silence(output.rows.size)
-        chunks = output.is_prefill_chunk
-        assert chunks is not None
-        known = self._outputs.get(chunks.tobytes())
-        return known or self._kept(chunks.tobytes(), (~chunks).astype(np.int64))
+        rows: Rows = output.rows
+        if not rows.num_chunks:
+            return self._silence(rows.size)
+        samples = rows.memory[SAMPLES * rows.size : (SAMPLES + 1) * rows.size]
+        known = self._outputs.get(samples.tobytes())
+        return known or self._kept(samples.tobytes(), np.array(samples, np.int64))
 
-    def one_each(self, tokens: Int64s) -> ModelOutput:
+    def one_each(self, tokens: IntArray) -> ModelOutput:
         return self._silence(len(tokens))
 
     def _silence(self, count: int) -> ModelOutput:
         """A token for each of so many requests."""
         return self._outputs.get(count) or self._kept(count, self._one_each(count))
 
-    def _kept(self, key: int | bytes, num_sampled: Int64s) -> ModelOutput:
+    def _kept(self, key: int | bytes, num_sampled: IntArray) -> ModelOutput:
         num_sampled.flags.writeable = False
         if len(self._outputs) >= _MOST_KEPT:
             self._outputs.clear()
         output = self._outputs[key] = ModelOutput(np.zeros((len(num_sampled), 1), np.int64), num_sampled)
         return output
 
-    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+    def decode(self, slots: IntArray, first: IntArray, steps: int) -> IntArray:
         return np.zeros((len(slots), steps), np.int64)
 
 
@@ -311,16 +308,12 @@ class WorkerTransfers(Protocol):
 class StepEnd:
     """When a step is over; infinite as long as that depends on something that has yet to begin."""
 
-    __slots__ = ("moment",)
-
     def __init__(self, moment: float = inf) -> None:
         self.moment = moment
 
 
 class SimulatedStep:
     """A step that runs until its end."""
-
-    __slots__ = ("_clock", "_end", "_output", "_transfers")
 
     def __init__(
         self, clock: VirtualClock, output: ModelOutput, transfers: WorkerTransfers | None, end: StepEnd
@@ -369,20 +362,21 @@ class SimulatedExecutor:
         self._clock = clock
         self._latency = latency
         self._transfers = transfers
-        self._model = model or (SilentModel() if silent else SimulatedModel(speculation))
-        self._speculates = speculation is not None
+        self._model: SimulatedModel = model or (SilentModel() if silent else SimulatedModel(speculation))
+        self._speculates: bool = speculation is not None
         self._newest: tuple[SchedulerOutput, ModelOutput | None] | None = None
         """The step that was begun last, and what it samples, once it was asked for."""
         self._host_free_at = self._device_free_at = 0.0
-        self._end = StepEnd(0.0)
+        self._end: StepEnd = StepEnd(0.0)
         """The end of the step that was begun last."""
         self.busy_seconds = 0.0
         """Time in which a step was being prepared or computed."""
-        self.runs_until = -inf
+        self.runs_until: float = -inf
         """The first moment at which something happens beside steps: no step that ends then is run ahead of."""
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
-        self._most_empty = EMPTY_STEPS
+        self.most_empty: int = EMPTY_STEPS
+        """So many in a row that further ones would be without tokens as well."""
 
     def busy_before(self, moment: float) -> float:
         """The part of ``busy_seconds`` before ``moment``, which is now: steps in flight may go on after it."""
@@ -392,7 +386,7 @@ class SimulatedExecutor:
     @property
     def is_idle(self) -> bool:
         """Whether further steps would be without tokens as well, until something happens."""
-        return self.num_empty_steps >= self._most_empty
+        return self.num_empty_steps >= self.most_empty
 
     def taken_in(self, step: StepFuture | None, depth: int) -> None:
         """``step``, of up to ``depth`` in flight, was taken in because nothing could be scheduled.
@@ -412,7 +406,7 @@ class SimulatedExecutor:
             self._end = self._compute(plan, waits)
         else:
             self.num_empty_steps += 1
-            self._end = self._pass_over(waits)
+            self._end = self.pass_over(waits)
 
     def _begin_transfers(self, plan: SchedulerOutput) -> float:
         if self._transfers is None:
@@ -421,7 +415,7 @@ class SimulatedExecutor:
         assert transfer_plan is None or isinstance(transfer_plan, TransferPlan)
         return self._transfers.begin(transfer_plan)
 
-    def _pass_over(self, waits: float) -> StepEnd:
+    def pass_over(self, waits: float) -> StepEnd:
         """A step without tokens."""
         self.busy_seconds += waits
         return StepEnd(max(self._clock.now(), self._end.moment) + waits)
@@ -515,8 +509,8 @@ class PipelinedExecutor(SimulatedExecutor):
         """``waits_for``: a step begins when the one so many before has sampled (async scheduling); 0: it does not."""
         super().__init__(clock, latency, transfers=transfers, speculation=speculation, silent=silent, model=model)
         self._waits_for = waits_for
-        self._most_empty += max(waits_for - 1, 0)
-        self._stages_free_at = [0.0] * num_stages
+        self.most_empty += max(waits_for - 1, 0)
+        self._stages_free_at: list[float] = [0.0] * num_stages
         self._tokens_at = 0.0
         """When the tokens are there that the next step begins with."""
         self._sampling: deque[tuple[int, float]] = deque()

@@ -21,7 +21,7 @@ happens at the very last moment still does if it is the end of a step or an arri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -30,14 +30,15 @@ from typing import NamedTuple, Protocol
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import ConfigError, RequestError, TokenyardError
+from tokenyard.errors import ConfigError, RejectedError, RequestError
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
+from tokenyard.sim.fleet import FleetControl, FleetEvent, FleetPolicy, OwnRule, Slow, chosen_by, overrides
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
 from tokenyard.sim.routers import EngineReport, Router
 from tokenyard.sim.traffic import ClientSessions, Extent
-from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.model import LatencyModel, MappedLatency, StepShape
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
 
@@ -68,7 +69,8 @@ class Agenda:
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
-        self._touched = set(range(len(ranks)))
+        self.touched = set(range(len(ranks)))
+        """Engines whose entries are to be made anew."""
         self._entries = [0] * len(ranks)
         """Number of the entry of each engine that counts; earlier ones are ignored."""
         self._later: list[tuple[float, int, int, int]] = []
@@ -79,17 +81,17 @@ class Agenda:
 
     def touch(self, rank: int) -> None:
         """The engine was sent something, or has done something."""
-        self._touched.add(rank)
+        self.touched.add(rank)
 
     @property
     def has_work(self) -> bool:
         """Whether some engine will do something by itself."""
-        self._look()
+        self.look()
         return bool(self._with_work)
 
     def next_event(self, now: float, group: int) -> Event | None:
         """The first of what the engines do."""
-        self._look()
+        self.look()
         later, at_once, entries = self._later, self._now, self._entries
         while later and (later[0][0] <= now or entries[later[0][2]] != later[0][3]):
             _, kind, rank, entry = heappop(later)
@@ -101,10 +103,11 @@ class Agenda:
             return Event(now, at_once[0][0], at_once[0][1], group)
         return Event(later[0][0], later[0][1], later[0][2], group) if later else None
 
-    def _look(self) -> None:
-        for number in self._touched:
+    def look(self) -> None:
+        """Ask those that were touched what they do next."""
+        for number in self.touched:
             rank = self._ranks[number]
-            moment, kind = rank.wakes_at, STEP_ENDS if rank.is_due else _STEP_BEGINS
+            moment, kind = rank.wakes_at(), STEP_ENDS if rank.is_due else _STEP_BEGINS
             self._entries[number] = entry = self._entries[number] + 1
             if moment is None:
                 self._with_work.discard(number)
@@ -114,7 +117,7 @@ class Agenda:
                 heappush(self._now, (kind, number, entry))
             elif moment < inf:
                 heappush(self._later, (moment, kind, number, entry))
-        self._touched.clear()
+        self.touched.clear()
 
 
 class EngineParts(NamedTuple):
@@ -123,6 +126,15 @@ class EngineParts(NamedTuple):
     scheduler: Scheduler
     transfers: WorkerTransfers | None = None
     """What moves its KV; None: nothing does."""
+
+
+class FleetSettings(NamedTuple):
+    """What decides over the engines together, and what happens to them."""
+
+    policy: FleetPolicy
+    events: Sequence[FleetEvent]
+    seconds_of: Callable[[int], float]
+    """How long so many blocks take from one engine to another."""
 
 
 class GroupOwner(Protocol):
@@ -152,6 +164,7 @@ class EngineGroup:
         blank: bool = False,
         models: Sequence[SimulatedModel] = (),
         latencies: Sequence[LatencyModel] = (),
+        fleet: FleetSettings | None = None,
     ) -> None:
         """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
         ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual. ``latencies``:
@@ -169,13 +182,15 @@ class EngineGroup:
         if self._lockstep is not None and stages > 1:
             fix = "stages of ranks that step together (experts, data parallel) are not modelled: give 1"
             raise ConfigError("pipeline_parallel_size", stages, fix)
+        self.control: FleetControl | None = None
+        """What its fleet's policy decides, and what happens to its engines; None: neither."""
         self.ranks: list[Rank] = []
         for rank, (scheduler, transfers) in enumerate(parts):
             model = models[rank] if models else None
             if self._lockstep is None:
                 alone = executor_for(
                     clock,
-                    latencies[rank] if latencies else latency,
+                    self._latency_of(rank, latencies[rank] if latencies else latency, fleet),
                     scheduler.config,
                     transfers=transfers,
                     speculation=speculation,
@@ -189,10 +204,28 @@ class EngineGroup:
                 )
                 self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
         is_apart = self._lockstep is None and all(each.transfers is None for each in parts)
+        if fleet is not None and router is not None:
+            self.control = FleetControl(fleet.policy, fleet.events, self.ranks, self, router, fleet.seconds_of)
         self._agenda = Agenda(self.ranks) if is_apart and len(parts) > 1 else None
         """None: ranks keep step, or one's transfers move another, or there is but one."""
-        self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
+        rule = None
+        if self.control is not None and autoscaling is not None and overrides(self.control.policy, "scale"):
+            rule = OwnRule(self.control, autoscaling.least, autoscaling.most)
+            autoscaling = replace(autoscaling, sync=self.control.policy.sync)
+        self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks, rule)
         """Which of the engines there are; None: all, always."""
+        if self.control is not None:
+            self.control.replicas = self.replicas
+
+    def _latency_of(self, rank: int, latency: LatencyModel, fleet: FleetSettings | None) -> LatencyModel:
+        """That of an engine, which an event may slow down."""
+        if fleet is None or not any(isinstance(each, Slow) for each in fleet.events):
+            return latency
+
+        def slowed(seconds: float, shape: StepShape) -> float:
+            return seconds if self.control is None else seconds * self.control.factors[rank]
+
+        return MappedLatency(latency, slowed)
 
     def bind(self, owner: GroupOwner, number: int) -> None:
         """Once, before anything else: whose group this is, and which of them."""
@@ -212,8 +245,8 @@ class EngineGroup:
 
     @property
     def max_model_len(self) -> int:
-        """The limit of each engine."""
-        return self.ranks[0].scheduler.config.max_model_len
+        """The limit of the engine with the largest."""
+        return max(rank.scheduler.config.max_model_len for rank in self.ranks)
 
     @property
     def waves(self) -> int:
@@ -223,6 +256,8 @@ class EngineGroup:
     @property
     def has_work(self) -> bool:
         """Whether it will do something by itself."""
+        if self.control is not None and self.control.has_work:
+            return True
         return any(rank.has_work for rank in self.ranks) if self._agenda is None else self._agenda.has_work
 
     def events(self) -> list[Event]:
@@ -232,7 +267,7 @@ class EngineGroup:
             events = [
                 Event(max(moment, now), STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
                 for rank in self.ranks
-                if (moment := rank.next_moment) is not None and moment < inf
+                if (moment := rank.next_moment()) is not None and moment < inf
             ]
         else:
             first = self._agenda.next_event(now, group)
@@ -242,7 +277,8 @@ class EngineGroup:
             ready = [each for each in held if each is not None]
             if len(ready) == len(held):
                 events.append(Event(max(now, *ready), _QUESTION, 0, group))
-        if self.replicas is not None and (change := self.replicas.next_moment) < inf:
+        changes = [each.next_moment for each in (self.replicas, self.control) if each is not None]
+        if changes and (change := min(changes)) < inf:
             events.append(Event(max(change, now), _SCALING, 0, group))
         return events
 
@@ -255,21 +291,29 @@ class EngineGroup:
             self._lockstep.ask(unfinished=any(each.has_unfinished_requests() for each in self.schedulers))
             return None
         if event.kind == _SCALING:
-            assert self.replicas is not None
-            self.replicas.act(self._clock.now())
+            now = self._clock.now()
+            if self.replicas is not None and self.replicas.next_moment <= now:
+                self.replicas.act(now)
+            if self.control is not None:
+                self.control.act(now)
             return None
         outputs = self.ranks[event.rank].act(horizon)
         self._touch(event.rank)
         if outputs is not None and self._router is not None:
             now = self._clock.now()
             for row in outputs.finish_reasons:
-                self._router.request_ended(now, outputs.requests[row].request_id, event.rank)
+                self._tell_ended(now, outputs.requests[row].request_id, event.rank)
+        if self.control is not None:
+            self.control.worked(event.rank)
         if self.replicas is not None:
             self.replicas.worked(self._clock.now(), event.rank)
         return outputs
 
     def send(self, now: float, request: Request) -> None:
         """A request has arrived: the router says who gets it. ConfigError for a router that fails or names none."""
+        if self.control is not None:
+            self.control.arrived(now, request)
+            return
         chosen = 0 if self._router is None else self._chosen(self._router, now, request)
         self.ranks[chosen].send(request)
         self._touch(chosen)
@@ -279,24 +323,17 @@ class EngineGroup:
         for rank in self.ranks:
             rank.abort(request_ids)
             self._touch(rank.rank)
+        if self.control is not None:
+            self.control.abort(request_ids)
 
     def _touch(self, rank: int) -> None:
         if self._agenda is not None:
             self._agenda.touch(rank)
 
     def _chosen(self, router: Router, now: float, request: Request) -> int:
-        name = type(router).__name__
         there = range(len(self.ranks)) if self.replicas is None else self.replicas.ready(self._clock.now())
         engines = [self.ranks[i] for i in there]
-        try:
-            chosen = router.choose(now, request, engines)
-        except TokenyardError:
-            raise
-        except Exception as error:
-            raise ConfigError("router", name, f"choose() fails: {type(error).__name__}: {error}") from error
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(engines):
-            fix = f"choose() has to return the index of an engine, from 0 to {len(engines) - 1}"
-            raise ConfigError("router", name, f"{fix}, not {chosen!r}")
+        chosen = chosen_by(router, now, request, engines)
         return there[chosen]
 
     # ---- what its ranks report to it
@@ -322,7 +359,27 @@ class EngineGroup:
     def _request_ended(self, requests: Sequence[Request], rank: int) -> None:
         if self._router is not None:
             for request in requests:
-                self._router.request_ended(self._clock.now(), request.request_id, rank)
+                self._tell_ended(self._clock.now(), request.request_id, rank)
+
+    def _tell_ended(self, now: float, request_id: str, rank: int) -> None:
+        if self._router is not None:
+            self._router.request_ended(now, request_id, rank)
+        if self.control is not None:
+            self.control.ended(now, request_id, rank)
+
+    # ---- what its fleet's control reports to it
+
+    def touched(self, rank: int) -> None:
+        self._touch(rank)
+
+    def turned_away(self, error: RejectedError, request: Request) -> None:
+        owner, group = self._owner
+        self.ranks[0].went_on_without(request)
+        owner.refused(error, request, group, 0)
+
+    def gone(self, requests: Sequence[Request]) -> None:
+        owner, group = self._owner
+        owner.aborted(requests, group)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -339,7 +396,9 @@ class Loop:
         self._groups = groups
         self._clock = clock
         self._extent = extent
-        self._is_alone = len(groups) == len(groups[0].ranks) == 1 and groups[0].replicas is None
+        self._is_alone = (
+            len(groups) == len(groups[0].ranks) == 1 and groups[0].replicas is None and groups[0].control is None
+        )
         self.is_out_of_time = False
         self._arrived: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests that have to go on to another group, with the moments of their arrival."""
@@ -441,7 +500,8 @@ class Loop:
         is_last = group == len(self._groups) - 1
         moment = request.arrival_time if len(self._groups) == 1 else self._clock.now()
         self._traffic.refuse(moment, error, request.request_id)
-        self._groups[-1].ranks[rank if is_last else 0].went_on_without(request)
+        if not isinstance(error, RejectedError):  # whose end the scheduler has told
+            self._groups[-1].ranks[rank if is_last else 0].went_on_without(request)
 
     def _go_on_without(self, moment: float, request: WorkloadRequest) -> None:
         """A request is refused that was no request of the scheduler's yet; where it would have ended, it is noted."""

@@ -9,6 +9,7 @@ from typing import TypedDict, TypeVar
 
 from tokenyard.arguments import suggests_keywords
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import ObserverChoice, PolicyChoice
 from tokenyard.sim.traffic import OnProgress
@@ -25,6 +26,8 @@ class ReplayKeywords(TypedDict, total=False):
     """Observers of every engine."""
     policy: PolicyChoice | None
     """The policy of each engine; None: the one that its scheduler's settings name."""
+    eviction: EvictionChoice | None
+    """Which cached block is given up when one is needed, of each engine; None: as its policy says."""
     make_scheduler: Callable[..., Scheduler] | None
     """Called with what ``Scheduler`` takes; None: ``Scheduler`` itself."""
     skip_refused: bool
@@ -47,6 +50,7 @@ class ReplayOptions:
 
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None
     policy: PolicyChoice | None = None
+    eviction: EvictionChoice | None = None
     make_scheduler: Callable[..., Scheduler] | None = None
     skip_refused: bool = False
     on_progress: OnProgress | None = None

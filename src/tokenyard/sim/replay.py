@@ -13,12 +13,14 @@ from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.core.kv.groups import hash_block_size
 from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.eviction import EvictionOrder, Evictor
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy, looks_at_tokens
 from tokenyard.core.sched.request_checks import check_lengths
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
+from tokenyard.policies.eviction import eviction_of
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
@@ -35,7 +37,8 @@ from tokenyard.sim.choices import (
 )
 from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
-from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
+from tokenyard.sim.fleet import FleetPolicy, check_events, fleet_policy_of
+from tokenyard.sim.loop import EngineGroup, EngineParts, FleetSettings, Loop
 from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.options import ReplayKeywords, ReplayOptions, takes_options
 from tokenyard.sim.replicas import Autoscaling
@@ -53,7 +56,7 @@ from tokenyard.sim.traffic import (
     require_settled,
     shown_progress,
 )
-from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers, SimulatedTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
 from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
 from tokenyard.workload.record import Workload
@@ -268,7 +271,7 @@ def replay_engines(
     size = settings.fleet.num_engines
     if decode is not None:
         return _replayed_disaggregated(workload, options, settings, decode, (observers[:size], observers[size:]))
-    alone = size == 1 and settings.autoscaling is None
+    alone = size == 1 and settings.autoscaling is None and settings.policy is None and not settings.events
     run = _Replay(workload, options, VirtualClock(), size)
     return run.result([run.group(settings, observers=observers, alone=alone, leaps=alone)])
 
@@ -357,11 +360,35 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
     return seconds
 
 
+def load_seconds(transfers: object, tokens_per_block: int) -> Callable[[int], float] | None:
+    """Seconds that the KV of so many tokens takes from a connector's tier; None where there is none, or none is said.
+
+    A connector of another's making need not say it.
+    """
+    if not isinstance(transfers, SimulatedTransfers):
+        return None
+    return lambda num_tokens: transfers.load_seconds(-(-num_tokens // tokens_per_block))
+
+
 def _require_one_each(name: str, several: Sequence[object] | None, num_engines: int) -> None:
     is_list = isinstance(several, Sequence) and not isinstance(several, str)
     if several is not None and not (is_list and len(several) == num_engines):
         fix = f"give one for each of {num_engines} engines, or {name[:-1]}= for all of them"
         raise ConfigError(name, several, fix.replace("policie=", "policy="))
+
+
+def _fleet_of(engines: ReplaySettings) -> FleetSettings | None:
+    """What decides over the engines together, and what happens to them; None: nothing. Raises ConfigError."""
+    if engines.policy is None and not engines.events:
+        return None
+    if engines.fleet.steps_together:
+        raise ConfigError("fleet", engines.policy, "ranks that step together (experts, data parallel) are one engine")
+    events, link = check_events(engines.events, engines.fleet.num_engines), engines.link
+
+    def seconds(num_blocks: int) -> float:
+        return 0.0 if link is None else link.seconds_of(num_blocks * link.bytes_per_block)
+
+    return FleetSettings(fleet_policy_of(engines.policy or FleetPolicy), events, seconds)
 
 
 class _Replay:
@@ -400,19 +427,21 @@ class _Replay:
         transfer = connector_of(engines.kv_transfer)
         blocks: SymbolicHasher | None = None
         parts: list[EngineParts] = []
-        for rank in range(engines.fleet.num_engines):
+        kinds = [engines] * (engines.fleet.num_engines - len(engines.beside)) + list(engines.beside)
+        for rank, engine in enumerate(kinds):
             own = None if policies is None else policies[rank]
             policy = make_policy() if own is None else policy_maker_of(own)()
-            observer = self._observer(engines, policy, None if observers is None else observers[rank])
+            observer = self._observer(engine, policy, None if observers is None else observers[rank])
             connector: KVConnector | None = None
             transfers: WorkerTransfers | None = None
             if connectors is not None:
                 connector, transfers = connectors[rank]
             elif transfer is not None:
-                connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
+                connector, transfers = transfer.make(engine.cache, self._clock, engine.latency)
             if alone and leaps and connector is None and engines.speculation is None:
                 blocks = self._blocks(engines, observer, policy)
-            parts.append(EngineParts(self._scheduler(engines, observer, policy, connector, blocks), transfers))
+            load = load_seconds(transfers, engine.cache.tokens_per_block)
+            parts.append(EngineParts(self._scheduler(engine, observer, policy, connector, load, blocks), transfers))
         return EngineGroup(
             self._clock,
             engines.latency,
@@ -423,6 +452,8 @@ class _Replay:
             autoscaling=engines.autoscaling,
             leaps=leaps,
             blank=blocks is not None,
+            latencies=[each.latency for each in kinds] if engines.beside else (),
+            fleet=_fleet_of(engines),
         )
 
     def _scheduler(
@@ -431,9 +462,13 @@ class _Replay:
         observer: StepObserver | None,
         policy: Policy,
         connector: KVConnector | None,
+        load: Callable[[int], float] | None,
         blocks: SymbolicHasher | None,
     ) -> Scheduler:
         """That of one engine."""
+        chosen = engines.eviction if self._options.eviction is None else self._options.eviction
+        if isinstance(chosen, EvictionOrder) and self._num_engines > 1:
+            raise ConfigError("eviction", chosen, "several engines need one each: give the class, or a name")
         made = (self._options.make_scheduler or Scheduler)(
             engines.scheduler,
             engines.cache,
@@ -443,11 +478,27 @@ class _Replay:
             kv_connector=connector,
             speculative_config=engines.speculation.config if engines.speculation is not None else None,
             prefill_seconds=prefill_seconds(engines.latency),
+            load_seconds=load,
             block_hasher=blocks,
+            eviction=eviction_of(chosen),
         )
         if not isinstance(made, Scheduler):
             raise ConfigError("make_scheduler", made, "return a Scheduler made with what it is given")
+        self._foresee(made)
         return made
+
+    def _foresee(self, scheduler: Scheduler) -> None:
+        """Tell an order of eviction that looks ahead what is to come."""
+        chooser = scheduler.kv.pool.chooser
+        if not isinstance(chooser, Evictor) or not chooser.order.looks_ahead:
+            return
+        if self._num_engines > 1:
+            fix = "looks ahead, which is known of one engine alone: use another, or one engine"
+            raise ConfigError("eviction", type(chooser.order).__name__, fix)
+        longest = scheduler.config.max_model_len
+        fitting = [each for each in self._workload if each.num_prompt_tokens < longest]
+        made = (each.arrive(0.0, longest) for each in fitting)
+        chooser.foresee((each.request_id, scheduler.kv.hasher.extend(each)) for each in made)
 
     def _observer(self, engines: ReplaySettings, policy: Policy, apart: ObserverChoice | None) -> StepObserver | None:
         """The observers of one engine."""
@@ -493,6 +544,9 @@ class _Replay:
         self, traffic: ClientSessions, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
     ) -> ReplayResult:
         now, warmup = self._clock.now(), self._extent.warmup
+        for group in groups:
+            if group.control is not None:
+                group.control.close()
         is_cut = loop.is_out_of_time or traffic.is_stopped
         ended_by = self._extent.ended_by(traffic, out_of_time=loop.is_out_of_time)
         traffic.report(now, *loop.schedulers)

@@ -50,6 +50,10 @@ class Autoscaling:
     tolerance: float = 0.1
     """Share by which the requests that wait may be off the target without a change."""
 
+    def __init_subclass__(cls) -> None:
+        fix = "is never asked: these are settings; a rule of your own is FleetPolicy.scale, given as fleet="
+        raise ConfigError("autoscaling", cls.__qualname__, fix)
+
     def __post_init__(self) -> None:
         require_int("replicas", self.least, 1, _MOST_REPLICAS)
         require_int("replicas", self.most, 1, _MOST_REPLICAS)
@@ -70,6 +74,13 @@ class Autoscaling:
     def is_fixed(self) -> bool:
         """There are always as many."""
         return self.least == self.most
+
+
+class Rule(Protocol):
+    """Says how many replicas there should be."""
+
+    def desired(self, now: float, waiting: int, current: int) -> int:
+        """Replicas that there should be, where ``current`` are (those included that start) and ``waiting`` wait."""
 
 
 class Autoscaler:
@@ -137,12 +148,14 @@ class Replicas:
     has, on GPUs that are free for another replica only then.
     """
 
-    def __init__(self, settings: Autoscaling, engines: Sequence[_Engine]) -> None:
-        """The least number of replicas is ready at once. ``engines`` are as many as there may be."""
+    def __init__(self, settings: Autoscaling, engines: Sequence[_Engine], rule: Rule | None = None) -> None:
+        """The least number of replicas is ready at once. ``engines`` are as many as there may be. ``rule``: another
+        than the settings' own.
+        """
         assert len(engines) == settings.most
         self._settings = settings
         self._engines = engines
-        self._rule = Autoscaler(settings)
+        self._rule: Rule = Autoscaler(settings) if rule is None else rule
         self._states = [_State.ON if i < settings.least else _State.OFF for i in range(len(engines))]
         self._ready_at = [0.0 if i < settings.least else inf for i in range(len(engines))]
         self._began = [0.0] * len(engines)

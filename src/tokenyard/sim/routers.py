@@ -11,6 +11,7 @@ import msgspec
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.profiles import NEWEST, release_facts
 from tokenyard.core.request import Request
+from tokenyard.errors import ConfigError
 
 if TYPE_CHECKING:
     pass
@@ -63,6 +64,9 @@ class Router(ABC):
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         check_hook_names(cls, "router")
+        if cls.choose is Router.choose:
+            fix = "is missing, so no engine could be chosen: define choose(self, now, request, engines)"
+            raise ConfigError("router", f"{cls.__qualname__}.choose", fix)
 
     @abstractmethod
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:

@@ -9,14 +9,29 @@ import msgspec
 from tokenyard.arguments import given_kind, is_number
 from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.policies.eviction import EvictionChoice
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.fleet import FleetEvent, FleetPolicy
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, VLLMBalancing
 from tokenyard.steptime.model import LatencyModel
 
 MOST_ENGINES = 1024
 """The limit of one group."""
+
+
+class KVLink(msgspec.Struct, frozen=True):
+    """From a prefill engine's GPUs to those of decode engines."""
+
+    bytes_per_block: int
+    """Bytes of one block on one GPU."""
+    gb_per_s: float
+    """Speed of one GPU's share of the network."""
+
+    def seconds_of(self, num_bytes: int) -> float:
+        """Seconds to send so many bytes."""
+        return num_bytes / (self.gb_per_s * 1e9)
 
 
 class ReplaySettings(msgspec.Struct, frozen=True):
@@ -41,6 +56,17 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     replay."""
     autoscaling: Autoscaling | None = None
     """How many of the engines there are; None: all."""
+    eviction: EvictionChoice | None = None
+    """Which cached block is given up when one is needed; None: as the policy says."""
+
+    policy: FleetPolicy | type[FleetPolicy] | None = None
+    """What decides over the engines together: a class, or an object for one replay."""
+    events: tuple[FleetEvent, ...] = ()
+    """What happens to engines."""
+    link: KVLink | None = None
+    """What KV moves over from one engine to another; None: it takes no time."""
+    beside: tuple[ReplaySettings, ...] = ()
+    """Further engines, each of its own kind: those of the fleet that follow the others."""
 
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
@@ -48,19 +74,6 @@ class ReplaySettings(msgspec.Struct, frozen=True):
         return (
             self if speculation is None else msgspec.structs.replace(self, speculation=replace(speculation, seed=seed))
         )
-
-
-class KVLink(msgspec.Struct, frozen=True):
-    """From a prefill engine's GPUs to those of decode engines."""
-
-    bytes_per_block: int
-    """Bytes of one block on one GPU."""
-    gb_per_s: float
-    """Speed of one GPU's share of the network."""
-
-    def seconds_of(self, num_bytes: int) -> float:
-        """Seconds to send so many bytes."""
-        return num_bytes / (self.gb_per_s * 1e9)
 
 
 def check_link(link: object) -> None:

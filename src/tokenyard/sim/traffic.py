@@ -20,7 +20,7 @@ from tokenyard.arguments import is_number
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
+from tokenyard.errors import ConfigError, RejectedError, RequestError, WorkloadError, shown
 from tokenyard.explain.figures import latency_figures
 from tokenyard.explain.report.report import ClientFigures
 from tokenyard.quick_dataclass import dataclass
@@ -424,7 +424,7 @@ class ClientSessions:
 
     def refuse(self, now: float, error: RequestError, request_id: str) -> None:
         """A request cannot be served: it is counted, or the error raised."""
-        if not self._skip_refused:
+        if not self._skip_refused and not isinstance(error, RejectedError):
             raise error
         self.refused.append(RefusedRequest(request_id, str(error), error.marked))
         self._under_way.pop(self._name(request_id), None)

@@ -40,7 +40,7 @@ class Link:
     """Transfers one after the other; ``seconds_of`` says how long so many bytes take."""
 
     def __init__(self, seconds_of: Callable[[int], float]) -> None:
-        self._seconds_of = seconds_of
+        self.seconds_of = seconds_of
         self._free_at = 0.0
         self.num_bytes = 0
         """Sent so far."""
@@ -48,7 +48,7 @@ class Link:
 
     def send(self, now: float, num_bytes: int) -> float:
         """Send at ``now``, or when the link is free; returns the moment at which it has arrived."""
-        seconds = self._seconds_of(num_bytes)
+        seconds = self.seconds_of(num_bytes)
         self._free_at = max(now, self._free_at) + seconds
         self.num_bytes += num_bytes
         self.busy_seconds += seconds
@@ -106,6 +106,10 @@ class SimulatedTransfers(TransfersUnderWay):
         """``inwards`` leads to the GPU, ``outwards`` away from it; bytes are those of one GPU."""
         super().__init__(now, bytes_per_block)
         self.inwards, self.outwards = inwards, outwards
+
+    def load_seconds(self, num_blocks: int) -> float:
+        """How long so many blocks take to the GPU, with nothing else under way."""
+        return self.inwards.seconds_of(num_blocks * self._bytes_per_block)
 
     def begin(self, plan: TransferPlan | None) -> float:
         """Begin a step's transfers; returns the seconds that its computation has to wait for them."""

@@ -19,8 +19,6 @@ from tokenyard.steptime.model import LatencyModel, MappedLatency, StepShape
 class VirtualClock:
     """Seconds that pass only when its owner says so; never backwards."""
 
-    __slots__ = ("_now",)
-
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
 

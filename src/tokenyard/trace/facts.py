@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tokenyard.trace.schema import (
     AdmissionOutcome,
+    PinEnded,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -315,3 +316,6 @@ class FactSink(Protocol):
 
     def request_finished(self, record: RequestFinished) -> None:
         """A request ended."""
+
+    def pin_ended(self, record: PinEnded) -> None:
+        """Blocks that were kept for the next turn of a job are free."""

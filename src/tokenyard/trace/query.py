@@ -93,6 +93,7 @@ EVENT_VIEWS = {
     "request_finished": "finishes",
     "pause_changed": "pauses",
     "cache_reset": "resets",
+    "pin_ended": "pins",
     "trace_end": "ends",
 }
 """Event -> the view that has its records and their fields alone."""

@@ -147,7 +147,10 @@ def _by_content(path: Path) -> TraceFiles:
                 return TraceFiles(None, path)
     except DamagedFileError as error:
         raise TraceError(str(error)) from None
-    raise TraceError(f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record")
+    raise TraceError(
+        f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record;"
+        f" `tokenyard run {path} --trace DIR` makes one of a log"
+    )
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -13,6 +13,8 @@ import msgspec
 
 FORMAT_VERSION = 1
 """Raised when a field changes its meaning; a new field or event does not raise it."""
+MOVED = "moved"
+"""Finish reason of a request that went on at another engine."""
 REFUSED = "refused"
 """Finish reason of a request that the engine turned away."""
 
@@ -331,6 +333,22 @@ class CacheReset(msgspec.Struct, tag_field="event", tag="cache_reset", omit_defa
     """Whether the cache was forgotten; false where that was not possible at that moment."""
 
 
+class PinEnded(msgspec.Struct, tag_field="event", tag="pin_ended", omit_defaults=True, kw_only=True, gc=False):
+    """Blocks of a finished turn, kept for the next turn of its job, are free; ``step`` is the next step to decide."""
+
+    step: Whole | None = None
+    ts: Seconds | None = None
+    policy: str | None = None
+    req_id: str | None = None
+    """The turn whose blocks were kept."""
+    job_id: str | None = None
+    why: str | None = None
+    """``used``, ``expired``, ``dropped``, ``replaced``, ``last_turn`` or ``reset``."""
+    pinned_time: Seconds | None = None
+    """When the turn ended."""
+    pinned_blocks: Whole | None = None
+
+
 class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One queued request at one step (the requests file)."""
 
@@ -365,7 +383,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Blocks it holds."""
 
 
-RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished
+RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished | PinEnded
 """A record of the steps file about one request."""
 
 HostEvent = PauseChanged | CacheReset | TraceEnd
@@ -382,6 +400,7 @@ StepEvent = (
     | StepCompleted
     | PauseChanged
     | CacheReset
+    | PinEnded
     | TraceEnd
 )
 """A record of the steps file."""

@@ -25,6 +25,7 @@ from tokenyard.trace.schema import (
     CacheReset,
     HostEvent,
     PauseChanged,
+    PinEnded,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -204,6 +205,7 @@ class Step:
         "lookups",
         "number",
         "outcome",
+        "pins",
         "request_unknown",
         "requests",
         "snapshot",
@@ -224,6 +226,8 @@ class Step:
         """Requests that arrived after the last step of the trace."""
         self.finished: list[RequestFinished] = []
         """Requests that ended before the next step."""
+        self.pins: list[PinEnded] = []
+        """Pins that ended before the next step."""
         self.host_events: list[HostEvent] = []
         """Events before the next step; before the first one those since the trace began as well."""
         self.requests: list[RequestRecord] = []
@@ -267,6 +271,8 @@ class StepJoiner:
             self._waiting.arrived.append(record)
         elif isinstance(record, RequestFinished):
             self._newest().finished.append(record)
+        elif isinstance(record, PinEnded):
+            self._newest().pins.append(record)
         elif isinstance(record, PauseChanged | CacheReset):
             self._newest().host_events.append(record)
         elif isinstance(record, PrefixCacheLookup):

@@ -32,11 +32,11 @@ class AsyncContinuumScheduler(ContinuumScheduler):
 # Which policy an engine gets, and a vLLM configuration that names it.
 
 POLICY_VARIABLE = "TOKENYARD_POLICY"
-_DEFAULT = "continuum-ttl"
+_DEFAULT = "continuum"
 
 
 def policy_of(vllm_config: Any, environ: Mapping[str, str] | None = None) -> str:
-    """The policy that ``TOKENYARD_POLICY`` names, else CONTINUUM with its time to live.
+    """The policy that ``TOKENYARD_POLICY`` names, else ``continuum``.
 
     ConfigError for a name that is not registered, and for ``--scheduling-policy priority`` beside another policy:
     the two orders cannot both hold.

@@ -271,8 +271,8 @@ def doubt_of_policy(policy: str, workload: Workload) -> str | None:
         return "all requests have the same priority: only their arrival orders them"
     if policy == "fair-share" and len({user_name(each.job_id) for each in workload}) < 2:
         return "all requests are of one user: only their arrival orders them"
-    if policy.startswith("continuum-") and all(each.job_id is None for each in workload):
-        return "no request belongs to a job: there is no KV to keep between turns"
+    if policy.startswith(("continuum", "program-")) and all(each.job_id is None for each in workload):
+        return "no request belongs to a job: there is no KV to keep between turns, and no order of programs"
     return None
 
 

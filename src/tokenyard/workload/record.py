@@ -401,7 +401,9 @@ class Workload:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(name, value, "give a number above 0")
         if any(request.after for request in self.requests):
-            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use §session_rate")
+            each = len(self.requests) / max(self.num_jobs, 1)
+            fix = f"{self.name} has turns that follow each other, {each:.3g} a session on average: use §session_rate"
+            raise ConfigError("request_rate", rate, fix + (f" {rate / each:.3g}" if rate < math.inf else ""))
         count = len(self.requests)
         if rate == math.inf:
             moments = np.zeros(count)

@@ -2,13 +2,15 @@
 
 Read are: texts in Prometheus' exposition format, one scrape after another, each begun by ``# scraped_at UNIX_SECONDS``
 or with times behind its samples; and the JSON that Prometheus answers ``/api/v1/query_range`` with, one answer or a
-line each. Counters may start again from 0, and several engines are added up.
+line each. The lines that vLLM logs of its queues are read as well. Counters may start again from 0, and several engines
+are added up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import isinf, isnan
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.workload.logs.source import BAD_JSON
+from tokenyard.workload.stats_lines import has_stats_lines, stats_samples
 
 Numbers = npt.NDArray[np.float64]
 
@@ -30,7 +33,13 @@ _MOST_SECONDS = 1e12
 _SAMPLE = re.compile(r"(vllm:\w{1,100})(?:\{([^}]{0,4000})\})?[ \t]+(\S{1,40})(?:[ \t]+(-?[0-9]{1,16}))?[ \t]*")
 _LABEL = re.compile(r'(\w{1,60})="((?:[^"\\]|\\.){0,400})"')
 _SCRAPED = re.compile(r"# scraped_at ([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*")
-_OWN = ("le", "finished_reason", "reason", "position")
+_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d{1,9})?)\s*(?:Z|UTC|\+00:?00)?\s*")
+"""A line that is nothing but a date: of the scrape below it."""
+_STARTED = re.compile(r"^process_start_time_seconds(?:\{[^}]{0,400}\})?[ \t]+(\S{1,40})", re.MULTILINE)
+_COUNTED = ("_total", "_sum", "_count", "_bucket")
+_UNKNOWN_LIFE_S = 3600.0
+"""How long a server is taken to have run that does not say it; nothing is told of it."""
+_OWN = ("le", "finished_reason", "reason", "position", "sleep_state")
 """Labels that tell parts of a metric apart; the others tell engines apart."""
 _NOW_CALLED = {"vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc"}
 
@@ -52,13 +61,30 @@ class Histogram(NamedTuple):
 class Scrapes:
     """Metrics at some moments, oldest first."""
 
-    def __init__(self, source: str, samples: Mapping[_Key, Mapping[float, float]]) -> None:
-        """``samples``: what was seen of each series, by moment in seconds. Raises WorkloadError for too few."""
+    def __init__(
+        self,
+        source: str,
+        samples: Mapping[_Key, Mapping[float, float]],
+        *,
+        infos: Mapping[str, Mapping[str, str]] | None = None,
+        started: float | None = None,
+    ) -> None:
+        """``samples``: what was seen of each series, by moment in seconds; with one moment when the server ``started``.
+
+        Raises WorkloadError for too few.
+        """
         self.source = source
-        moments = sorted({moment for series in samples.values() for moment in series})
+        self.infos = infos or {}
+        """Metrics whose labels are what they say (``vllm:cache_config_info``), and the newest labels of each."""
+        self.is_since_start = started is not None
+        """There is one scrape, and the first moment is the server's start."""
+        seen_at = {moment for series in samples.values() for moment in series}
+        moments = sorted(seen_at | ({started} if started is not None else set()))
         if len(moments) < 2:
             found = "one moment" if moments else "none of vLLM's metrics (vllm:...)"
             raise WorkloadError(source, 0, f"holds {found}: rates need two scrapes or more, or a range of Prometheus'")
+        self.begin = moments[0]
+        """The first moment, in seconds of a clock."""
         self.times = np.array(moments) - moments[0]
         """Seconds since the first; shape ``[n]``."""
         self._moments = np.array(moments)
@@ -107,6 +133,52 @@ class Scrapes:
         sums: Numbers = np.nansum(columns, axis=0)
         return sums / np.maximum((~np.isnan(columns)).sum(axis=0), 1) if mean else sums
 
+    def by_engine(self, name: str) -> dict[str, Numbers]:
+        """A gauge of each engine; NaN where it says nothing."""
+        found: dict[str, Numbers] = {}
+        for _, engine, column in self._gauges(name):
+            known = found.setdefault(engine, np.full(len(self.times), np.nan))
+            found[engine] = np.where(np.isnan(known), column, known + np.nan_to_num(column))
+        return found
+
+    def last_by_part(self, name: str) -> dict[str, float]:
+        """What a gauge said last, of each of its parts, of all engines."""
+        found: dict[str, float] = {}
+        for (part, _), seen in self._series.get(name, {}).items():
+            found[part] = found.get(part, 0.0) + seen[max(seen)]
+        return found
+
+    def first(self, name: str) -> float:
+        """What a counter had reached at the first moment, all parts and engines added."""
+        return sum((seen[min(seen)] for seen in self._series.get(name, {}).values()), 0.0)
+
+    def as_long_as(self, seconds: float) -> Scrapes:
+        """The same for so long: requests as all were since the server's start, at the pace of tokens meanwhile.
+
+        Raises WorkloadError where none has ended yet.
+        """
+        ended = sum(self.last_by_part("vllm:request_success_total").values())
+        tokens = sum(self.last_by_part("vllm:generation_tokens_total").values())
+        if not ended or not tokens:
+            raise WorkloadError(self.source, 0, "no request has ended since the server's start: lengths are unknown")
+        own = float(self.times[-1])
+        share = float(self.rise("vllm:generation_tokens_total").sum()) / own * seconds / tokens
+        samples: dict[_Key, dict[float, float]] = {}
+        for name, series in self._series.items():
+            for (part, engine), seen in series.items():
+                first, last = seen[min(seen)], seen[max(seen)]
+                grows = 0.0 if self.is_since_start or "waiting" not in name else (last - first) / own * seconds
+                then = (0.0, last * share) if name.endswith(_COUNTED) else (first, first + grows)
+                samples[name, part, engine] = {0.0: then[0], seconds: then[1]}
+        return Scrapes(self.source, samples, infos=self.infos)
+
+    @property
+    def has_restarted(self) -> bool:
+        """Whether a counter of requests or tokens has begun again from 0."""
+        names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:request_success_total")
+        columns = (column for name in names for _, column in self._columns(name))
+        return any(bool((np.diff(column[~np.isnan(column)]) < 0).any()) for column in columns)
+
     def part_means(self, name: str) -> dict[str, float]:
         """The mean of each part of a gauge over time, of all engines."""
         means: dict[str, float] = {}
@@ -153,21 +225,60 @@ def _rises(column: Numbers) -> Numbers:
 # Reading: text of scrapes, or Prometheus' JSON.
 
 
-def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
-    """Read either form. Raises WorkloadError; ConfigError if several models are served and none is named."""
-    text = data.decode("utf-8", "replace")
-    found = (
-        _samples_of_answers(text, source) if text.lstrip().startswith(("{", "[")) else _samples_of_texts(text, source)
+class ScrapedText(NamedTuple):
+    """A text that holds scrapes, answers of Prometheus', or lines of vLLM's log."""
+
+    source: str
+    data: bytes
+    at: float | None = None
+    """When it was scraped, in Unix seconds, where it does not say so itself."""
+    replica: str = ""
+    """The server that it is of, where there are several."""
+
+
+_HELD = re.compile(rb"^vllm:\w|\"vllm:", re.MULTILINE)
+_WHEN = re.compile(
+    rb"^(?:# scraped_at |\d{4}-\d\d-\d\d[T ][\d:.]+\s*$|vllm:[^\n]*[ \t]\S+[ \t]\d{10,16}[ \t]*$)", re.MULTILINE
+)
+
+
+def has_scrapes(data: bytes) -> bool:
+    """Whether a text holds metrics of vLLM's, or lines of its log that say the same."""
+    return _HELD.search(data) is not None or has_stats_lines(data.decode("utf-8", "replace"))
+
+
+def says_when(data: bytes) -> bool:
+    """Whether a text says itself when it was scraped."""
+    return (
+        data.lstrip()[:1] in b"{[" or _WHEN.search(data) is not None or has_stats_lines(data.decode("utf-8", "replace"))
     )
+
+
+def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
+    """Read any form. Raises WorkloadError; ConfigError if several models are served and none is named."""
+    return scrapes_of([ScrapedText(source, data)], source, model_name)
+
+
+def scrapes_of(
+    texts: Sequence[ScrapedText], source: str, model_name: str | None = None, *, is_one_enough: bool = False
+) -> Scrapes:
+    """The same of several texts together; ``is_one_enough``: one scrape will do, and counts since the server's start.
+
+    Of a server with one model, or whose model is named. Raises as :func:`read_scrapes`.
+    """
     samples: dict[_Key, dict[float, float]] = {}
     models: set[str] = set()
-    for name, labels, moment, value in found:
+    infos: dict[str, tuple[float, float, Mapping[str, str]]] = {}
+    for each, (name, labels, moment, value) in _samples_of(texts):
         model = labels.get("model_name", "")
         models.add(model)
-        if model_name is not None and model != model_name:
+        if model_name is not None and model not in (model_name, ""):
             continue
+        if name.endswith("_info") and (name not in infos or (moment, value) >= infos[name][:2]):
+            infos[name] = moment, value, labels
         part = next((labels[own] for own in _OWN if own in labels), "")
-        engine = ",".join(f"{key}={labels[key]}" for key in sorted(labels) if key not in _OWN)
+        where = [f"{key}={labels[key]}" for key in sorted(labels) if key not in _OWN]
+        engine = ",".join([*where, *([f"replica={each.replica}"] if each.replica else [])])
         series = samples.setdefault((_NOW_CALLED.get(name, name), part, engine), {})
         series[moment] = value
         if len(samples) > _MOST_SERIES:
@@ -177,18 +288,52 @@ def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scr
         raise ConfigError("model_name", "", f"{len(named)} models are served: name one of {', '.join(named[:6])}")
     if model_name is not None and model_name not in models:
         raise ConfigError("model_name", model_name, f"there is: {', '.join(named[:6]) or 'none'}")
-    return Scrapes(source, samples)
+    moments = {moment for series in samples.values() for moment in series}
+    newest = {name: labels for name, (*_, labels) in infos.items()}
+    if not (is_one_enough and len(moments) == 1):
+        return Scrapes(source, samples, infos=newest)
+    (now,) = moments
+    begun = next(filter(None, (_started(each) for each in texts)), now - _UNKNOWN_LIFE_S)
+    begun = begun if begun < now else now - _UNKNOWN_LIFE_S
+    for (name, _, _), series in samples.items():
+        if name.endswith(_COUNTED):
+            series[begun] = 0.0
+    return Scrapes(source, samples, infos=newest, started=begun)
+
+
+def _started(text: ScrapedText) -> float | None:
+    """When the server says that its process began."""
+    found = _STARTED.search(text.data.decode("utf-8", "replace"))
+    return _finite(found[1]) if found else None
+
+
+def _samples_of(texts: Sequence[ScrapedText]) -> Iterator[tuple[ScrapedText, _Sample]]:
+    for each in texts:
+        for sample in _samples_in(each.data.decode("utf-8", "replace"), each.source, each.at):
+            yield each, sample
 
 
 _Sample = tuple[str, Mapping[str, str], float, float]
 
 
-def _samples_of_texts(text: str, source: str) -> Iterator[_Sample]:
-    scraped: float | None = None
+def _samples_in(text: str, source: str, at: float | None) -> Iterator[_Sample]:
+    if has_stats_lines(text):
+        return stats_samples(text)
+    if text.lstrip().startswith(("{", "[")):
+        return _samples_of_answers(text, source)
+    return _samples_of_texts(text, source, at)
+
+
+def _samples_of_texts(text: str, source: str, at: float | None) -> Iterator[_Sample]:
+    scraped = at
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#"):
             found = _SCRAPED.fullmatch(line)
             scraped = float(found[1]) if found else scraped
+            continue
+        date = _DATE.fullmatch(line) if line[:1].isdigit() else None
+        if date is not None:
+            scraped = datetime.fromisoformat(f"{date[1]}T{date[2]}").replace(tzinfo=UTC).timestamp()
             continue
         sample = _SAMPLE.fullmatch(line)
         if sample is None:

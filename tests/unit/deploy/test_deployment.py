@@ -152,18 +152,18 @@ def test_what_cannot_be_is_said_by_name(settings: dict[str, Any], problem: str) 
 
 def test_an_error_is_data() -> None:
     with pytest.raises(ConfigError) as caught:
-        Deployment(max_num_seq=3)
+        Deployment(max_num_seq=3)  # type: ignore[call-arg]
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.code, error.field, error.value) == ("unknown_setting", "max_num_seq", 3)
     assert str(error) == str(caught.value)
 
 
 def test_flags_that_are_not_modelled_are_refused_by_name_or_listed() -> None:
-    with pytest.raises(NotModelledError, match="--enable-dbo") as caught:
-        Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True).resolve()
+    with pytest.raises(NotModelledError, match="--enable-cumem-allocator") as caught:
+        Deployment(model="qwen3-8b", gpu="h100", enable_cumem_allocator=True).resolve()
     assert caught.value.code == "not_modelled"
-    listed = Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True, ignore_unmodelled=True)
-    assert any("--enable-dbo" in each for each in listed.resolve().ignored)
+    listed = Deployment(model="qwen3-8b", gpu="h100", enable_cumem_allocator=True, ignore_unmodelled=True)
+    assert any("--enable-cumem-allocator" in each for each in listed.resolve().ignored)
     assert "ignore_unmodelled=True" in repr(listed)
 
 
@@ -311,10 +311,10 @@ def test_a_lack_of_memory_is_data() -> None:
         Deployment(model="llama-3.1-70b", gpu="h100").resolve()
     error = caught.value
     assert (error.field, error.value) == ("tensor_parallel_size", 1)
-    assert error.fix.startswith("raise tensor_parallel_size (1), or take a larger GPU; that memory is an estimate")
+    assert error.fix.startswith("raise tensor_parallel_size to 4, or take a larger GPU; that memory is an estimate")
     assert "§" not in error.fix
     sizes = error.details
-    assert set(sizes) == {"weight_bytes", "bytes_to_run", "usable_bytes"}
+    assert set(sizes) == {"weight_bytes", "bytes_to_run", "usable_bytes", "least_tensor_parallel_size"}
     assert int(str(sizes["usable_bytes"])) < int(str(sizes["weight_bytes"])) == pytest.approx(141.1e9, rel=0.01)
 
     tight: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100", "tensor_parallel_size": 2}

@@ -186,7 +186,7 @@ def test_a_plan_holds_the_bounds_of_each_class() -> None:
     for row in plan.rows:
         run = ty.run(
             workload(),
-            DEPLOYMENT.with_(max_num_seqs=row.settings["max_num_seqs"]),
+            DEPLOYMENT.with_(max_num_seqs=str(row.settings["max_num_seqs"])),
             policy=str(row.settings["scheduling_policy"]),
         )
         goodput = run.by("tier", slo=bounds).goodput()

@@ -39,6 +39,7 @@ def queued(path: Path | None, *bounds: str) -> tuple[RecordedYard, ReportBuilder
         ("E2E-MAX=2 min", SLO("e2e", "max", 120_000.0)),
         ("itl_p99=0.05s", SLO("itl", "p99", 50.0)),
         ("queue_mean=250us", SLO("queue", "mean", 0.25)),
+        ("job_p90=300s", SLO("job", "p90", 300_000.0)),
     ],
 )
 def test_bounds_are_read(text: str, slo: SLO) -> None:
@@ -218,3 +219,30 @@ def test_the_printed_report_says_what_holds() -> None:
     assert "ttft_p50 2.00 s 2.00 s holds 66.7 %" in text
     assert "ttft_max 3.00 s 3.50 s missed 66.7 %" in text
     assert "2 of 3 requests that arrived, 66.7 %: served whole and within every bound" in text
+
+
+def test_a_bound_on_jobs_is_held_against_whole_jobs() -> None:
+    builder = ReportBuilder(read_slos([["job_max=3s", "job_p50=1ms"]]))
+    toy = RecordedYard(None, builder, max_num_seqs=1)
+    for name in "ab":
+        toy.add(name, 4, max_tokens=3, arrival_time=0.0, job_id="agent")
+    toy.drain()
+    report = builder.report()
+    assert report.goodput is not None
+    assert [each.met for each in report.goodput.objectives] == [True, False]
+    assert (report.job_ms.mean, report.e2e_ms.max) == (3000.0, 3000.0)
+
+
+def test_a_bound_on_jobs_is_open_where_no_request_names_one() -> None:
+    builder = ReportBuilder(read_slos([["job_p90=3s"]]))
+    toy = RecordedYard(None, builder)
+    toy.add("a", 4, max_tokens=3, arrival_time=0.0)
+    toy.drain()
+    goodput = builder.report().goodput
+    assert goodput is not None
+    assert [each.open_for for each in goodput.objectives] == ["no_jobs"]
+
+
+def test_a_job_is_no_request() -> None:
+    with pytest.raises(ConfigError, match="a job has many requests: bound job_p90"):
+        read_slos([["job:300000"]])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tokenyard
+from tokenyard.errors import ConfigError
 from tokenyard.models.named import MODELS, KnownModel, config_of, hub_id, hub_names, known_as, model_called
 
 
@@ -37,7 +38,7 @@ def test_what_is_no_name_of_ours_has_none() -> None:
         ("CohereLabs/c4ai-command-r-08-2024", None),
         ("CohereLabs/c4ai-command-r-plus-08-2024", ("command-r-plus", None)),
         ("openai/whisper-large-v3-turbo", ("whisper-large-v3-turbo", None)),
-        ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int8", None),
+        ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int8", ("llama-3.1-8b", None, "gptq in 8 bits")),
         ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int4", ("llama-3.1-8b-gptq", None)),
         ("THUDM/glm-4-9b-chat-hf", ("glm-4-9b", 131_072)),
         ("togethercomputer/LLaMA-2-7B-32K", None),
@@ -52,9 +53,10 @@ def test_what_is_no_name_of_ours_has_none() -> None:
         ("RedHatAI/Mistral-Small-24B-Instruct-2501-quantized.w8a8", ("mistral-small-24b", None, "llama-3.1-8b-w8a8")),
         ("acme/Qwen3-8B-AWQ-8bit", None),
         ("acme/Qwen3-8B-FP8-block-static", None),
-        ("acme/gpt-oss-20b-AWQ", None),
-        ("acme/Jamba-1.5-Mini-FP8", None),
-        ("acme/Qwen2.5-VL-7B-Instruct-AWQ", None),
+        ("acme/gpt-oss-20b-AWQ", ("gpt-oss-20b", None, "qwen3-32b-awq")),
+        ("acme/Jamba-1.5-Mini-FP8", ("jamba-1.5-mini", None, "llama-3.1-8b-fp8")),
+        ("acme/Qwen3-8B-GGUF", None),
+        ("acme/Qwen2.5-VL-7B-Instruct-AWQ", ("qwen2.5-vl-7b", None, "qwen3-32b-awq")),
     ],
 )
 def test_other_weights_and_lengths_are_not_taken_for_the_known_ones(
@@ -137,3 +139,50 @@ def test_what_is_read_from_a_file_is_not_said_to_be_absent(tmp_path: Path) -> No
     for name in (str(tmp_path), str(file), "acme/Qwen3-8B"):
         header = tokenyard.Deployment(model=name, gpu="h100").resolve().header
         assert not any("there is no" in each.why for each in header.assumed)
+
+
+RECIPES = (Path(__file__).parent / "recipe_names.txt").read_text().splitlines()
+OTHER_ANSWERS = (
+    "TTS",
+    "Diffus",
+    "diffusion",
+    "Image",
+    "Wan2",
+    "Cosmos",
+    "MOSS",
+    "stable-",
+    "VoxCPM",
+    "s2-pro",
+    "H3",
+    "GA",
+)
+"""Parts of names of what answers with pictures, films or sound, which no replay generates."""
+
+
+def test_names_of_vllms_recipes_are_known() -> None:
+    """The command that prints the share is ``lab/recipe_share.py``."""
+    unknown = []
+    for name in RECIPES:
+        try:
+            model_called(name)
+        except ConfigError:
+            unknown.append(name)
+    assert len(RECIPES) - len(unknown) >= 236
+    of_text = [name for name in unknown if not any(part in name for part in OTHER_ANSWERS)]
+    assert len(of_text) <= 75, of_text
+
+
+@pytest.mark.parametrize(
+    ("name", "kv", "says"),
+    [
+        ("nvidia/DeepSeek-V3.1-NVFP4", "fp8", "KV in fp8"),
+        ("RedHatAI/MiniMax-M2-NVFP4", None, "KV in 16 bits"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", "KV in fp8"),
+        ("Qwen/Qwen3.5-27B-FP8", None, "those of qwen3-32b-fp8"),
+    ],
+)
+def test_a_format_is_assumed_aloud_and_by_whose_it_is(name: str, kv: str | None, says: str) -> None:
+    model = model_called(name)
+    assert model.kv_cache_dtype == kv
+    assert says in model.notes[-1]
+    assert "config.json" in model.notes[-1]

@@ -225,7 +225,12 @@ def test_a_text_that_names_no_model_is_refused() -> None:
 
 def test_a_start_that_cannot_be_read_is_not_called_missing() -> None:
     with pytest.raises(ConfigError, match="a `vllm serve` stands in it"):
-        read_serve_text("# Serve\n```bash\nvllm serve Qwen/Qwen3-8B\n```\nor so.\n")
+        read_serve_text("# Serve\nIt is started by `vllm serve Qwen/Qwen3-8B`\nor so.\n")
+
+
+def test_a_block_between_fences_is_a_command() -> None:
+    line = read_serve_text("# Serve\n```bash\nvllm serve Qwen/Qwen3-8B -tp 2\n```\nor so.\n")
+    assert {each.flag.name: each.value for each in line.given} == {"model": "Qwen/Qwen3-8B", "tensor-parallel-size": 2}
 
 
 def test_flags_of_dynamo_are_noted() -> None:

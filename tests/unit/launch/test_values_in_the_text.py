@@ -140,8 +140,10 @@ def test_accelerators(resources: str, gpu: str) -> None:
 
 
 def test_accelerators_in_different_numbers() -> None:
-    with pytest.raises(ConfigError, match="nothing here sets"):
-        read_serve_text(TASK.replace("{H100:4}", "['L4:8', 'H100:4']"))
+    task = TASK.replace("{H100:4}", "['L4:8', 'H100:4']")
+    with pytest.raises(ConfigError, match="these are several kinds: --gpu says which"):
+        read_serve_text(task)
+    assert flags(read_serve_text(task, gpu="l4"))["tensor-parallel-size"] == 8
 
 
 def test_values_of_a_chart_with_an_image() -> None:

@@ -54,8 +54,11 @@ def test_weights_are_those_of_the_model_class(file: Path) -> None:
 
 
 def test_every_architecture_was_asked_for() -> None:
+    """Of a few that no file of theirs builds, with drawn sizes alone."""
     asked = {plan["model"] for file in FIXTURES for plan in recorded(file)["plans"]}
-    assert {MODELS[name].architecture for name in asked} == {model.architecture for model in MODELS.values()}
+    drawn = {entry["architecture"] for entry in recorded(Path(__file__).with_name("registry.json.gz"))["architectures"]}
+    left = {model.architecture for model in MODELS.values()} - {MODELS[name].architecture for name in asked}
+    assert left <= drawn
 
 
 def _deployments() -> list[str]:

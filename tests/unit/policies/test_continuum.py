@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.outcomes import EndedPin
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
-from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
+from tokenyard.policies.continuum.ttl import FinishedTurn, MemoryShare, Observations, PrefillReload
+from tokenyard.vocabulary import PIN_ENDS
 
 
 class Always:
@@ -59,7 +63,7 @@ def test_blocks_of_a_finished_turn_are_kept() -> None:
 def test_a_turn_that_calls_no_tool_leaves_nothing() -> None:
     toy = Agents()
     free = toy.free
-    toy.ended("a.1", 10, max_tokens=2, this_func_call=None)
+    toy.ended("a.1", 10, max_tokens=2, this_func_call="")
     toy.add("alone", 8, this_func_call="ls")
     toy.drain()
     assert (toy.pinned, toy.free) == ([], free)
@@ -223,7 +227,7 @@ def test_the_share_policy_drops_pins_before_it_preempts(policy: Continuum, preem
 
 def test_pinned_turns_go_first_then_by_the_program_s_arrival() -> None:
     toy = Agents(max_num_seqs=1)
-    toy.ended("old.1", 8, max_tokens=1, arrival_time=0.0, this_func_call=None)
+    toy.ended("old.1", 8, max_tokens=1, arrival_time=0.0, this_func_call="")
     toy.ended("warm.1", 8, max_tokens=1, arrival_time=1.0)
     toy.turn("busy.1", 4, arrival_time=2.0, max_tokens=20)
     toy.step()
@@ -320,3 +324,77 @@ def test_a_reset_of_the_cache_drops_pins() -> None:
     toy.ended("a.1", 10, max_tokens=2)
     assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
     assert toy.pinned == []
+
+
+# ---- the ledger of pins
+
+
+class Ledger(StepObserver):
+    """Notes every pin that is over: its turn, why, for how long, and its blocks."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, str, float, int]] = []
+
+    def pin_ended(self, ts: float, pin: EndedPin) -> None:
+        self.ends.append((pin.request.request_id, pin.why, ts - pin.since, pin.num_blocks))
+
+
+def watched(**settings: Any) -> tuple[Agents, Ledger]:
+    toy, ledger = Agents(**settings), Ledger()
+    toy.scheduler.attach_observer(ledger)
+    return toy, ledger
+
+
+def test_the_ledger_has_every_end_of_a_pin() -> None:
+    toy, ledger = watched()
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.now = 1.0
+    toy.ended("a.2", toy.follow_up("a.1"), max_tokens=2)
+    toy.ended("b.1", 6, max_tokens=2)
+    toy.now = 1.5
+    toy.ended("b.2", 6, max_tokens=2, is_last_step=True)
+    toy.now = 3.0
+    toy.step()
+    assert ledger.ends == [("a.1", "used", 1.0, 3), ("b.1", "used", 0.5, 2), ("a.2", "expired", 2.0, 5)]
+
+
+def test_pins_of_a_cache_that_is_forgotten_end_by_it() -> None:
+    toy, ledger = watched()
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert [end[1] for end in ledger.ends] == ["reset"]
+
+
+def test_every_why_is_in_the_vocabulary() -> None:
+    toy, ledger = watched(max_num_seqs=2)
+    toy.turn("a.1", 10, max_tokens=2)
+    toy.turn("a.2", 10, max_tokens=4)
+    toy.drain()
+    toy.turn("a.3", 10, max_tokens=2)
+    toy.turn("a.4", 10, max_tokens=4, is_last_step=True)
+    toy.drain()
+    assert [end[1] for end in ledger.ends] == ["replaced", "used", "last_turn"]
+    assert {end[1] for end in ledger.ends} <= PIN_ENDS.keys()
+
+
+# ---- a tier below the KV cache
+
+
+def context(load_seconds: Callable[[int], float]) -> PolicyContext:
+    """What a scheduler whose connector has a tier tells its policy."""
+    scheduler = ToyEngine().scheduler
+    return PolicyContext(scheduler.pins, 400, scheduler.state, load_seconds=load_seconds)
+
+
+def test_a_prefix_that_a_tier_holds_costs_what_loading_it_costs() -> None:
+    policy = Continuum(MemoryShare(), reload=PrefillReload(base=1.0, linear=0.0, quadratic=0.0))
+    policy.bind(context(load_seconds=lambda num_tokens: 0.25))
+    assert policy.seconds_to_restore(100) == 0.25
+    policy.known.recall.add(loaded=25, lost=100)
+    assert policy.seconds_to_restore(100) == pytest.approx(0.25 * 0.25 + 0.75)
+
+
+def test_a_tier_that_is_slower_than_computing_changes_nothing() -> None:
+    policy = Continuum(MemoryShare(), reload=PrefillReload(base=1.0, linear=0.0, quadratic=0.0))
+    policy.bind(context(load_seconds=lambda num_tokens: 7.0))
+    assert policy.seconds_to_restore(100) == 1.0

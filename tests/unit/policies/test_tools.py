@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.params import SOME_TOOL
 from tokenyard.core.request import Request
+from tokenyard.errors import ConfigError
 from tokenyard.policies.continuum.policy import continuum_fixed
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.tokenizer import Decode
@@ -30,8 +32,15 @@ def test_the_client_s_word_counts() -> None:
     assert ToolReader().tool_of(_finished([], this_func_call="search")) == "search"
 
 
-def test_without_a_tokenizer_nothing_is_read() -> None:
-    assert ToolReader().tool_of(_finished([5, 6])) is None
+def test_without_a_tokenizer_all_that_is_not_named_is_one_tool() -> None:
+    reader = ToolReader()
+    assert [reader.tool_of(_finished([each])) for each in (5, 6)] == [SOME_TOOL, SOME_TOOL]
+    assert reader.tool_of(_finished([5], this_func_call="")) is None
+
+
+def test_a_parser_without_a_tokenizer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"parser = .*give a tokenizer"):
+        ToolReader(parser="bash")
 
 
 def test_the_output_is_read_not_the_prompt() -> None:

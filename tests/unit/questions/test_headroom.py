@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.planner_answers import recorded
@@ -34,8 +35,9 @@ def test_parts_and_kv_are_the_budget(deployment: ty.Deployment) -> None:
 
 def blocks(deployment: ty.Deployment, setting: str, value: int) -> int:
     """In any case; -1 where it does not start by the estimate."""
+    changes: Any = {setting: value}
     try:
-        return deployment.with_(**{setting: value}).resolve().settled.fewest_blocks or 0
+        return deployment.with_(**changes).resolve().settled.fewest_blocks or 0
     except NoStartError:
         return -1
 

@@ -405,9 +405,10 @@ def test_durations_without_a_unit_are_what_services_take(tmp_path: Path) -> None
 
 def test_a_trace_holds_the_factors_already(tmp_path: Path) -> None:
     """A what-if multiplies scaled step times by the model's ratio, and knows its error as before."""
+    given: dict[str, Any] = {"plain": {}, "scaled": {"step_time_factors": "2"}}
     plainly, scaled = (
         run("random", SMALL.with_(**settings), request_rate=6.0, trace=tmp_path / name, **SENT)
-        for name, settings in (("plain", {}), ("scaled", {"step_time_factors": "2"}))
+        for name, settings in given.items()
     )
     assert plainly.trace is not None
     assert scaled.trace is not None

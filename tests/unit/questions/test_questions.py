@@ -340,14 +340,21 @@ def test_prefill_and_decode_apart(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_workload_is_loaded_by_the_names_that_run_takes() -> None:
-    given = {"limit": 6, "seed": 3, "input_len": 20, "request_rate": 2.0, "max_concurrency": 2, "client_timeout": "9s"}
+    given: Any = {
+        "limit": 6,
+        "seed": 3,
+        "input_len": 20,
+        "request_rate": 2.0,
+        "max_concurrency": 2,
+        "client_timeout": "9s",
+    }
     loaded, run = load_workload("random", **given), SMALL.replay("random", **given).workload
     assert [(each.arrival_time, list(each.prompt.tokens())) for each in loaded] == [
         (each.arrival_time, list(each.prompt.tokens())) for each in run
     ]
     assert (loaded.max_concurrency, loaded.clients) == (run.max_concurrency, run.clients) != (None, None)
     with pytest.raises(ConfigError, match="did you mean limit"):
-        load_workload("random", limt=5)
+        load_workload("random", limt=5)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="skip_refused"):
         load_workload("random", skip_refused=True)
     with pytest.raises(ConfigError, match="input_len"):

@@ -45,7 +45,7 @@ def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: ANY.run(ty.WorkloadBuilder("mine"), SMALL), "workload", "WorkloadBuilder(...).build()"),
         (lambda: ANY.run("random", SMALL, slo=40, **FEW), "slo", '{"ttft_p90": "500ms"}'),
         (lambda: SMALL.plan("random", price=2.5, space={"max_num_seqs": [1]}), "price", '{"h100": 2.5}'),
-        (lambda: SMALL.plan("random", minimize="cost", **FEW), "minimize", "say with price what GPUs cost"),
+        (lambda: SMALL.plan("random", minimize="cost", **FEW), "minimize", "say with slo which bounds"),
         (
             lambda: SMALL.plan("random", minimize="cost", price={"h100": 2}, slo="ttft_p90=1s"),
             "price",

@@ -8,7 +8,7 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig, SpeculativeMethod
-from tokenyard.core.profiles import decision_profile
+from tokenyard.core.profiles import PROFILES, decision_profile
 from tokenyard.core.request import MultiModalItem
 from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason
@@ -108,3 +108,11 @@ def test_settings_that_could_never_fill_a_block_are_refused(settings: dict[str, 
     with pytest.raises(ConfigError) as refusal:
         toy(**settings)
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize("settings", [{"max_num_batched_tokens": 3}, {"long_prefill_token_threshold": 3}])
+def test_versions_that_cut_blocks_take_them(settings: dict[str, Any]) -> None:
+    """vLLM asserts it no more since 0.27, whose steps come to the end of a block in parts."""
+    there = toy(profile=PROFILES["0.33"], **settings)
+    there.add("a", 11, max_tokens=3)
+    there.drain()

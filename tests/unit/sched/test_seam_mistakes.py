@@ -17,7 +17,8 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.outputs import ModelOutput
-from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate
+from tokenyard.core.sched.policy import Policy, PolicyGate
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import FCFSQueue, WaitingQueues
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, ConnectorError, EngineDeadError, PolicyError

@@ -28,6 +28,7 @@ from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Stre
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import (
     AdmissionOutcome,
+    PinEnded,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -174,6 +175,7 @@ class Gathered:
         self.facts: list[StepFacts] = []
         self.completed: list[StepCompleted] = []
         self.finished: list[RequestFinished] = []
+        self.pins: list[PinEnded] = []
 
     def trace_started(self, start: TraceStart) -> None:
         self.start = start
@@ -219,6 +221,9 @@ class Gathered:
 
     def request_finished(self, record: RequestFinished) -> None:
         self.finished.append(record)
+
+    def pin_ended(self, record: PinEnded) -> None:
+        self.pins.append(record)
 
 
 def live(toy: ToyEngine, seed: int, steps: int) -> None:

@@ -107,6 +107,7 @@ export class StepJoiner {
       }
       case "pause_changed":
       case "cache_reset":
+      case "pin_ended":
         this.newest().lines.push(offset);
         return;
       default:

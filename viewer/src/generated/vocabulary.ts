@@ -403,6 +403,9 @@ export const EVENTS = {
   "cache_reset": {
     "needsStep": false
   },
+  "pin_ended": {
+    "needsStep": false
+  },
   "trace_end": {
     "needsStep": false
   }

@@ -9,6 +9,7 @@ from typing import cast
 
 from tokenyard.cli.support.console import busy, say_notes, warn
 from tokenyard.cli.support.flags.replays import (
+    AgentsCommand,
     CompareCommand,
     PlanCommand,
     ReplayFlags,
@@ -24,7 +25,9 @@ from tokenyard.workload.record import Workload
 
 def scenario_of(flags: ReplayFlags) -> Scenario:
     """The workload and the deployment that a command names."""
-    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand, flags)
+    command = cast(
+        AgentsCommand | RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand, flags
+    )
     groups = {
         each.name: getattr(command, each.name) for each in fields(DeploymentSettings) if hasattr(command, each.name)
     }

@@ -63,7 +63,7 @@ def optional(metavar: str, otherwise: str) -> Arg:
 
 HELP = ("-h", "--help")
 """What every command takes besides its flags: the first for a screen, the second for all."""
-VERSION = ("-V", "--version")
+VERSION = ("-V", "-v", "--version")
 """What may stand in the place of a command."""
 
 

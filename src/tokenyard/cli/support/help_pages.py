@@ -26,6 +26,7 @@ _MOST_USED = (
     "rate_scale",
     "policy",
     "scheduling_policy",
+    "dram_gib",
     "set",
     "goal",
     "slo",

@@ -255,7 +255,8 @@ def read_replay(kind: type[ReplayCommand], words: Sequence[str]) -> ReplayComman
     direct, rest = read_words(words, own=own)
     command = read(kind, with_one_policies(rest) if kind is CompareCommand else rest, flag_table().long_names)
     launch = command.launch
-    line = ServeLine() if launch.serve is None else read_serve_line(launch.serve)
+    gpu = command.hardware.gpu.lower() if any(_field(word) == "gpu" for word in rest) else None
+    line = ServeLine() if launch.serve is None else read_serve_line(launch.serve, gpu=gpu)
     config = next((each for each in direct if each.flag.name == "config"), None)
     from_file = read_config_file(Path(config.value)) if config is not None else []
     typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
@@ -267,7 +268,7 @@ def read_replay(kind: type[ReplayCommand], words: Sequence[str]) -> ReplayComman
         [direct],
         before=from_file,
         typed=typed,
-        gpu=command.hardware.gpu.lower() if "gpu" in typed else None,
+        gpu=gpu,
         has=has,
         one_deployment=kind in (RunCommand, CompareCommand, UpgradeCommand),
         with_trace="trace" in typed,

@@ -2,6 +2,7 @@
 
 cimport cython
 from tokenyard.core.kv.hashing cimport digests
+from tokenyard.core.request cimport Request
 from tokenyard.core.rows cimport Row
 from tokenyard.core.rows cimport int32s
 from tokenyard.core.rows cimport int64s
@@ -22,6 +23,7 @@ cdef class BlockPool:
     cdef public long long num_cached
     cdef public bint unhashed_first
     cdef public object evicts_first
+    cdef public object chooser
     cdef public int[::1] holders
     cdef public int[::1] after
     cdef public int[::1] before
@@ -35,6 +37,7 @@ cdef class BlockPool:
     cdef public tuple listeners
     cpdef subscribe(self, PoolListener listener)
     cpdef long long take_one(self)
+    cpdef bring_forward(self, long long block)
     cpdef list take(self, long long count)
     cpdef hold(self, long long block)
     cpdef touch(self, blocks)

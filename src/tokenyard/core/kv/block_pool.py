@@ -14,12 +14,13 @@ so that of blocks with equal content the oldest is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from tokenyard.core.kv.hashing import digests
-from tokenyard.core.request import BlockHash
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.rows import Int32s, Int64s, Row, int32s, int64s
 
-__all__ = ["NULL_BLOCK", "BlockPool", "EvictsFirst", "HashOf", "PoolListener", "PutBack"]
+__all__ = ["NULL_BLOCK", "BlockPool", "Chooser", "EvictsFirst", "HashOf", "PoolListener", "PutBack"]
 
 NULL_BLOCK = 0
 """Stands for a position without KV; exists in every pool."""
@@ -33,6 +34,28 @@ EvictsFirst = Callable[[Sequence[int], Sequence[BlockHash | None]], Sequence[boo
 PutBack = EvictsFirst | bool
 """Where freed blocks go in the free queue: True, those without content to its front (vLLM since 0.24); False, all to
 its end, whatever they hold (vLLM 0.22); else the rule of a policy."""
+
+
+class Chooser(Protocol):
+    """Chooses which free block is given up, in the place of the ring's first: see ``core/sched/eviction.py``."""
+
+    def found(self, request: Request, blocks: Sequence[int]) -> None:
+        """A request is admitted, and finds these blocks at its beginning."""
+
+    def written(self, request: Request, start: int, stop: int) -> None:
+        """Blocks of a request can be found by their content from now on."""
+
+    def left(self, request: Request) -> None:
+        """A request is about to let go of all its blocks."""
+
+    def freed(self, blocks: Iterable[int]) -> None:
+        """Blocks are about to be let go of, in this order."""
+
+    def choose(self) -> int:
+        """Return the free block that is needed now; there is one."""
+
+    def clear(self) -> None:
+        """All cached content is forgotten."""
 
 
 class PoolListener:
@@ -63,6 +86,8 @@ class BlockPool:
     unhashed_first: bool
     evicts_first: EvictsFirst | None
     """A policy's own rule; None: vLLM's."""
+    chooser: Chooser | None
+    """Chooses the block that is given up; None: the ring's first goes."""
     holders: Int32s
     """Requests that hold the block."""
     after: Int32s
@@ -91,6 +116,7 @@ class BlockPool:
         self.num_cached = 0
         self.evicts_first = put_back if callable(put_back) else None
         self.unhashed_first = put_back is True
+        self.chooser = None
         self.holders = int32s(0, num_blocks)
         self.after = int32s(0, num_blocks)
         self.before = int32s(0, num_blocks)
@@ -120,6 +146,8 @@ class BlockPool:
 
     def take_one(self) -> int:
         """Return the next free block, whose content is forgotten; the caller has checked that there is one."""
+        if self.chooser is not None:
+            self.bring_forward(self.chooser.choose())  # cold
         block = self.after[0]
         after = self.after[block]
         self.after[0] = after
@@ -134,6 +162,12 @@ class BlockPool:
             self.prompt_tails.pop(block, None)  # cold
         self.holders[block] = 1
         return block
+
+    def bring_forward(self, block: int) -> None:
+        """Make a free block the next one to be handed out."""
+        if block != self.after[0]:
+            self.unlink(block)
+            self.link(0, block)
 
     def take(self, count: int) -> list[int]:
         """Return ``count`` free blocks, as :meth:`take_one` does."""
@@ -358,6 +392,8 @@ class BlockPool:
         self.chained = int32s(0, self.num_blocks)
         self.num_cached = 0
         self.prompt_tails.clear()
+        if self.chooser is not None:
+            self.chooser.clear()
         for listener in self.listeners:
             listener.all_forgotten()
         return True

@@ -194,8 +194,9 @@ class KVCacheManager:
 
     @property
     def grows_in_steps(self) -> bool:
-        """Whether blocks for several decode steps can be allocated at once: no listener is notified of evictions."""
-        return self.events is None and not self.pool.listeners and not self.hashes_look_ahead
+        """Whether blocks for several decode steps can be allocated at once: no listener and no order wants to know."""
+        is_plain = self.pool.chooser is None and not self.hashes_look_ahead
+        return is_plain and self.events is None and not self.pool.listeners
 
     @property
     def zeroes_blocks(self) -> bool:
@@ -304,6 +305,8 @@ class KVCacheManager:
             for block in hits:
                 self.pool.hold(block)
                 held.append(block)
+            if self.pool.chooser is not None:
+                self.pool.chooser.found(request, hits)
             request.num_published = len(hits)
             request.publish_at = (len(hits) + 1) * self.block_size if self.enable_caching else NEVER
             if self.kept_blocks:
@@ -396,6 +399,8 @@ class KVCacheManager:
             for i in range(start, stop):
                 self.pool.publish(request.blocks.data[i], hashes[i], 0)
             request.num_published = stop
+            if self.pool.chooser is not None:
+                self.pool.chooser.written(request, start, stop)
             if self.events is not None:
                 self.events.stored(request, range(start, stop), StoredIn(start, stop, self.block_size))
         request.publish_at = (request.num_published + 1) * self.block_size
@@ -453,6 +458,8 @@ class KVCacheManager:
 
     def release_blocks(self, request: Request) -> None:
         """Give all its blocks back, tail first."""
+        if self.pool.chooser is not None:
+            self.pool.chooser.left(request)
         self.pool.release_row(request.blocks)
 
     # ---- what stays of a preempted request: a further reference to its first blocks, which a lookup finds again
@@ -485,6 +492,8 @@ class KVCacheManager:
         """Free what is kept of one request."""
         blocks = self.kept_blocks.pop(request_id, None)
         if blocks:
+            if self.pool.chooser is not None:
+                self.pool.chooser.freed(list(reversed(blocks)))
             self.pool.release(list(reversed(blocks)))
 
     def reset_prefix_cache(self) -> bool:

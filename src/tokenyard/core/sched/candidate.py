@@ -36,6 +36,11 @@ class StepBounds(NamedTuple):
     """Most tokens of prompts in the step, of running and admitted requests together; from 0 on."""
     holds: Collection[str] = ()
     """Ids of running requests that get no token in this step, and keep their blocks."""
+    preempts: Collection[str] = ()
+    """Ids of running requests that lose their blocks before the step is decided, and wait at the head of the queue (of
+    a policy's own order, where that puts them)."""
+    rejects: Collection[str] = ()
+    """Ids of waiting requests that end unserved, as :class:`Rejected` has it."""
     detail: str = "step_bounds"
     """A word of the policy's own; programs may go by it."""
 
@@ -46,8 +51,9 @@ class StepBounds(NamedTuple):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
                 return f"{name}: a whole number from {lowest} on, or None"
-        if not _are_ids(self.holds):
-            return "holds: a collection of request ids, such as a set"
+        for name in ("holds", "preempts", "rejects"):
+            if not _are_ids(getattr(self, name)):
+                return f"{name}: a collection of request ids, such as a set"
         if not isinstance(self.detail, str) or not self.detail:
             return "detail: a word"
         return None
@@ -67,6 +73,18 @@ class Refused(NamedTuple):
     """A word of your own, for example ``decode_reserve``; programs may go by it."""
     tries_others: bool = False
     """Look at the request behind it in this step; else no further one is admitted in it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """It says a word."""
+        return isinstance(self.detail, str) and bool(self.detail)
+
+
+class Rejected(NamedTuple):
+    """A no for good: the request ends unserved, refused, and everything that counts requests counts it so."""
+
+    detail: str
+    """A word of your own, for example ``overload``; programs may go by it."""
 
     @property
     def is_sound(self) -> bool:

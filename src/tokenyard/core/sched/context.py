@@ -16,11 +16,13 @@ from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
 from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.eviction import EvictionOrder, Evictor
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.in_flight import StepsInFlight
-from tokenyard.core.sched.policy import PolicyContext, PolicyGate
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.errors import ConfigError
 
@@ -57,6 +59,7 @@ def make_context(
     hasher: RequestHasher | None,
     limits: Sequence[AdmissionLimit],
     hooks: Sequence[FeatureHook],
+    eviction: EvictionOrder | type[EvictionOrder] | None,
     log_stats: bool,
 ) -> SchedulerContext:
     """The parts that a configuration asks for; ``limits`` and ``hooks`` are the plug-ins' own.
@@ -76,6 +79,9 @@ def make_context(
         hasher=hasher,
         evicts_first=policy.evicts_first,
     )
+    if eviction is not None:
+        kv.pool.chooser = _chooser(eviction() if isinstance(eviction, type) else eviction, kv, policy, clock)
+        kv.pool.unhashed_first = True
     features = Features.of(config, speculative, kv, connector, in_flight, grammars, log_stats=log_stats)
     return SchedulerContext(
         config,
@@ -98,12 +104,28 @@ def bind_parts(context: SchedulerContext, given: PolicyContext) -> None:
     transfers = context.features.transfers
     if transfers is not None:
         transfers.bind()
+    chooser = context.kv.pool.chooser
+    if isinstance(chooser, Evictor):
+        chooser.order.bind(given)
     try:
         context.policy.bind(given)
     except Exception:
         if transfers is not None:
             transfers.connector.context = None
+        if isinstance(chooser, Evictor):
+            chooser.order.context = None
         raise
+
+
+def _chooser(order: EvictionOrder, kv: KVCacheManager, policy: PolicyGate, clock: Callable[[], float]) -> Evictor:
+    """ConfigError where blocks cannot be ranked."""
+    if policy.evicts_first is not None:
+        fix = "the policy chooses by evicts_first what is given up: give one of the two"
+        raise ConfigError("eviction", type(order).__name__, fix)
+    if isinstance(kv, HybridKVCacheManager):
+        fix = "takes a model with one KV-cache group of full attention, and prefix caching: leave it out"
+        raise ConfigError("eviction", type(order).__name__, fix)
+    return Evictor(order, kv.pool, kv.block_size, clock)
 
 
 def _check_plugins(limits: Sequence[object], hooks: Sequence[object]) -> None:

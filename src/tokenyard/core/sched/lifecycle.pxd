@@ -40,6 +40,8 @@ cdef class Lifecycle:
     cpdef bint _is_loading(self, Request request)
     cpdef transfers_are_over(self, ended, loaded)
     cpdef finish(self, ended, double now)
+    cpdef preempt_by_policy(self, request_ids, double now)
+    cpdef list reject(self, rejected, double now)
     cpdef _give_back(self, Request request, status, double now)
     cpdef release(self, Request request)
     cpdef _free_encoder_outputs(self, Request request)

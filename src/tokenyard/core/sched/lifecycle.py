@@ -27,6 +27,12 @@ from tokenyard.core.sched.queues import RunningList, WaitingQueues
 
 Ended = list[tuple[Request, RequestStatus]]
 _NO_IDS: frozenset[str] = frozenset()
+_NOT_BY_THEMSELVES = (
+    RequestStatus.FINISHED_ABORTED,
+    RequestStatus.FINISHED_ERROR,
+    RequestStatus.FINISHED_REJECTED,
+    RequestStatus.FINISHED_MOVED,
+)
 
 
 class Lifecycle:
@@ -52,7 +58,7 @@ class Lifecycle:
         """Every unfinished request."""
         ahead = context.features.num_lookahead_tokens
         self.sessions: Sessions = Sessions(context.config, kv, context.waiting_queues, ahead, on_continued)
-        self.pins: PinBoard = PinBoard(self.release, kv.num_blocks_of)
+        self.pins: PinBoard = PinBoard(self.release, kv.num_blocks_of, context.clock)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
         self._names_resets: bool = context.config.profile.resets_count_as_preemptions
@@ -154,7 +160,20 @@ class Lifecycle:
             self._give_back(request, status, now)
             del self.requests[request.request_id]
             self.finished_req_ids.add(request.request_id)
+            if self._policy.hears_ends:
+                self._policy.request_finished(now, request)
             self._on_finished(now, request)
+
+    def preempt_by_policy(self, request_ids: Collection[str], now: float) -> None:
+        """Preempt those of the named that run, the last in the running list first, so that they wait in their order."""
+        named = [each for each in self._running.requests if each.request_id in request_ids]
+        self.start_over(named[::-1], now, named=True)
+
+    def reject(self, rejected: Sequence[tuple[Request, str]], now: float) -> list[tuple[Request, str]]:
+        """End waiting requests unserved; returns those that did wait."""
+        ended = [each for each in rejected if self._waiting_queues.get(each[0].request_id) is each[0]]
+        self.finish([(request, RequestStatus.FINISHED_REJECTED) for request, _ in ended], now)
+        return ended
 
     def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
         """Its blocks are freed, unless a transfer still wants them."""
@@ -164,7 +183,7 @@ class Lifecycle:
         request.times.finished = now
         if self._features.encoder is not None:
             self._features.encoder.request_ended(request)
-        ended_by_itself = not loading and status not in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+        ended_by_itself = not loading and status not in _NOT_BY_THEMSELVES
         if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
             self.pins.pin(request)
         elif not wanted:

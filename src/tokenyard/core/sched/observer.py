@@ -18,7 +18,7 @@ from tokenyard.core.basics import check_hook_names
 from tokenyard.core.config import PauseState
 from tokenyard.core.kv.events import KVEventBatch
 from tokenyard.core.request import Request
-from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outcomes import EndedPin, StepOutcomes
 from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, text_of
@@ -187,6 +187,9 @@ class StepObserver:
     def request_refused(self, ts: float, request: Request) -> None:
         """A host goes on without a request that cannot be served: it was in no queue."""
 
+    def pin_ended(self, ts: float, pin: EndedPin) -> None:
+        """Blocks of a finished turn that the policy kept are free, for whatever reason ``pin.why`` says."""
+
     def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
         """``prefix``, ``connector`` or ``encoder`` cache was to be forgotten, and was if ``done``."""
 
@@ -234,8 +237,11 @@ class ObserverGate(StepObserver):
         return self._sees_repeats
 
     def _look_up(self) -> None:
-        self._told = {event: [each for each in self._observers if _wants(each, event)] for event in _EVENTS}
-        """The observers of an event."""
+        self._told = {
+            event: [(each, getattr(each, event)) for each in self._observers if _wants(each, event)]
+            for event in _EVENTS
+        }
+        """The observers of an event, and what tells them."""
         self._sees_repeats = all(each.sees_repeats for each in self._observers)
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -262,6 +268,9 @@ class ObserverGate(StepObserver):
     def request_refused(self, ts: float, request: Request) -> None:
         self._tell("request_refused", ts, request)
 
+    def pin_ended(self, ts: float, pin: EndedPin) -> None:
+        self._tell("pin_ended", ts, pin)
+
     def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
         self._tell("cache_reset", ts, cache, done=done)
 
@@ -276,9 +285,9 @@ class ObserverGate(StepObserver):
 
     def _tell(self, event: str, *args: object, **options: object) -> None:
         """The observers that override it, one after the other."""
-        for observer in self._told[event]:
+        for observer, tell in self._told[event]:
             try:
-                getattr(observer, event)(*args, **options)
+                tell(*args, **options)
             except Exception as error:  # noqa: BLE001 - whatever it is, the step goes on
                 self._detach(observer, event, error)
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from tokenyard.core.arrays import IntArray
 from tokenyard.core.kv.allocation import NO_LOOKUPS, KVLimit, KVShortage, PrefixCacheStats
-from tokenyard.core.request import RequestStatus
+from tokenyard.core.request import Request, RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason
 
 __all__ = [
     "BLOCKED_REASONS",
     "KV_REASONS",
     "NO_STATS",
+    "EndedPin",
     "Outcome",
     "OutcomeKind",
     "Preemption",
@@ -139,6 +140,18 @@ class SpecDecodingStats:
 def _reaching(rows: list[int]) -> IntArray:
     """Return how many rows have more than 0, 1, 2 ... where ``rows[n]`` have ``n``."""
     return np.cumsum(np.array(rows[:0:-1], np.int64))[::-1].copy()
+
+
+class EndedPin(msgspec.Struct, frozen=True):
+    """A pin that is over: what it held, for how long, and what for."""
+
+    request: Request
+    """The pinned turn."""
+    why: str
+    """One of ``tokenyard.vocabulary.PIN_ENDS``."""
+    since: float
+    """When the turn ended, in seconds."""
+    num_blocks: int
 
 
 class SchedulerStats(msgspec.Struct, frozen=True):

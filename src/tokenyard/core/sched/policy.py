@@ -13,10 +13,11 @@ from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, StepBounds
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, Rejected, StepBounds
+from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.core.sched.features.sessions import PinBoard
-from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.core.sched.serving_one import ServesOne
 from tokenyard.errors import ConfigError, PolicyError, shown
@@ -31,19 +32,6 @@ _Answer = TypeVar("_Answer")
 #
 # A policy of your own is a class with these methods, registered under the entry-point group ``tokenyard.policies``;
 # no fork is needed. ``fcfs`` and ``priority`` are vLLM's.
-
-
-class PolicyContext(msgspec.Struct, frozen=True):
-    """What a policy may know of its scheduler, for good."""
-
-    pins: PinBoard
-    """Blocks of finished turns that the policy keeps."""
-    kv_tokens: int
-    """Tokens that the whole KV cache holds (fewer if it has several groups)."""
-    state: SchedulerState
-    """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
-    prefill_seconds: Callable[[int], float] | None = None
-    """How long a prompt of so many tokens takes to compute, where the host knows."""
 
 
 class AdmissionView(msgspec.Struct, frozen=True):
@@ -92,6 +80,9 @@ class Policy(ServesOne[PolicyContext]):
     hooks: Sequence[FeatureHook] = ()
     """Notified of requests and steps, within the scheduler: see :class:`FeatureHook`."""
 
+    eviction: EvictionOrder | type[EvictionOrder] | None = None
+    """Which cached block is given up when one is needed, a class or an object; None: the least recently used one."""
+
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         check_hook_names(cls, "policy")
@@ -123,8 +114,9 @@ class Policy(ServesOne[PolicyContext]):
         """
         return None
 
-    def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
-        """Whether the head of the queue may be admitted: True, or :class:`Refused` with the reason.
+    def admits(self, request: Request, view: AdmissionView) -> bool | Refused | Rejected:
+        """Whether the head of the queue may be admitted: True, :class:`Refused` with the reason why it waits on, or
+        :class:`Rejected`, which ends it unserved.
 
         It is asked after every limit of the step but memory, so that ``view`` says what would be scheduled; whom it
         lets pass may still find no blocks. A policy that refuses all requests while nothing runs stands still: the
@@ -134,6 +126,9 @@ class Policy(ServesOne[PolicyContext]):
 
     def request_admitted(self, now: float, request: Request) -> None:
         """A request has joined the running list."""
+
+    def request_finished(self, now: float, request: Request) -> None:
+        """A request has ended, in whatever way (``request.status``); its blocks are given back, or pinned."""
 
     def keeps_blocks(self, now: float, request: Request) -> bool:
         """Whether the blocks of a request that has ended by itself stay pinned for the next turn of its job."""
@@ -249,8 +244,8 @@ _QUEUE_METHODS = ("__len__", "__iter__", *(name for name in vars(RequestQueue) i
 
 
 _ANSWERED_ALIKE = (
-    *("next_queue", "victim", "request_arrived", "request_admitted", "keeps_blocks", "keeps_tokens"),
-    *("free_for_waiting", "free_for_running", "next_moment", "skips"),
+    *("next_queue", "victim", "request_arrived", "request_admitted", "request_finished", "keeps_blocks"),
+    *("keeps_tokens", "free_for_waiting", "free_for_running", "next_moment", "skips"),
 )
 """Methods of a policy that its gate has as well, and answers as the policy does."""
 
@@ -267,6 +262,10 @@ class PolicyGate:
         """It has something to do before a step is decided."""
         self.may_refuse = _overrides(policy, "admits")
         """It may refuse a request that the limits let pass."""
+        self.hears_ends = _overrides(policy, "request_finished")
+        """It is notified of the end of requests."""
+        self.rejected: list[tuple[Request, str]] = []
+        """Waiting requests that end unserved once the step is decided, each with its word."""
         self.keeps_some = _overrides(policy, "keeps_tokens")
         """It may keep a part of a preempted request."""
         self.evicts_first = self._evicts_first if _overrides(policy, "evicts_first") else None
@@ -336,13 +335,20 @@ class PolicyGate:
         answer = self._ask("admits", self.policy.admits, request, view)
         if isinstance(answer, Refused) and answer.is_sound:
             return answer
+        if isinstance(answer, Rejected) and answer.is_sound:
+            self.rejected.append((request, answer.detail))
+            return Refused(answer.detail, tries_others=True)
         if not (isinstance(answer, bool | np.bool_) and answer):
-            raise self._wrong("admits", answer, 'True, or Refused("a word of your own")')
+            raise self._wrong("admits", answer, 'True, Refused("a word of your own") or Rejected("a word")')
         return None
 
     def request_admitted(self, now: float, request: Request) -> None:
         """As :meth:`Policy.request_admitted`."""
         self._ask("request_admitted", self.policy.request_admitted, now, request)
+
+    def request_finished(self, now: float, request: Request) -> None:
+        """As :meth:`Policy.request_finished`."""
+        self._ask("request_finished", self.policy.request_finished, now, request)
 
     def keeps_blocks(self, now: float, request: Request) -> bool:
         """As :meth:`Policy.keeps_blocks`."""

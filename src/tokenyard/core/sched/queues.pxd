@@ -31,6 +31,7 @@ cdef class FCFSQueue:
     cpdef Request get(self, request_id)
 
 cdef class PriorityQueue:
+    cdef public bint _by_id
     cdef public object _key
     cdef public list _heap
     cdef public dict _entries

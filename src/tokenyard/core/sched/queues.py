@@ -146,7 +146,11 @@ class PriorityQueue:
     their keys. Whom that concerns depends on the places of all, so what is removed leaves at once, for O(n).
     """
 
-    def __init__(self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key) -> None:
+    def __init__(
+        self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key, *, by_id: bool = True
+    ) -> None:
+        """``by_id``: of equal keys the id decides, as a text; else who joined first."""
+        self._by_id: bool = by_id
         self._key: Callable[[Request], tuple[object, ...]] = key
         self._heap: list[_Entry] = []
         self._entries: dict[str, _Entry] = {}
@@ -157,7 +161,7 @@ class PriorityQueue:
 
     def add(self, request: Request) -> None:
         self._number += 1
-        entry = (self._key(request), request.request_id, self._number, request)
+        entry = (self._key(request), request.request_id if self._by_id else "", self._number, request)
         self._entries[request.request_id] = entry
         heappush(self._heap, entry)
 
@@ -194,7 +198,7 @@ class PriorityQueue:
         """Take out those that are here, and put the heap in order; False if none is."""
         gone = {each.request_id for each in requests if self._entries.pop(each.request_id, None) is not None}
         if gone:
-            self._heap = [entry for entry in self._heap if entry[1] not in gone]
+            self._heap = [entry for entry in self._heap if entry[3].request_id not in gone]
             self._is_heap = False
         self.put_in_order()
         return bool(gone)

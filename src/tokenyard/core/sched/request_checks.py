@@ -217,11 +217,13 @@ def _draft_slots(config: SchedulerConfig, spec: SpeculativeConfig | None) -> int
 
 def _check_split(config: SchedulerConfig, block_size: int, draft_slots: int, *, has_connector: bool) -> None:
     why = "mamba_cache_mode align ends prefill steps where blocks end"
-    if config.max_num_batched_tokens < block_size + draft_slots:
+    budget, cuts_blocks = config.max_num_batched_tokens, config.profile.chunks_end_at_states
+    # A block that no step holds is computed in parts; one that drafts leave no room for is waited for.
+    if budget < block_size + draft_slots and not (cuts_blocks and budget < block_size):
         drafts = f" and {draft_slots} slots of drafts" if draft_slots else ""
         fix = f"{why}: a step must hold a block ({block_size} tokens){drafts}"
         raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
-    if 0 < config.long_prefill_token_threshold < block_size:
+    if 0 < config.long_prefill_token_threshold < block_size and not cuts_blocks:
         fix = f"{why}: give 0 or at least a block ({block_size} tokens)"
         raise ConfigError("long_prefill_token_threshold", config.long_prefill_token_threshold, fix)
     if not config.enable_chunked_prefill:

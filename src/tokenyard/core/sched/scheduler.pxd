@@ -37,6 +37,7 @@ cdef class Scheduler:
     cdef public object pause_state
     cdef public long long step
     cdef public object _policy_gate
+    cdef public list _rejected
     cdef public object _calls
     cdef public StepsInFlight _in_flight
     cdef public object _grammars
@@ -54,12 +55,16 @@ cdef class Scheduler:
     cpdef _feed(self, Request session, Request request)
     cpdef _note_items(self, Request request)
     cpdef _queued(self, Request request)
+    cpdef _act_on(self, bounds, double now)
+    cpdef _reject(self, double now)
+    cpdef list take_rejected(self)
     cpdef standstill(self, long long after=*)
     cpdef _begins(self)
     cpdef long long _count_repeats(self)
     cpdef Speculation _speculation(self)
     cpdef get_grammar_bitmask(self, output)
     cpdef _stats(self)
+    cpdef _tell_pin_ended(self, pin)
     cpdef _tell_finished(self, double now, Request request)
     cpdef bint _reset_connector_cache(self)
     cpdef long long num_blocks_of(self, Request request)

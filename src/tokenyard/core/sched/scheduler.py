@@ -17,10 +17,11 @@ from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts, checked_repeats
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
-from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepHooks
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, StepBounds, StepHooks
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.context import bind_parts, check_queues, make_context
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
+from tokenyard.core.sched.eviction import EvictionOrder
 from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.encoder_checks import check_encodable
@@ -30,9 +31,10 @@ from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
 from tokenyard.core.sched.in_flight import StepsInFlight
 from tokenyard.core.sched.lifecycle import NOTHING_VOID, Lifecycle, Recovery, void_requests
 from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
-from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
+from tokenyard.core.sched.outcomes import EndedPin, SchedulerStats, StepOutcomes
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
-from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
+from tokenyard.core.sched.policy import Policy, PolicyGate, make_policy
+from tokenyard.core.sched.policy_context import PolicyContext
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.request_checks import check_is_request, check_padded, check_servable, request_ids_of
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
@@ -52,6 +54,7 @@ class Scheduler:
     default stands still, so such a policy needs another (``time.monotonic``). ``policy`` overrides the one named in
     ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``limits`` are asked
     of every request that would be admitted, and ``hooks`` notified of requests and steps, beside those of the policy.
+    ``eviction`` chooses which cached block is given up, in the place of the policy's own.
     ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
 
     A hook must not call back: what changes the scheduler raises NestedCallError within another such call. A hook that
@@ -89,9 +92,11 @@ class Scheduler:
         policy: Policy | None = None,
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
+        load_seconds: Callable[[int], float] | None = None,
         block_hasher: RequestHasher | None = None,
         limits: Sequence[AdmissionLimit] = (),
         hooks: Sequence[FeatureHook] = (),
+        eviction: EvictionOrder | type[EvictionOrder] | None = None,
         log_stats: bool = False,
         debug: bool | None = None,
     ) -> None:
@@ -109,6 +114,7 @@ class Scheduler:
             hasher=block_hasher,
             limits=(*self.policy.limits, *limits),
             hooks=(*self.policy.hooks, *hooks),
+            eviction=self.policy.eviction if eviction is None else eviction,
             log_stats=log_stats,
         )
         self.config = config
@@ -116,6 +122,7 @@ class Scheduler:
         self.clock = clock
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
+        self._rejected: list[tuple[Request, str]] = []
         self._calls: CallState = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
         self.kv = context.kv
         self._in_flight: StepsInFlight = context.in_flight
@@ -127,9 +134,10 @@ class Scheduler:
         # What decides, each over the parts that all share; the policy sees what observers are shown.
         lifecycle = Lifecycle(context, self._queued, self._tell_finished)
         self._lifecycle: Lifecycle = lifecycle
+        lifecycle.pins.tells_end = self._tell_pin_ended
         self.state = ObserverView(context, lifecycle.pins)
         kv_tokens = self.kv.num_usable_blocks * context.cache_config.tokens_per_block
-        bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds))
+        bind_parts(context, PolicyContext(lifecycle.pins, kv_tokens, self.state, prefill_seconds, load_seconds))
         self.requests = MappingProxyType(lifecycle.requests)
         transfers = context.features.transfers
         self._recovery: Recovery | None = None if transfers is None else Recovery(context, lifecycle, transfers)
@@ -213,16 +221,20 @@ class Scheduler:
         """Decide one step."""
         observer = self.observer
         now = self.clock()
-        if observer is not None:
-            observer.step_started(now, self.step, self.state)
-        self.kv.new_step_starts()
         bounds = None
         if self._policy_gate.acts_each_step:
             bounds = self._policy_gate.step_begins(now, self._waiting_queues)
+        if observer is not None:
+            observer.step_started(now, self.step, self.state)
+        self.kv.new_step_starts()
+        if bounds is not None and (bounds.preempts or bounds.rejects):
+            self._act_on(bounds, now)
         outcomes = StepOutcomes()
         step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, bounds)
         for planned in self._hooks.step_planned:
             planned(step)
+        if self._policy_gate.rejected:
+            self._reject(now)
         self._in_flight.add(step)
         self._fast_forward.note(step, outcomes)
         if step.plan.total_num_scheduled_tokens:
@@ -233,6 +245,32 @@ class Scheduler:
         if observer is not None:
             observer.step_decided(now, step.plan, outcomes, self.state)
         return step.plan
+
+    def _act_on(self, bounds: StepBounds, now: float) -> None:
+        """What a policy wants to happen before a step is decided."""
+        if bounds.preempts:
+            self._lifecycle.preempt_by_policy(bounds.preempts, now)
+        named = [self.requests[each] for each in bounds.rejects if each in self.requests]
+        self._policy_gate.rejected += [(request, bounds.detail) for request in named]
+        self._reject(now)
+
+    def _reject(self, now: float) -> None:
+        """End requests that the policy rejects."""
+        rejected, self._policy_gate.rejected = self._policy_gate.rejected, []
+        self._rejected += self._lifecycle.reject(rejected, now)
+
+    @property
+    def has_rejected(self) -> bool:
+        """Whether :meth:`take_rejected` has something to return."""
+        return bool(self._rejected)
+
+    def take_rejected(self) -> list[tuple[Request, str]]:
+        """Return requests that the policy rejected since the last call, each with its word: their host tells clients.
+
+        Nothing else does: no output of a step names them.
+        """
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def standstill(self, after: int = STUCK_AFTER) -> StuckError | None:
         """What a host has to raise once ``after`` steps in a row have not moved anything and no further one will.
@@ -409,6 +447,10 @@ class Scheduler:
             for request in ended:
                 aborted(request)
         return ended
+
+    def _tell_pin_ended(self, pin: EndedPin) -> None:
+        if self.observer is not None:
+            self.observer.pin_ended(self.clock(), pin)
 
     def _tell_finished(self, now: float, request: Request) -> None:
         if self.observer is not None:

@@ -154,7 +154,6 @@ class StepPlanner:
         if candidate.is_padded and features.speculation is not None:
             features.speculation.pad(request)
         self._expect_first_token(request)
-        self._policy.request_admitted(now, request)
         for joined in self._hooks.request_admitted:
             joined(now, candidate)
         if request.times.first_scheduled is None:
@@ -166,6 +165,7 @@ class StepPlanner:
             request.num_external_computed_tokens = external
             if observer is not None:
                 observer.prefix_looked_up(now, step, request, local, external)
+        self._policy.request_admitted(now, request)
 
 
 def _not_entered(reason: Reason, num_waiting: int, budget_left: int = 0) -> Outcome:

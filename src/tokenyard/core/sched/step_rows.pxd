@@ -27,4 +27,5 @@ cdef class Rows:
     cdef public long long prompt_squares
     cdef public Names names
     cpdef count_prompt(self, long long tokens, long long computed)
+    cpdef long long prefill_blocks(self, long long count, long long block_size)
     cpdef column(self, long long place)

@@ -78,6 +78,15 @@ class Rows:
         self.prompt_products += tokens * computed
         self.prompt_squares += tokens * tokens
 
+    def prefill_blocks(self, count: int, block_size: int) -> int:
+        """Return how many blocks the rows of more than one token take, of the first ``count``."""
+        blocks = 0
+        for i in range(count):
+            tokens = self.numbers[NEW * self.size + i]
+            if tokens > 1:
+                blocks += -(-tokens // block_size)
+        return blocks
+
     def column(self, place: int) -> IntArray:
         """Return a column as an array, shape ``[n]``, read-only."""
         whole = np.frombuffer(self.memory, np.int64)

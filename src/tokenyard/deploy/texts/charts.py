@@ -12,6 +12,7 @@ from tokenyard.deploy.texts import manifests
 from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
 from tokenyard.deploy.texts.data import KNOWN, at, items_at
 from tokenyard.deploy.texts.manifests import range_of
+from tokenyard.errors import ConfigError
 
 # ---------------------------------------------------------------------------------------------------------------------
 # KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.
@@ -153,10 +154,17 @@ def is_task(document: Any) -> bool:
     )
 
 
-def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
-    """What a task starts, if that is vLLM. Raises ConfigError."""
-    asked = list(_accelerators(task.get("resources")))
+def task_started(task: Mapping[str, Any], gpu: str | None = None) -> list[ContainerCommand]:
+    """What a task starts, if that is vLLM; ``gpu`` chooses among its machines. Raises ConfigError."""
+    kinds = [(_BY_NAME.get(name) or manifests.gpu_named(name) or name, count) for name, count in _accelerators(task)]
+    asked = [each for each in kinds if gpu is not None and each[0] == (manifests.gpu_named(gpu) or gpu)] or kinds
     counts = {count for _name, count in asked}
+    names = dict.fromkeys(name for name, _count in kinds)
+    if len(counts) > 1 and _GPUS_PER_NODE in task["run"]:
+        kinds_named = SEVERAL_GPUS.join(f"{name}:{count}" for name, count in asked)
+        raise ConfigError(
+            "gpu", kinds_named, "accelerators of the task: these are several kinds: --gpu says which it is"
+        )
     nodes = _number(task.get("num_nodes")) or 1
     environment = {
         **manifests.environment_of(task.get("envs")),
@@ -168,11 +176,10 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     found = script_started(task["run"], "serve", environment)
     if found is None:
         return []
-    names = dict.fromkeys(_BY_NAME.get(name) or manifests.gpu_named(name) or name for name, _count in asked)
-    gpu = Said(SEVERAL_GPUS.join(names), "accelerators of the task") if names else None
+    device = Said(SEVERAL_GPUS.join(names), "accelerators of the task") if names else None
     machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
     replicas = _skypilot_replicas(task.get("service"))
-    return [replace(found, gpu=found.gpu or gpu, replicas=replicas, nodes=machines)]
+    return [replace(found, gpu=found.gpu or device, replicas=replicas, nodes=machines)]
 
 
 def _number(value: Any) -> int | None:
@@ -180,8 +187,9 @@ def _number(value: Any) -> int | None:
     return None if text is None else int(text)
 
 
-def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
+def _accelerators(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Names and numbers of ``H100:8``, ``{H100: 8}``, a list of either, or ``any_of``."""
+    resources = task.get("resources")
     for one in (resources, *items_at(resources, "any_of"), *items_at(resources, "ordered")):
         asked = at(one, "accelerators")
         for each in asked if isinstance(asked, list) else [asked]:

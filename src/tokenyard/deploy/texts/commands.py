@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import msgspec
 
-from tokenyard.deploy.start_facts import SEVERAL, HeaderNote, Said, StartFacts
+from tokenyard.deploy.start_facts import AROUND, SEVERAL, HeaderNote, Said, StartFacts
 from tokenyard.deploy.texts.data import KNOWN
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
@@ -39,7 +39,7 @@ class ContainerCommand(StartFacts):
 # ---------------------------------------------------------------------------------------------------------------------
 # Images of containers: whether one holds vLLM, and of which version.
 
-_VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
+_VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?!\.?[0-9])")
 """Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
 _AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
@@ -54,8 +54,8 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 """Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
-_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
-"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's builds."""
+_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache|llm-d)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
+"""Images around vLLM whose tags count the versions of another project: Dynamo's, LMCache's, llm-d's."""
 _BESIDE = ("router", "sidecar", "proxy", "gateway", "exporter", "downloader")
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
@@ -184,11 +184,17 @@ _DYNAMO = "dynamo.vllm"
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", _DYNAMO)
 _OF_DYNAMO: Mapping[str, str] = KNOWN["dynamo"]
 """Flags of its own, and what becomes of them."""
+_DYN, _OF_ANY_WORKER = "--dyn-", "how requests are parsed, or where workers meet"
+"""What other flags of its own begin with."""
 SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
 _PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
+_MOUNTS = ("-v", "--volume")
+_FROM_FILE, _ENTRY_POINT = "--env-file", "--entrypoint"
+_READ = (*_SETS_VARIABLE, *_MOUNTS, _FROM_FILE, _ENTRY_POINT, "--gpus")
+"""Options of ``docker run`` that say something of the engine."""
 _SHORT_SWITCHES = "ditP"
 _SWITCHES: frozenset[str] = frozenset(KNOWN["switches"])
 """Options of ``docker run`` that no value follows."""
@@ -390,7 +396,7 @@ def _without_dynamo(words: Sequence[str]) -> tuple[list[str], tuple[HeaderNote, 
     at = 0
     while at < len(words):
         name, equals, value = words[at].partition("=")
-        why = _OF_DYNAMO.get(name)
+        why = _OF_DYNAMO.get(name) or (_OF_ANY_WORKER if name.startswith(_DYN) else None)
         at += 1
         if why is None:
             theirs.append(words[at - 1])
@@ -431,11 +437,13 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
-    at = _options(words, words.index("run") + 1, environment, notes, entry)
+    at, options = _options(words, words.index("run") + 1)
     if at == len(words):
         return None
-    image, behind = words[at], [*entry, *words[at + 1 :]]
+    set_to = [value.partition("=") for name, value in options if name in _SETS_VARIABLE and "=" in value]
+    environment = {**expander.environment, **{name: value for name, _, value in set_to}}
+    entry = [value for name, value in options if name == _ENTRY_POINT][-1:]
+    image, behind = words[at], [*filter(None, entry), *words[at + 1 :]]
     inner = Expander(environment)
     is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in SHELLS
     found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
@@ -444,7 +452,32 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
-    return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
+    found = with_mounts(found, [value for name, value in options if name in _MOUNTS])
+    return replace(
+        found,
+        version=version,
+        gpu=gpu,
+        gpus=_gpus_of_docker(words[:at]),
+        notes=(*_said_by(options), *found.notes),
+        passed_over=(*_around_in(options), *found.passed_over),
+    )
+
+
+def with_mounts(started: ContainerCommand, mounts: Sequence[str]) -> ContainerCommand:
+    """The command whose model, a path in the container, is the path on the host that ``HOST:PATH`` mounts there."""
+    words = list(started.words)
+    at = next((i + 1 for i, word in enumerate(words) if word == "--model"), 0)
+    if at >= len(words) or not words[at].startswith("/"):
+        return started
+    for mount in mounts:
+        host, _, rest = mount.partition(":")
+        target = rest.partition(":")[0].rstrip("/")
+        below = words[at].removeprefix(target)
+        if target and "/" in host and words[at] != below and below[:1] in ("", "/"):
+            note = HeaderNote("volume", mount, f"the model, {words[at]} in the container, is {host}{below}")
+            words[at] = f"{host}{below}"
+            return replace(started, words=words, notes=(*started.notes, note))
+    return started
 
 
 def _gpus_of_docker(words: Sequence[str]) -> Said | None:
@@ -472,10 +505,9 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
     return _started(words[: at + 1], words[at + 1 :], expander)
 
 
-def _options(
-    words: Sequence[str], at: int, environment: dict[str, str], notes: list[HeaderNote], entry: list[str]
-) -> int:
-    """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
+def _options(words: Sequence[str], at: int) -> tuple[int, list[tuple[str, str]]]:
+    """Where the image stands, behind the options of ``docker run``, and these with their values."""
+    found: list[tuple[str, str]] = []
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
         if not name.startswith("--") and len(name) > 2 and not name.lstrip("-").strip(_SHORT_SWITCHES):
@@ -486,15 +518,21 @@ def _options(
             at += 1
             value = words[at] if at < len(words) else ""
         at += 1
-        if name in _SETS_VARIABLE:
-            variable, equals, set_to = value.partition("=")
-            if equals:
-                environment[variable] = set_to
-        elif name == "--entrypoint":
-            entry[:] = [value] if value else []
-        elif name == "--env-file":
-            notes.append(HeaderNote(name, value, "variables in it are not read"))
-    return min(at, len(words))
+        found.append((name, value))
+    return min(at, len(words)), found
+
+
+def _said_by(options: Sequence[tuple[str, str]]) -> Iterator[HeaderNote]:
+    """Notes about options of ``docker run`` that are not read."""
+    yield from (
+        HeaderNote(name, value, "variables in it are not read") for name, value in options if name == _FROM_FILE
+    )
+
+
+def _around_in(options: Sequence[tuple[str, str]]) -> tuple[HeaderNote, ...]:
+    """The note that names the options that are not about the engine."""
+    others = [f"{name} {value}".strip() for name, value in options if name not in _READ]
+    return (HeaderNote(AROUND, hidden_beginning(", ".join(others)), "is not about the engine"),) if others else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tokenyard.deploy.texts.commands import (
     may_hold_vllm,
     script_started,
     version_of_image,
+    with_mounts,
     words_started,
 )
 from tokenyard.deploy.texts.data import KNOWN, at, items_at
@@ -441,6 +442,7 @@ class _Around:
     pod: Mapping[str, Any] | None = None
     machines: int = 1
     """The machines of a group, of which one starts vLLM."""
+    machines_said: str = ""
     is_compose: bool = False
 
 
@@ -477,7 +479,10 @@ def _within(around: _Around, value: Mapping[str, Any]) -> _Around:
     """The containers with what the mapping around them says: the pod, the machines of a group."""
     size = count_of(value.get("size")) if "workerTemplate" in value else None
     if size is not None:
-        around = replace(around, machines=int(size))
+        around = replace(around, machines=int(size), machines_said="size of the LeaderWorkerSet")
+    size = count_of(at(value, "multinode", "nodeCount"))
+    if size is not None:
+        around = replace(around, machines=int(size), machines_said="multinode.nodeCount of the component")
     if isinstance(value.get("containers"), list) or isinstance(value.get("nodeSelector"), Mapping):
         around = replace(around, pod=value)
     return around
@@ -525,11 +530,13 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     found = _run(words, environment, image, says_nothing="image" not in container)
     if found is None:
         return None
+    mounts = container.get("volumes")
+    found = with_mounts(found, [each for each in mounts if isinstance(each, str)] if isinstance(mounts, list) else [])
     labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
     gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
     gpus = _gpus(resources)
     given = gpus_of_service(container) if gpus is None else Said(str(gpus), "nvidia.com/gpu of the resources")
-    nodes = Nodes(around.machines, gpus, "size of the LeaderWorkerSet") if around.machines > 1 else None
+    nodes = Nodes(around.machines, gpus, around.machines_said) if around.machines > 1 else None
     shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
         found,

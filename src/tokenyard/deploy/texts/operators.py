@@ -156,7 +156,11 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     pod = role.get("template")
     main = dict(next((each for each in items_at(pod, "containers") if at(each, "name") == "main"), {}))
     environment = manifests.environment_of(main.get("env"))
-    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *manifests.shell_words(main.get("args"))]
+    uri, name = str(spec["model"]["uri"]), spec["model"].get("name")
+    is_named = isinstance(name, str) and name and not uri.startswith(_HUB)
+    model = str(name) if is_named else uri.removeprefix(_HUB)
+    where = (HeaderNote("model", name, f"its files are in {uri}: taken by its name"),) if is_named else ()
+    words = ["vllm", "serve", model, *manifests.shell_words(main.get("args"))]
     for kind in ("tensor", "pipeline", "data"):
         size = manifests.count_of(at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
@@ -169,8 +173,11 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
     note = HeaderNote("vLLM", "KServe's own", "no image in the service: --vllm-version says which")
+    least, most = (at(role, "scaling", name) for name in ("minReplicas", "maxReplicas"))
+    scaled = range_of(least, most, "scaling of the service")
     for each in manifests.containers_started({"replicas": role.get("replicas"), "template": around}):
-        yield replace(each, notes=each.notes if main.get("image") else (*each.notes, note))
+        notes = (*each.notes, *where) if main.get("image") else (*each.notes, *where, note)
+        yield replace(each, replicas=scaled or each.replicas, notes=notes)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

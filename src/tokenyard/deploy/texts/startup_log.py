@@ -13,6 +13,7 @@ from tokenyard.deploy.start_facts import NO_GPU, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.texts.commands import ContainerCommand
 from tokenyard.deploy.texts.data import KNOWN, ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
+from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
 from tokenyard.units import GIB
 
@@ -25,6 +26,9 @@ _VERSION = re.compile(
 _MEMORY = re.compile(r"Available KV cache memory: (-?[0-9]{1,9}(?:\.[0-9]{1,6})?) GiB")
 _SIZE = re.compile(r"KV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,6}|[0-9]{1,15}) tokens")
 _LENGTH = re.compile(r"Maximum concurrency for ([0-9,]{1,20}) tokens per request")
+_CONCURRENCY = re.compile(_LENGTH.pattern + r": ([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
+_OLDEST_BY_REQUESTS = tuple(map(int, KNOWN_VERSIONS[0].split(".")))
+"""Older versions than any that is known count blocks."""
 _BUDGET = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=([0-9]{1,12})")
 _ASYNC = re.compile(r"Asynchronous scheduling is (enabled|disabled)")
 _MAX_LEN = re.compile(r"(?:Using max model len |\bmax_seq_len=)([0-9]{1,12})")
@@ -71,7 +75,10 @@ def log_started(text: str) -> list[ContainerCommand]:
     version = None
     if versions:
         version = Said((versions[-1][1] or versions[-1][2]).partition("+")[0], "the start-up log")
-    kv = MeasuredKV(_memory(start), _least(_SIZE, start), _first(_LENGTH, start))
+    concurrency = min((float(each[2]) for each in _CONCURRENCY.finditer(start)), default=None)
+    kv = MeasuredKV(
+        _memory(start), _least(_SIZE, start), _first(_LENGTH, start), concurrency, by_blocks=_counts_blocks(version)
+    )
     return [
         ContainerCommand(
             words=words, version=version, gpu=gpu, resolved=_resolved(start, given), kv=kv, notes=tuple(notes)
@@ -161,6 +168,11 @@ def _resolved(start: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if said is not None:
         found["async_scheduling"] = said[1] == "enabled"
     return {name: value for name, value in found.items() if name not in given or given[name] in (None, -1)}
+
+
+def _counts_blocks(version: Said | None) -> bool:
+    found = None if version is None else re.match(r"([0-9]{1,4})\.([0-9]{1,4})", version.value)
+    return found is not None and (int(found[1]), int(found[2])) < _OLDEST_BY_REQUESTS
 
 
 def _numbers(pattern: re.Pattern[str], text: str) -> Iterable[int]:

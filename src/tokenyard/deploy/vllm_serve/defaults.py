@@ -10,6 +10,7 @@ from tokenyard.core.profiles import NEWEST, PROFILES, release_facts, versions_wi
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU
+from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.units import GIB
 
@@ -46,6 +47,8 @@ def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool
 # Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
 # throughput. In later versions 160 GiB and more mean a still larger budget.
 
+_VERSION = lazy_pattern(r"v?(\d{1,3})\.(\d{1,4})(?:\.\d{1,9})*(?:[.+-]?(?:rc|dev|post|a|b)\d*)?(?:[.+-][\w.]+)*")
+"""``0.22``, ``v0.22.1``, ``0.22.1rc2``, ``0.22.1.dev17+g1a2b3c4``, ``0.22.1+cu129``."""
 KNOWN_VERSIONS = tuple(PROFILES)
 """vLLM versions whose decisions and defaults are known."""
 DEFAULT_VERSION = NEWEST.vllm_version
@@ -87,11 +90,22 @@ BUDGETS_BY_GPU = (
 
 
 def known_version(version: str) -> str:
-    """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
-    short = ".".join(version.removeprefix("v").split(".")[:2])
-    if short not in KNOWN_VERSIONS:
+    """``version`` as we name it (0.22.1 is 0.22); of one that is not known the nearest that is.
+
+    ConfigError naming those that are known for what is no version.
+    """
+    found = _VERSION.fullmatch(version.strip())
+    if found is None:
         raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
-    return short
+    minor = int(found[2]) if found[1] == "0" else 1 << 20
+    return min(reversed(KNOWN_VERSIONS), key=lambda known: abs(int(known.partition(".")[2]) - minor))
+
+
+def is_known(version: str) -> bool:
+    """Whether decisions of a version are known, not of its neighbours alone."""
+    return version.strip().removeprefix("v").startswith(tuple(f"{known}." for known in KNOWN_VERSIONS)) or (
+        version.strip().removeprefix("v") in KNOWN_VERSIONS
+    )
 
 
 def batch_limits(

@@ -88,6 +88,8 @@ class VLLMFlag(RecordedFlag, frozen=True, kw_only=True):
     """Further values with which a flag that is not modelled changes nothing."""
     unmodelled: tuple[Any, ...] = ()
     """Values with which a flag that is used otherwise is not modelled."""
+    idle_where: tuple[str, ...] = ()
+    """What may be so of a deployment, in words, so that a flag that is not modelled changes nothing in it."""
     needs: tuple[str, ...] = ()
     """Names of flags of which one has to be given beside it."""
     versions: tuple[str, ...] = ()
@@ -115,6 +117,9 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
     replaced: tuple[str, ...] = ()
     """The flag with an earlier value that is not modelled, whose place this one took: vLLM checks that one as well."""
 
+    idle: str = ""
+    """Why it changes nothing in the deployment that was settled; empty: that is not known."""
+
     @property
     def effect(self) -> FlagEffect:
         """What it does with this value."""
@@ -126,7 +131,7 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
         default = self.flag.default
         if default is None and self.flag.kind in (FlagKind.SWITCH, FlagKind.PAIR):
             default = False
-        return self.value == default or self.value in self.flag.neutral
+        return bool(self.idle) or self.value == default or self.value in self.flag.neutral
 
     def __str__(self) -> str:
         return " ".join(self.words)
@@ -268,6 +273,7 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     neutral: dict[str, list[Any]]
     unmodelled: dict[str, list[Any]]
     needs: dict[str, list[str]]
+    idle: dict[str, list[str]]
     earlier: dict[str, _Earlier]
 
     def of(self, name: str) -> tuple[FlagEffect, str]:
@@ -370,6 +376,7 @@ def _flag(flag: RecordedFlag, effect: FlagEffect, why: str, said: _Said, version
         neutral=neutral,
         unmodelled=unmodelled,
         needs=tuple(said.needs.get(flag.name, ())),
+        idle_where=tuple(said.idle.get(flag.name, ())),
         versions=versions,
     )
 

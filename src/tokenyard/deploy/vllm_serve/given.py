@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.start_facts import HeaderNote
+from tokenyard.deploy.start_facts import HeaderNote, MeasuredKV
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
 from tokenyard.deploy.vllm_serve.flags import (
     KNOWN,
@@ -241,8 +241,8 @@ class GivenFlags:
     """Settings that were given, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
     found: tuple[HeaderNote, ...] = ()
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
-    logged_kv_tokens: int | None = None
-    """"GPU KV cache size" of a start-up log, in tokens."""
+    logged_kv: MeasuredKV = field(default_factory=MeasuredKV)
+    """What a start-up log says of the KV cache."""
     logged: frozenset[str] = frozenset()
     """Settings that a start-up log holds, and that are those of the deployment that wrote it alone."""
 
@@ -260,7 +260,7 @@ class GivenFlags:
         """Each with its reason, as a header lists them."""
         idle = [each for each in self.of(FlagEffect.NOT_MODELLED) if each.changes_nothing]
         said = [f"{each}: {each.flag.why}" for each in self.of(FlagEffect.NO_EFFECT)]
-        return said + [f"{each}: as without it" for each in idle]
+        return said + [f"{each}: as without it{each.idle and ', as ' + each.idle}" for each in idle]
 
     def ignored(self, version: str) -> list[str]:
         """What would change something and does not here, each with what it would change."""
@@ -272,10 +272,14 @@ class GivenFlags:
             if not name.startswith(_OF_THE_PLACE) and _looks_like_vllm(name) and version not in OBEYED.get(name, ())
         ]
 
-    def require_modelled(self) -> None:
-        """Raise NotModelledError naming every flag that is not modelled."""
-        if self.not_modelled:
-            raise NotModelledError([(str(each), each.flag.why) for each in self.not_modelled])
+    def require_modelled(self, *, is_settled: bool = False) -> None:
+        """Raise NotModelledError naming every flag that is not modelled.
+
+        Until the deployment ``is_settled``, those are passed over that may change nothing in it.
+        """
+        left = [each for each in self.not_modelled if is_settled or not each.flag.idle_where]
+        if left:
+            raise NotModelledError([(str(each), each.flag.why) for each in left])
 
     def require_companions(self) -> None:
         """Raise NoStartError for a flag that needs another which is not given."""
@@ -312,6 +316,8 @@ def _looks_like_vllm(name: str) -> bool:
 #
 # What else it says (other modes, passes, backends) changes times and memory in ways that a replay does not know.
 
+_POOLS = ("embed", "embedding", "score", "classify", "reward")
+"""Values of the older ``--task`` with which vLLM pools."""
 _NAME = "compilation-config"
 _FLAGS = ("cudagraph-capture-sizes", "max-cudagraph-capture-size")
 _DEFAULTS: Mapping[str, Sequence[Any]] = KNOWN["compilation"]
@@ -319,10 +325,14 @@ _DEFAULTS: Mapping[str, Sequence[Any]] = KNOWN["compilation"]
 
 
 def spelled_out(given: Sequence[GivenFlag]) -> list[GivenFlag]:
-    """The flags, with those in the place of the configuration's fields that mean the same.
+    """The flags, with those that older ones and the configuration's fields mean.
 
     Raises NoStartError where a flag and a field are given for one thing, ConfigError for a field of another type.
     """
+    names = {each.flag.name for each in given}
+    if "runner" not in names and any(each.flag.name == "task" and each.value in _POOLS for each in given):
+        runner = flag_table()["runner"]
+        given = [*given, GivenFlag(flag=runner, value="pooling", words=words_of(runner, "pooling"))]
     config = next((each for each in given if each.flag.name == _NAME), None)
     if config is None or not isinstance(config.value, dict):
         return list(given)

@@ -13,10 +13,13 @@ from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.vllm_serve.flags import KNOWN
 from tokenyard.deploy.vllm_serve.refusals import refused
 from tokenyard.errors import ConfigError, NotModelledError, TokenyardError
-from tokenyard.models.named import model_called
+from tokenyard.models.named import MODELS, model_called
+from tokenyard.models.reading.predicting import may_predict
 from tokenyard.models.spec import ModelSpec
 
-_LIKE_EAGLE = ("eagle", "eagle3", "mtp")
+_IN_ONE_PASS = ("dflash", "dspark")
+"""A draft model makes all drafts at once, from the target's hidden states; to the scheduler it is as a head."""
+_LIKE_EAGLE = ("eagle", "eagle3", "mtp", *_IN_ONE_PASS)
 """Drafts come from the target's hidden states, and the last matched block is computed again."""
 _PLAIN = {
     "ngram": SpeculativeMethod.NGRAM,
@@ -112,6 +115,9 @@ def read_speculation(
         for name, value in unused.items()
     )
     name = method or fields.get("method")
+    if name in _IN_ONE_PASS:
+        counted = "its layers are not known here: memory and time are those of a head of one layer per draft"
+        ignored = (*ignored, f"speculative_config.method {name}: {counted}")
     return AskedSpeculation(SpeculativeConfig(num_speculative_tokens=count, method=chosen), name, weights, ignored)
 
 
@@ -149,8 +155,16 @@ def _method(method: Any, model: Any) -> SpeculativeMethod:
 
 
 def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
-    """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there."""
+    """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there.
+
+    ConfigError where only what is known here of a model by its name may lack them.
+    """
     if asked.predicts_itself and not model.predicting_layers:
+        if model.name in MODELS and may_predict(model.architecture, model.model_type):
+            fix = (
+                f"what is known of {model.name} by name says of no layers that predict: give its config.json by §model"
+            )
+            raise ConfigError("speculative_config.method", asked.method, fix)
         raise refused("no_predicting_layers", asked.method, model=model.name)
     if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:
         raise refused("no_draft_model", None, drafts=asked.config.num_speculative_tokens)

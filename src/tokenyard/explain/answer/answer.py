@@ -12,6 +12,7 @@ from tokenyard.explain.answer.causes import HELD_BACK, Cause, Counts, Loss, caus
 from tokenyard.explain.answer.progress import STUCK_S, Progress, Stall, family_of
 from tokenyard.explain.answer.remedies import SCALE, SETTING, Remedy, remedies_for
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
+from tokenyard.explain.jobs import PinLedger
 from tokenyard.explain.population import Outcomes
 from tokenyard.explain.recorded_reasons import RecordedReason
 from tokenyard.explain.slo import Goodput, Objective
@@ -130,6 +131,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     advice: Sequence[Advice] = ()
     drafts: AssumedAcceptance | None = None
     """What TPOT rests on."""
+    pins: PinLedger | None = None
     people: Outcomes | None = None
     """How many were served, and how many not."""
 
@@ -199,8 +201,10 @@ class _Found(msgspec.Struct, frozen=True):
 
 def _sentences(found: _Found) -> Iterator[str]:
     """All of it in words: what is wrong, why, what would help, what it rests on."""
-    yield from _wrong(found)
     told, loss, code = found.told, found.loss, found.code
+    if told.pins is not None and not told.pins.made and told.ended:
+        yield "No pin was made: this policy kept no KV between turns here, so only its order of the queue tells."
+    yield from _wrong(found)
     if code == "empty":
         yield "No request ended."
     elif loss.code == "idle" and code in ("idle", "missed"):

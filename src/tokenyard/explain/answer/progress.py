@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """How requests got on, by what every trace has: queues, tokens, blocks and pins, with or without recorded reasons."""
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class ProgressCounter:
 
     def step_ended(self, facts: StepFacts, passed: int) -> None:
         """The last step is over, after so many microseconds."""
-        self.steps_repeated(facts, since=facts.ts, lasted=passed)
+        self.steps_repeated(facts, facts.ts, passed)
         held, self._open = self._open, None
         if held is not None:
             bucket, requests = held
@@ -250,8 +251,10 @@ class ProgressCounter:
             if facts.ts is not None and requests > 0:
                 self._log.add(bucket.value, micros(facts.ts), micros(facts.ts) + passed, requests)
 
-    def steps_repeated(self, facts: StepFacts, *, since: float | None, lasted: int) -> None:
-        """Steps like this one lasted so many microseconds, whose refusals are recorded where there are any."""
+    def steps_repeated(self, facts: StepFacts, since: float | None, lasted: int) -> None:
+        """Steps like this one lasted so many microseconds from ``since`` on; their refusals are recorded where there
+        are any.
+        """
         if facts.outcome is not None and since is not None and lasted > 0:
             start = micros(since)
             for name, requests in held_by_reason(facts.outcome).items():
@@ -268,15 +271,17 @@ class ProgressCounter:
         self._start = min((each for each in (self._start, other._start) if each is not None), default=None)
         self._request_micros += other._request_micros
         self._waited += other._waited
-        for name in ("_log", "_hits", "_preempted", "_whose"):
-            vars(self)[name].join(vars(other)[name])
+        self._log.join(other._log)
+        self._hits.join(other._hits)
+        self._preempted.join(other._preempted)
+        self._whose.join(other._whose)
         self._changes = sorted([*self._changes, *other._changes], key=lambda each: each.ts or 0.0)[:_CHANGES_KEPT]
         self._end = max((each for each in (self._end, other._end) if each is not None), default=None)
         self._longest = _longer(self._longest, other._longest)
         self._stuck = _longer(self._stuck, other._last_stall)
         if other._most_pinned > self._most_pinned:
-            for name in ("_most_pinned", "_last_pinned", "_pins_from", "_pins_since"):
-                setattr(self, name, getattr(other, name))
+            self._most_pinned, self._last_pinned = other._most_pinned, other._last_pinned
+            self._pins_from, self._pins_since = other._pins_from, other._pins_since
         self._pinned_micros += other._pinned_micros
         self._waiting_micros += other._waiting_micros
 

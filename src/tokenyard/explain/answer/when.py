@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """When things happened: amounts over time in few numbers, and the while in which most of them lay."""
 
 from __future__ import annotations

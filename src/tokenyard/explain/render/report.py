@@ -403,8 +403,9 @@ def _latency(report: Report, width: int) -> Table | Text:
         ("TPOT", report.tpot_ms, "per token after the first"),
         ("ITL", report.itl_ms, "between two tokens"),
         ("E2E", report.e2e_ms, "arrival to end"),
+        ("job", report.job_ms, "first turn to end of last"),
     ):
-        if name == "ITL" and latency.mean is None:
+        if name in ("ITL", "job") and latency.mean is None and not latency.never:
             continue
         table.add_row(name, *map(latency.in_words, statistics), *([meaning] if width >= _WIDE else []))
     return table
@@ -433,7 +434,7 @@ def _people(report: Report) -> str:
     return people + (f" ({reasons})" if reasons else "")
 
 
-_IN_SHORT = ("requests", "attempts", "load", "throughput", "prefix hits", "preemptions", "speculation")
+_IN_SHORT = ("requests", "attempts", "load", "throughput", "prefix hits", "pins", "preemptions", "speculation")
 """The figures of a report that fits a screen."""
 
 
@@ -455,6 +456,8 @@ def _figures(report: Report, *, only: Collection[str] | None = None) -> Table:
     hits = report.prefix_hit_rate
     row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
     lost = "" if report.recomputed_tokens is None else f", {count(report.recomputed_tokens)} tokens computed again"
+    if report.pins is not None:
+        row("pins", str(report.pins))
     row("preemptions", count(report.preemptions) + lost)
     use = report.token_budget_use
     row("token budget", f"{percent(use.mean)} used on average, p50 {percent(use.p50)}, p95 {percent(use.p95)}")

@@ -1,3 +1,4 @@
+# cython: auto_pickle=True
 """The builder: takes facts as they come, live or from a trace, and makes the report."""
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms, missed_b
 from tokenyard.explain.answer.progress import ProgressCounter
 from tokenyard.explain.classifier import Agreement, Bucket, Classification, StepReason, classify
 from tokenyard.explain.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
+from tokenyard.explain.jobs import JobCounter, PinCounter
 from tokenyard.explain.population import LATENCIES, LatencyCounter
 from tokenyard.explain.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
@@ -30,7 +32,14 @@ from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, goodput_of
 from tokenyard.explain.steady import LoadCounter
 from tokenyard.trace.facts import STEADY, Drafts, RepeatedFacts, StepFacts, Streams, micros
 from tokenyard.trace.reader import is_at_step_limit, partial_of
-from tokenyard.trace.schema import AdmissionOutcome, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PinEnded,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    TraceStart,
+)
 from tokenyard.trace.steps import ReadNotes
 
 _ADDED_AT_ONCE = 512
@@ -51,9 +60,17 @@ class _Totals:
 
     def join(self, other: _Totals) -> None:
         """Add another engine's."""
-        for name, theirs in vars(other).items():
-            mine = vars(self)[name]
-            setattr(self, name, theirs if mine is None else mine if theirs is None else mine + theirs)
+        self.steps += other.steps
+        self.omitted_ids += other.omitted_ids
+        self.buckets += other.buckets
+        self.reasons += other.reasons
+        self.lookups += other.lookups
+        self.prompt_tokens += other.prompt_tokens
+        self.local_hits += other.local_hits
+        self.external_hits += other.external_hits
+        self.preemptions = _sum(self.preemptions, other.preemptions)
+        self.recomputed = _sum(self.recomputed, other.recomputed)
+        self.sampled = _sum(self.sampled, other.sampled)
 
 
 class _Peaks:
@@ -65,9 +82,16 @@ class _Peaks:
 
     def join(self, other: _Peaks) -> None:
         """Take another engine's where they are larger."""
-        for name, theirs in vars(other).items():
-            mine = vars(self)[name]
-            setattr(self, name, max((each for each in (mine, theirs) if each is not None), default=None))
+        self.kv_use = _larger(self.kv_use, other.kv_use)
+        self.dram_use = _larger(self.dram_use, other.dram_use)
+
+
+def _sum(mine: int | None, theirs: int | None) -> int | None:
+    return theirs if mine is None else mine if theirs is None else mine + theirs
+
+
+def _larger(mine: float | None, theirs: float | None) -> float | None:
+    return theirs if mine is None else mine if theirs is None else max(mine, theirs)
 
 
 class ReportBuilder:
@@ -110,6 +134,8 @@ class ReportBuilder:
         self._arrivals = ArrivalsCounter()
         self._load = LoadCounter()
         self._latencies = LatencyCounter()
+        self._job_times = JobCounter()
+        self._pins = PinCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
         self._busy_seconds = self._longest_idle = 0.0
@@ -148,7 +174,8 @@ class ReportBuilder:
         return (
             *(self._totals, self._peaks, self._agreement, self._recorded, self._symptoms, self._progress),
             self._load,
-            *(self._arrivals, self._latencies, self._speculation, self._budget_use, self._running, self._waiting),
+            *(self._arrivals, self._latencies, self._job_times, self._pins, self._speculation),
+            *(self._budget_use, self._running, self._waiting),
         )
 
     # ---- facts, as they come
@@ -193,6 +220,10 @@ class ReportBuilder:
         """Add a finished request."""
         self._later(self._add_finished, record)
 
+    def pin_ended(self, record: PinEnded) -> None:
+        """Add a pin that is over."""
+        self._later(self._pins.ended, record)
+
     def _later(self, add: Callable[..., None], *facts: Any) -> None:
         self._told.append((add, facts))
         if len(self._told) >= _ADDED_AT_ONCE:
@@ -211,6 +242,7 @@ class ReportBuilder:
         self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
         self._latencies.arrived(record)
+        self._job_times.arrived(record)
         self._load.arrive(record)
         self._symptoms.arrived(record.req_id, record.lora_name)
         self._progress.arrived(record)
@@ -238,6 +270,7 @@ class ReportBuilder:
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
         self._progress.step(facts, verdict)
+        self._pins.stepped(facts)
         self._add_gauges(facts)
         self._note_free(facts.free_blocks, facts.total_blocks)
 
@@ -286,7 +319,7 @@ class ReportBuilder:
         lasted = micros(moments[-1]) - micros(moments[0])
         self._recorded.add_repeated(steps, lasted)
         self._symptoms.steps_repeated(steps)
-        self._progress.steps_repeated(steps.like, since=moments[0], lasted=lasted)
+        self._progress.steps_repeated(steps.like, moments[0], lasted)
         self._count_verdicts(steps, 0, count - 1)
         self._totals.steps += count
         self._note_moment(moments[-1])
@@ -371,6 +404,7 @@ class ReportBuilder:
 
     def _add_finished(self, record: RequestFinished) -> None:
         self._latencies.ended(record)
+        self._job_times.ended(record)
         self._arrivals.finish(record)
         self._load.finish(record)
         self._symptoms.finished(record.req_id)
@@ -419,6 +453,7 @@ class ReportBuilder:
         people = latencies.population(self._end)
         attempts = people.attempts
         of_requests = {name: people.figures(name) for name in LATENCIES}
+        job = self._job_times.figures(self._end)
         output_tokens = self._output_tokens(reconstructed)
         output_tokens = None if output_tokens is None else output_tokens - attempts.lost_tokens
         known = not reconstructed or self._arrivals.arrived > 0
@@ -448,6 +483,8 @@ class ReportBuilder:
             e2e_ms=of_requests["e2e"],
             itl_ms=itl,
             itl_requests=itl_requests,
+            job_ms=job,
+            pins=self._pins.result(self._policies, duration),
             tpot_requests=people.num_with("tpot"),
             prefix_hit_rate=HitRate(
                 self._hit_rate(self._totals.local_hits), self._hit_rate(self._totals.external_hits)
@@ -465,7 +502,7 @@ class ReportBuilder:
             longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(served, duration), _per(output_tokens, duration)),
             load=self._load.result(),
-            goodput=goodput_of(self.slos, people, of_requests | {"itl": itl}, duration),
+            goodput=goodput_of(self.slos, people, of_requests | {"itl": itl, "job": job}, duration),
             speculation=self._speculation.result(self.start, of_requests["tpot"].mean),
             reading=self._reading_gaps(notes),
         )
@@ -474,6 +511,12 @@ class ReportBuilder:
     def advice(self, report: Report, of_classes: Sequence[Bounded] = ()) -> list[Advice]:
         """What to change, for a report that was made here; ``of_classes``: bounds of classes that count, too."""
         return advise(self._symptoms_of(report, of_classes))
+
+    @property
+    def _policies(self) -> list[str]:
+        """The policy, as the trace names it: at its start, and in its steps."""
+        told = (self.start and self.start.policy, self._first and self._first.policy)
+        return [each for each in told if each]
 
     def _header(self, source: str | None, notes: ReadNotes | None, *, requests: int, finished: int) -> Header:
         return header_of(

@@ -15,7 +15,7 @@ from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.figures import LatencyFigures
 from tokenyard.explain.population import LATENCIES, Outcomes, population_of
-from tokenyard.explain.slo import SLO, SLO_FIGURES, Bounded, Goodput, all_met, goodput_of, read_slos
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO, SLO_FIGURES, Bounded, Goodput, all_met, goodput_of, read_slos
 from tokenyard.explain.table import Column, Printable, RowTable, column_of, table_from
 from tokenyard.vocabulary import is_in_flight
 
@@ -154,8 +154,8 @@ def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
 def require_of_requests(slos: ClassSLOs) -> None:
     """Raise ConfigError for a bound on what classes have not: the time between two tokens."""
     for slo in (slo for each in slos.values() for slo in each):
-        if slo.figure == "itl":
-            raise ConfigError("slo", str(slo), "classes have no inter-token latency: bound tpot")
+        if slo.figure in OF_NO_REQUEST:
+            raise ConfigError("slo", str(slo), "a class is of requests, which have no such time: bound tpot, or e2e")
 
 
 def classes_of(

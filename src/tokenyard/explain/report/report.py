@@ -14,6 +14,7 @@ from tokenyard.explain.answer.progress import Progress
 from tokenyard.explain.assumed_drafts import AssumedAcceptance, assumed_acceptance
 from tokenyard.explain.classifier import Disagreements
 from tokenyard.explain.figures import Arrivals, LatencyFigures, StepFigures
+from tokenyard.explain.jobs import PinLedger
 from tokenyard.explain.measured import MeasuredBeside
 from tokenyard.explain.population import Attempts, Outcomes
 from tokenyard.explain.recorded_reasons import RecordedReason
@@ -348,7 +349,7 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
-_LATENCIES = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+_LATENCIES = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "job": "job"}
 """Latency -> how a notebook heads its row."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -401,6 +402,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """From arrival to the end, per request."""
     itl_ms: LatencyFigures = LatencyFigures()
     """Time between two deliveries of tokens to an answer (inter-token latency), all gaps of ``itl_requests``."""
+    job_ms: LatencyFigures = LatencyFigures()
+    """From the arrival of a job's first turn to the end of its last one (job completion time), per job."""
     itl_requests: int = 0
     """Requests that got tokens and whose pauses are known: all, but in traces that do not tell of pauses."""
     tpot_requests: int = 0
@@ -434,6 +437,8 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Requests and output tokens per second."""
     load: Load | None = None
     """What arrives beside what is served, and whether the queue grows; None in a report of an earlier release."""
+    pins: PinLedger | None = None
+    """Blocks that the policy kept between turns; None of a policy that keeps none."""
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
@@ -497,6 +502,7 @@ class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
                 goodput=self.goodput,
                 advice=self.advice,
                 drafts=None if self.speculation is None else self.speculation.assumed,
+                pins=self.pins,
                 people=self.outcomes,
             )
         )

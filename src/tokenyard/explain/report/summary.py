@@ -14,7 +14,7 @@ from tokenyard.explain.slo import SLO, Bounded
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, STEADY, Drafts, FactSink, RepeatedFacts, StepFacts, Streams
 from tokenyard.trace.reader import Partial, RankTrace, find_ranks
-from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.schema import PinEnded, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import BAD_LINES_KEPT, Step, facts_of, streams_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -115,6 +115,11 @@ class AfterWarmup:
             self._ended.add(record.req_id)
         else:
             self._sink.request_finished(record)
+
+    def pin_ended(self, record: PinEnded) -> None:
+        """Hand on the end of a pin, if steps count by now."""
+        if self._told:
+            self._sink.pin_ended(record)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -344,5 +349,7 @@ def _feed(sink: FactSink, step: Step, start: TraceStart | None, builder: ReportB
             sink.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:
         sink.request_finished(finished)
+    for pin in step.pins:
+        sink.pin_ended(pin)
     for arrived in step.arrived_after:
         sink.request_arrived(arrived)

@@ -67,6 +67,11 @@ def _known() -> dict[str, _Predicting]:
     return msgspec.json.decode(packaged(__package__, "predicting.json"), type=_Known).predicting
 
 
+def may_predict(*known_as: str) -> bool:
+    """Whether checkpoints of an architecture, or of a ``model_type``, have such layers."""
+    return any(name in _known() for name in known_as)
+
+
 def layers_that_predict(
     reading: ConfigReader,
     layers: Sequence[LayerSpec],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
@@ -21,6 +20,7 @@ from tokenyard.policies.continuum.ttl import (
     PrefillReload,
     TtlRule,
 )
+from tokenyard.policies.programs import Program, Programs
 from tokenyard.policies.simple import Key, KeyedPolicy
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -53,62 +53,6 @@ def requeue(queues: WaitingQueues, request_ids: Iterable[str]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Programs: what is remembered of a job from its first turn to its last.
-
-
-class Program:
-    """One job: the turns of one agent."""
-
-    __slots__ = ("arrival", "last_turn_ended", "pin_until", "tool", "turns", "waiting")
-
-    def __init__(self, arrival: float) -> None:
-        self.arrival = arrival
-        """When its first turn arrived."""
-        self.turns = 0
-        """Turns that have arrived."""
-        self.last_turn_ended: float | None = None
-        """When its latest turn ended, until the next one arrives."""
-        self.tool: str | None = None
-        """Tool that its latest turn called."""
-        self.pin_until = 0.0
-        """End of its pin's time to live; only means something while it has a pin."""
-        self.waiting: dict[str, float] = {}
-        """Turns that were never admitted, with their arrivals. One that was aborted stays: ask the waiting queues."""
-
-
-class Programs:
-    """Jobs by id. A job that never says that it is over is forgotten when ``capacity`` younger ones have come."""
-
-    __slots__ = ("_capacity", "_programs")
-
-    def __init__(self, capacity: int = 65_536) -> None:
-        self._capacity = capacity
-        self._programs: OrderedDict[str, Program] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._programs)
-
-    def get(self, job_id: str | None) -> Program | None:
-        """The program of a job that is known."""
-        return self._programs.get(job_id) if job_id is not None else None
-
-    def of(self, job_id: str, arrival: float) -> Program:
-        """The program of a job; a job met for the first time arrives at ``arrival``."""
-        program = self._programs.get(job_id)
-        if program is None:
-            program = self._programs[job_id] = Program(arrival)
-            if len(self._programs) > self._capacity:
-                self._programs.popitem(last=False)
-        else:
-            self._programs.move_to_end(job_id)
-        return program
-
-    def forget(self, job_id: str) -> None:
-        """The job is over."""
-        self._programs.pop(job_id, None)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The CONTINUUM policies: pins with a time to live, consumed by the next turn.
 #
 #     a turn ends        the rule gives its blocks a time to live; 0: they are freed
@@ -124,8 +68,9 @@ class Continuum(KeyedPolicy):
     """Keeps the blocks of finished turns for as long as ``rule`` says.
 
     ``reload`` says what they would cost to compute again; without it the host is asked, and failing that a default
-    profile. ``by_program``: turns without a pin go by the arrival of their program, not by their own. ``yielding``:
-    pins are dropped before any request is preempted, not only for a request that runs alone.
+    profile. Where a connector has a tier, what that is likely to hold costs no more than to load it. ``by_program``:
+    turns without a pin go by the arrival of their program, not by their own. ``yielding``: pins are dropped before any
+    request is preempted, not only for a request that runs alone.
     """
 
     reorders = True
@@ -184,10 +129,13 @@ class Continuum(KeyedPolicy):
         arrived = program.waiting.pop(request.request_id, None)
         if arrived is None:
             return
-        if self.pins.unpin(request.job_id):
+        if self.pins.unpin(request.job_id, "used"):
             self._requeue(program)
         elif program.turns > 1:
             self.known.delay.add(now - arrived)
+            if self.context.load_seconds is not None:
+                external = request.num_external_computed_tokens
+                self.known.recall.add(external, program.num_tokens - (request.num_cached_tokens - external))
 
     def keeps_blocks(self, now: float, request: Request) -> bool:
         assert request.job_id is not None
@@ -195,9 +143,10 @@ class Continuum(KeyedPolicy):
         if request.is_last_step:
             self.known.memory.program_ended(program.turns)
             self._programs.forget(request.job_id)
-            self.pins.unpin(request.job_id)
+            self.pins.unpin(request.job_id, "last_turn")
             return False
         program.tool, program.last_turn_ended = self._tools.tool_of(request), now
+        program.num_tokens = request.num_tokens
         if self._tools.broken:
             return False
         ttl = self._rule.ttl(self.known, self._turn(program, request.num_tokens))
@@ -207,10 +156,18 @@ class Continuum(KeyedPolicy):
         return ttl > 0
 
     def _turn(self, program: Program, num_tokens: int) -> FinishedTurn:
+        left = self.context.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
+        return FinishedTurn(program.tool, self.seconds_to_restore(num_tokens), num_tokens / max(left, 1))
+
+    def seconds_to_restore(self, num_tokens: int) -> float:
+        """Seconds to compute a prefix again, or to load what of it a tier is likely to hold, if that is quicker."""
         known = self.context
-        seconds = self._reload.seconds if self._reload is not None else known.prefill_seconds or PrefillReload().seconds
-        left = known.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
-        return FinishedTurn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
+        again = self._reload.seconds if self._reload is not None else known.prefill_seconds or PrefillReload().seconds
+        seconds = again(num_tokens)
+        if known.load_seconds is None:
+            return seconds
+        held = self.known.recall.share
+        return held * min(known.load_seconds(num_tokens), seconds) + (1 - held) * seconds
 
     # ---- pins
 
@@ -221,7 +178,7 @@ class Continuum(KeyedPolicy):
         for pinned in self.pins:
             program = self._programs.get(pinned.job_id)
             if program is None or (now >= program.pin_until and not self._has_waiting_turn(program)):
-                self._unpin(pinned)
+                self._unpin(pinned, "expired")
 
     def _has_waiting_turn(self, program: Program) -> bool:
         queues = self._waiting_queues
@@ -258,15 +215,21 @@ class Continuum(KeyedPolicy):
             self._unpin(max(pins, key=lambda pinned: (pinned.job_id != spared, self._program_arrival(pinned))))
         return bool(pins)
 
-    def _unpin(self, pinned: Request) -> None:
+    def _unpin(self, pinned: Request, why: str = "dropped") -> None:
         assert pinned.job_id is not None
-        self.pins.unpin(pinned.job_id)
+        self.pins.unpin(pinned.job_id, why)
         self._requeue(self._programs.get(pinned.job_id))
 
     def _requeue(self, program: Program | None) -> None:
         """Its waiting turns have another rank now."""
         if program is not None and self._waiting_queues is not None:
             requeue(self._waiting_queues, program.waiting)
+
+
+@suggests_keywords()
+def continuum_by_program(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
+    """Keeps an agent's KV while its tool runs, as continuum-share does; turns without a pin go by program (ours)."""
+    return Continuum(MemoryShare(), tools, reload, yielding=True)
 
 
 @suggests_keywords()

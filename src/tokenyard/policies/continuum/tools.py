@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tokenyard.core.params import SOME_TOOL
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.tokenizer import Decode, load_tokenizer
@@ -94,8 +95,11 @@ _log = logging.getLogger("tokenyard.continuum")
 class ToolReader:
     """Names the tool of a turn.
 
-    ``this_func_call`` of the request counts if it is set; else, with a ``tokenizer``, the ``parser`` reads the output:
-    ``bash``, ``openai``, ``json``, or a function from a turn's text to the name of its tool, None if it calls none.
+    ``this_func_call`` of the request counts if it is given, "" says that no tool is called. Else the ``parser`` reads
+    the output with the ``tokenizer``: ``bash``, ``openai``, ``json``, or a function from a turn's text to the name of
+    its tool, None if it calls none. Without a tokenizer all that is not named counts as one tool: how long its calls
+    take is learnt as of any other, and where a person is next, that is too long for a pin.
+
     A tokenizer that cannot be loaded, or fails, costs one warning and makes the reader ``broken``: a policy then pins
     nothing, because what it would learn about tools would be wrong.
     """
@@ -103,18 +107,23 @@ class ToolReader:
     def __init__(
         self,
         tokenizer: str | None = None,
-        parser: str | Parser = "bash",
+        parser: str | Parser | None = None,
         load: Callable[[str], Decode] = load_tokenizer,
     ) -> None:
+        if parser is not None and tokenizer is None:
+            raise ConfigError("parser", parser, "reads outputs as text: give a tokenizer, too, or leave it out")
         self.broken = False
+        parser = parser or "bash"
         self._parse = named_parser(parser) if isinstance(parser, str) else parser
         self._tokenizer = tokenizer
         self._decode = self._trying(load, tokenizer) if tokenizer is not None else None
 
     def tool_of(self, request: Request) -> str | None:
         """Name of the tool, or None if the turn calls none as far as is known."""
-        if request.this_func_call or self._decode is None or self.broken:
+        if request.this_func_call is not None or self.broken:
             return request.this_func_call or None
+        if self._decode is None:
+            return SOME_TOOL
         text = self._trying(self._decode, request.output_token_ids)
         return None if text is None else self._parse(text)
 

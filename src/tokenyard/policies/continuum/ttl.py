@@ -16,7 +16,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.
+# Quantities learnt from the past: how long evicted turns queue, what a tier gives back of them, and how much a turn's
+# number tells.
 
 
 class QueueingDelay:
@@ -35,6 +36,26 @@ class QueueingDelay:
     def mean(self) -> float:
         """0 before the first."""
         return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
+
+
+class TierRecall:
+    """Share of what a turn had lost from the KV cache that a tier below it brought back; sliding, over turns."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self, window: int = 100) -> None:
+        self._turns: deque[tuple[int, int]] = deque(maxlen=window)
+
+    def add(self, loaded: int, lost: int) -> None:
+        """A follow-up was admitted: so many tokens of the turn before it were lost, and so many of these loaded."""
+        if lost > 0:
+            self._turns.append((min(loaded, lost), lost))
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; 1 before the first."""
+        lost = sum(lost for _, lost in self._turns)
+        return sum(loaded for loaded, _ in self._turns) / lost if lost else 1.0
 
 
 class Memoryfulness:
@@ -161,6 +182,7 @@ class Observations:
     tools: ToolCallEstimator = field(default_factory=ToolCallEstimator)
     delay: QueueingDelay = field(default_factory=QueueingDelay)
     memory: Memoryfulness = field(default_factory=Memoryfulness)
+    recall: TierRecall = field(default_factory=TierRecall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +235,9 @@ class FinishedTurn(msgspec.Struct, frozen=True):
     """A turn that has ended."""
 
     tool: str | None
-    """Tool that it called. None: it called none, a person is next, about whom nothing is known."""
+    """Tool that it called. None: it called none, as is known."""
     reload: float
-    """Seconds to compute its prefix again."""
+    """Seconds to compute its prefix again, or to load what of it a tier is likely to hold, if that is quicker."""
     share: float
     """Its tokens over those that would be left to others: what the KV cache holds without them and all pins."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from html import escape
 from math import inf, sqrt
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from tokenyard.questions.planning.goal import (
     is_feasible,
     row_price,
 )
+from tokenyard.questions.plots import axes
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, settings_in_words
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
@@ -35,15 +37,10 @@ Axis = tuple[str, Callable[[Row], float | None]]
 
 def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], recommended: Row | None) -> str:
     """SVG: a dot for every variant that ran to its end, a ring around the recommended one, a line along the front."""
-    across, up = _axes(rows, goal)
-    points = [
-        (row, x, y)
-        for row in rows
-        if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
-    ]
+    across, up, points = points_of(rows, goal)
     right = max((x for _, x, _ in points), default=1.0) * 1.05 or 1.0
     top = max((y for _, _, y in points), default=1.0) * 1.05 or 1.0
-    chart = Chart(title, across[0], up[0], (right, top))
+    chart = Chart(title, across, up, (right, top))
     for said, colour in (("recommended", _CHOSEN), ("within every bound", _HELD), ("a bound is missed", _MISSED)):
         chart.legend(said, colour)
     line = sorted((x, y) for row, x, y in points if row in front)
@@ -54,6 +51,31 @@ def draw(title: str, goal: Goal, rows: Sequence[Row], *, front: Sequence[Row], r
         if row == recommended:
             chart.ring(x, y, _CHOSEN)
     return str(chart)
+
+
+def points_of(rows: Sequence[Row], goal: Goal) -> tuple[str, str, list[tuple[Row, float, float]]]:
+    """What stands along both axes, and where each variant that ran to its end lies."""
+    across, up = _axes(rows, goal)
+    points = [
+        (row, x, y)
+        for row in rows
+        if row.is_measured and (x := across[1](row)) is not None and (y := up[1](row)) is not None
+    ]
+    return across[0], up[0], points
+
+
+def plot(title: str, goal: Goal, rows: Sequence[Row], *, recommended: Row | None, ax: Any = None) -> Any:
+    """The same dots and ring, drawn with matplotlib. Returns the axes. MissingExtraError without it."""
+    ax = axes(ax)
+    across, up, points = points_of(rows, goal)
+    for said, holds in (("within every bound", True), ("a bound is missed", False)):
+        some = [(x, y) for row, x, y in points if is_feasible(row) is holds]
+        ax.scatter([x for x, _ in some], [y for _, y in some], label=said)
+    chosen = [(x, y) for row, x, y in points if row == recommended]
+    ax.scatter([x for x, _ in chosen], [y for _, y in chosen], s=150, facecolors="none", edgecolors="black")
+    ax.set(title=title, xlabel=across, ylabel=up)
+    ax.legend()
+    return ax
 
 
 def page_of(workload: str, drawing: str, text: str) -> str:
@@ -470,10 +492,17 @@ class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
         """One row per variant that was tried: its settings, what came of it, its figures."""
         return rows_table(self.rows)
 
+    @property
+    def _title(self) -> str:
+        return f"{self.workload}: {', '.join(self.slo) or 'no bounds'}"
+
     def draw(self) -> str:
         """A drawing as SVG: what each variant reaches, over what it costs or how near its bounds it is."""
-        title = f"{self.workload}: {', '.join(self.slo) or 'no bounds'}"
-        return draw(title, Goal(self.goal), self.rows, front=self.front, recommended=self.recommended)
+        return draw(self._title, Goal(self.goal), self.rows, front=self.front, recommended=self.recommended)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The same drawn with matplotlib, on ``ax`` or new axes, which are returned; MissingExtraError without it."""
+        return plot(self._title, Goal(self.goal), self.rows, recommended=self.recommended, ax=ax)
 
     def page(self) -> str:
         """The drawing with what is printed, as an HTML page that needs nothing else."""

@@ -112,3 +112,21 @@ def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, float]:
     if by_cost:
         return row_price(row), -value
     return value if goal.is_least else -value, _distance(row)
+
+
+def pareto_front(rows: Sequence[Row]) -> list[Row]:
+    """Rows that no other beats both in output tokens per second of each GPU and in the TPOT that nine of ten have."""
+    known = [(row, *scores) for row in rows if (scores := _per_gpu(row)) is not None]
+    front: list[Row] = []
+    least = inf
+    for row, _, tpot in sorted(known, key=lambda each: (-each[1], each[2])):
+        if tpot < least:
+            front.append(row)
+            least = tpot
+    return front
+
+
+def _per_gpu(row: Row) -> tuple[float, float] | None:
+    """Output tokens per second of each GPU, and TPOT p90; None where a row does not have them."""
+    tokens, tpot = row.figures.get(_FIGURES[Goal.THROUGHPUT]), row.figures.get("tpot_ms.p90")
+    return None if not row.is_measured or not row.gpus or tokens is None or tpot is None else (tokens / row.gpus, tpot)

@@ -603,11 +603,11 @@ def _proposed(
     while len(known) < most and repeats < _MOST_REPEATS:
         trials = [study.ask() for _ in range(min(at_once, most - len(known)))]
         asked = [{name: _suggested(trial, name, values) for name, values in grid.dimensions} for trial in trials]
-        some = {key_of(settings): settings for settings in asked}
+        some = {key_of(settings): settings for settings in asked if grid.allows(settings)}
         repeats = repeats + len(trials) if all(key in known for key in some) else 0
         tried(some)
         for trial, settings in zip(trials, asked, strict=True):
-            score = _score(known[key_of(settings)], goal)
+            score = _score(known[key_of(settings)], goal) if grid.allows(settings) else None
             if score is None:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
@@ -649,6 +649,8 @@ def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setti
         if _score(best, goal) is None:
             continue
         for setting in _lines(grid, best):
+            if not grid.allows(setting.settings):
+                continue
             before = known.get(key_of(setting.nearer))
             if before is not None and setting.nearer != best.settings and _is_alike(before, best, goal):
                 idle.append(setting.settings)

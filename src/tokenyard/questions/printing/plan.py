@@ -13,8 +13,9 @@ from tokenyard.explain.render.parts import deployment_table, print_section, tabl
 from tokenyard.explain.slo import OPEN_FOR
 from tokenyard.explain.steady import LoadState, rate_in_words
 from tokenyard.questions.planning.answer import PRECISION, LargestLoad, Plan, ServedSplit, Sureness, sentence_of
-from tokenyard.questions.planning.goal import Goal, goal_value, reach_most, row_price
+from tokenyard.questions.planning.goal import Goal, goal_value, pareto_front, reach_most, row_price
 from tokenyard.questions.planning.search import is_unsettled
+from tokenyard.questions.space import COSTLY
 from tokenyard.questions.sweeping.rows import Row, by_problem, first_in_words, row_in_words, settings_in_words
 from tokenyard.redaction import plain
 from tokenyard.units import count, duration, milliseconds, percent
@@ -58,6 +59,9 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     )
     if len(plan.front) > 1:
         print_section(console, "The front: none beats these", _front(plan, goal))
+    several = pareto_front(plan.rows)
+    if len(several) > 1 and len({row.gpus for row in plan.rows}) + len(plan.space.keys() & COSTLY) > 1:
+        print_section(console, "Throughput of a GPU against the time per token: none beats these", _pareto(several))
     if plan.largest_load is not None:
         print_section(console, "The largest load within the bounds", Text(_load(plan.largest_load, chosen)))
     if plan.floors:
@@ -71,6 +75,21 @@ def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
     if not header:
         console.print()
         _print_asked(plan, goal, console)
+
+
+def _pareto(rows: Sequence[Row]) -> Table:
+    """The front of throughput and pace, with the price of a million tokens where that is known."""
+    is_priced = any(row.cost_per_hour is not None for row in rows)
+    names = ("GPUs", "tokens/s/GPU", "TPOT p90", "TTFT p90", *(("price/1M",) if is_priced else ()))
+    table = table_of(Column(""), *(Column(name, justify="right") for name in names))
+    for row in rows[:_MOST_OF_THE_FRONT]:
+        tokens = row.figures["throughput.output_tokens_per_s"] or 0.0
+        cells = [count(row.gpus), f"{tokens / (row.gpus or 1):,.0f}"]
+        cells += [milliseconds(row.figures.get(f"{name}_ms.p90")) for name in ("tpot", "ttft")]
+        if is_priced:
+            cells.append(f"{(row.cost_per_hour or 0.0) / 3600 / tokens * 1e6:,.2f}" if tokens else "-")
+        table.add_row(Text(plain(row_in_words(row))), *cells)
+    return table
 
 
 def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
@@ -202,9 +221,9 @@ def _number(value: float) -> str:
 def _figures(row: Row) -> Iterator[Table | Text]:
     statistics = ("mean", "p50", "p90", "p99", "max")
     table = table_of(Column(""), *(Column(name, justify="right", no_wrap=True) for name in statistics))
-    for name in ("ttft", "tpot", "itl", "e2e"):
+    for name, heading in (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("e2e", "E2E"), ("job", "job")):
         if row.figures.get(f"{name}_ms.mean") is not None:
-            table.add_row(name.upper(), *(row.in_words(f"{name}_ms.{statistic}") for statistic in statistics))
+            table.add_row(heading, *(row.in_words(f"{name}_ms.{statistic}") for statistic in statistics))
     figures = row.figures
     share = figures.get("goodput.share")
     said = f"{_rate(figures.get('throughput.output_tokens_per_s'))} output tokens/s"

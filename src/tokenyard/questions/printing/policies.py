@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section
 from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
+from tokenyard.questions.regret import Regret
 from tokenyard.questions.study import Study, StudyCell
 from tokenyard.redaction import plain
 
@@ -143,25 +144,21 @@ def _interval(cell: Cell, metric: Metric) -> str:
 # A study: a table per load.
 
 
+_MOST_WITH_CHANGES = 12
+"""Cells of one load up to which each has a line with its changes; more are sorted."""
+
+
 def print_study(study: Study, console: Console) -> None:
     """Means with intervals of 95 %; below each, how far the cell is from the first one, seed by seed."""
     console.print(study.summary())
+    is_long = len(study.cells) > len(study.loads) * _MOST_WITH_CHANGES
     for load in study.loads:
-        table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
-        table.add_column("", style="cyan", overflow="fold")
-        for name in study.shown:
-            table.add_column(name, justify="right", overflow="fold")
-        cells = [cell for cell in study.cells if cell.load == load]
-        for cell in cells:
-            table.add_row(cell.label, *(_mean_over_seeds(study, name, cell) for name in study.shown))
-            if cell != cells[0]:
-                table.add_row("", *(_change(study, name, cell, cells[0]) for name in study.shown), style="dim")
-        console.print(table)
+        console.print(_sorted_table(study, load) if is_long else _table_with_changes(study, load))
+    if is_long:
+        console.print(f"sorted by {study.shown[0]}; *: the best of a column; means() has what each is to the first")
     if len(study.seeds) > 1:
-        console.print(
-            f"±: 95 % confidence interval of the mean over {len(study.seeds)} seeds; %: the ratio to the first line, "
-            "taken seed by seed"
-        )
+        changes = "" if is_long else "; %: the ratio to the first line, taken seed by seed"
+        console.print(f"±: 95 % confidence interval of the mean over {len(study.seeds)} seeds{changes}")
     if any(study.is_at_least(name, cell) for name in study.shown for cell in study.cells):
         console.print(
             "\N{GREATER-THAN OR EQUAL TO}: a lower bound, since requests were not served; two are not compared"
@@ -172,6 +169,47 @@ def print_study(study: Study, console: Console) -> None:
         if row.problem is not None:
             where = ", ".join(f"{name} {value}" for name, value in row.settings.items() if value != "")
             console.print(f"not replayed: {where}: {row.problem}", markup=False)
+
+
+def print_regret(regret: Regret, console: Console) -> None:
+    """The costliest choices, each with the engine that would have been better."""
+    console.print(f"{regret.summary()}; the others cost everybody {regret.mean:.2f} ms of {regret.measure} on average")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("request", "chosen", "better", "own ms", "everybody ms"):
+        table.add_column(heading, justify="left" if heading == "request" else "right")
+    for each in sorted(regret.rows, key=lambda each: -each.everybody)[:_MOST_WITH_CHANGES]:
+        table.add_row(each.request_id, str(each.chosen), str(each.best), f"{each.own:.1f}", f"{each.everybody:.2f}")
+    console.print(table)
+
+
+def _study_table(study: Study, load: float) -> Table:
+    table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    table.add_column("", style="cyan", overflow="fold")
+    for name in study.shown:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
+
+
+def _table_with_changes(study: Study, load: float) -> Table:
+    """Two lines a cell: means, and how far they are from the first one's."""
+    table = _study_table(study, load)
+    cells = [cell for cell in study.cells if cell.load == load]
+    for cell in cells:
+        table.add_row(cell.label, *(_mean_over_seeds(study, name, cell) for name in study.shown))
+        if cell != cells[0]:
+            table.add_row("", *(_change(study, name, cell, cells[0]) for name in study.shown), style="dim")
+    return table
+
+
+def _sorted_table(study: Study, load: float) -> Table:
+    """A line a cell, the best first; the best of each column is marked."""
+    table = _study_table(study, load)
+    best = {name: study.best(name, load) for name in study.shown}
+    for cell in study.ranked(load=load):
+        marks = ["*" if cell == best[name] else " " for name in study.shown]
+        means = [_mean_over_seeds(study, name, cell) for name in study.shown]
+        table.add_row(cell.label, *(f"{mean} {mark}" for mean, mark in zip(means, marks, strict=True)))
+    return table
 
 
 def _mean_over_seeds(study: Study, name: str, cell: StudyCell) -> str:

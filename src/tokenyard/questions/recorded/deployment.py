@@ -116,7 +116,7 @@ def _flags(run: RecordedRun, given: GivenDeployment) -> DeploymentSettings:
         flags, gpu = given.settings, given.settings.hardware.gpu
     elif given.serve is not None:
         gpu = _gpu_of(run) if given.gpu is None else named_gpu(given.gpu).name
-        flags = settings_of_line(read_serve_line(given.serve), gpu=gpu)
+        flags = settings_of_line(read_serve_line(given.serve, gpu=gpu), gpu=gpu)
     else:
         config = run.start.config or {}
         flags = read_asked_flags(config) or _as_settled(run, config)

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.assumed_drafts import AssumedAcceptance
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.slo import SLO, Goodput, Objective
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO, Goodput, Objective
 from tokenyard.explain.steady import Load, LoadState
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
@@ -108,7 +108,7 @@ class SLOWatch(StepObserver):
         """``by``: the column that bounds of a class go by. ``slack``: bounds are missed only beyond so many times their
         value; infinity: none ever is.
         """
-        countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
+        countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure not in OF_NO_REQUEST]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
         """None where requests are sent again: what becomes of an attempt is not yet what becomes of its user."""
@@ -144,6 +144,11 @@ class SLOWatch(StepObserver):
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
+        if request.status is RequestStatus.FINISHED_MOVED:
+            return
+        if request.status is RequestStatus.FINISHED_REJECTED:
+            self.request_refused(ts, request)
+            return
         is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
         beyond = self._beyond_by(request, ts) if is_whole else []
         for slo in beyond:

@@ -25,7 +25,7 @@ from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.figures import percentile
 from tokenyard.explain.population import FirstSent
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.slo import SLO
+from tokenyard.explain.slo import OF_NO_REQUEST, SLO
 from tokenyard.explain.steady import FEWEST_ARRIVALS, LoadState
 from tokenyard.explain.table import RowTable, column_of
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
@@ -69,7 +69,7 @@ class Halves(StepObserver):
 
     def __init__(self, slos: Sequence[SLO], workload: Workload, by: str | None = None) -> None:
         """``by``: the column that bounds of a class go by."""
-        self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure != "itl"]
+        self._slos = [slo for slo in slos if slo.statistic is not None and slo.figure not in OF_NO_REQUEST]
         self._class_of = {} if by is None else classes_in(workload, by)
         self._last = max(each.arrival_time for each in workload if not each.after)
         self._first = FirstSent()
@@ -245,10 +245,19 @@ Settings = Mapping[str, Setting]
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
-    *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
+    *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue", "job") for statistic in _STATISTICS),
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
     *("load.offered_requests_per_s", "load.served_requests_per_s"),
-    *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
+    *(
+        "prefix_hit_rate.local",
+        "prefix_hit_rate.external",
+        "pins.made",
+        "preemptions",
+        "recomputed_tokens",
+        "peak_kv_use",
+        "running.mean",
+        "waiting.mean",
+    ),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
     *("replicas.mean_held", "replicas.max_held", "replicas.started"),

@@ -12,9 +12,10 @@ import sys
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from itertools import product
 from math import prod
 from multiprocessing import get_context
@@ -44,18 +45,39 @@ _FORMATS = "*.json (a list of objects), *.toml ([[variant]] tables) or *.csv (a 
 
 
 class Grid:
-    """Every combination of the values of some settings, in the order in which they were given."""
+    """Every combination of the values of some settings, in the order in which they were given, as far as allowed."""
 
-    def __init__(self, dimensions: Sequence[tuple[str, tuple[Setting, ...]]]) -> None:
+    def __init__(
+        self,
+        dimensions: Sequence[tuple[str, tuple[Setting, ...]]],
+        allows: Callable[[Mapping[str, Setting]], bool] | None = None,
+    ) -> None:
+        """``allows``: which combinations there are; None: all."""
         self.dimensions = tuple(dimensions)
+        self._allows = allows
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether not every combination is allowed."""
+        return self._allows is not None
+
+    def allows(self, settings: Mapping[str, Setting]) -> bool:
+        """Whether a combination is one of them."""
+        return self._allows is None or self._allows(settings)
+
+    def narrowed(self, allows: Callable[[Mapping[str, Setting]], bool]) -> Grid:
+        """The same, where only some of its combinations are allowed."""
+        return Grid(self.dimensions, lambda settings: self.allows(settings) and allows(settings))
 
     def __len__(self) -> int:
-        return prod(len(values) for _, values in self.dimensions)
+        every = prod(len(values) for _, values in self.dimensions)
+        return len(self.all()) if self.is_narrowed and every <= _MOST_VARIANTS else every
 
     def all(self) -> list[dict[str, Setting]]:
         """The variants; the last setting changes first."""
         names = [name for name, _ in self.dimensions]
-        return [dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions))]
+        every = (dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions)))
+        return [settings for settings in every if self.allows(settings)]
 
 
 Spread = Callable[[str, str], Iterable[Any]]
@@ -67,9 +89,14 @@ def _one_value(_: str, text: str) -> Iterable[Any]:
 
 
 def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set", *, spread: Spread = _one_value) -> Grid:
-    """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong."""
+    """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong.
+
+    Texts that set the same two settings or more are taken one for the other: ``tensor_parallel_size=1,replicas=8`` and
+    ``tensor_parallel_size=2,replicas=4`` are two variants, and not four.
+    """
     texts = tuple(texts)
     found: dict[str, tuple[Setting, ...]] = {}
+    couples: dict[frozenset[str], list[dict[str, tuple[Setting, ...]]]] = {}
     problems: list[ConfigError] = []
     for text in texts:
         try:
@@ -77,20 +104,32 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set", *, 
         except ConfigError as error:
             problems.append(error)
             continue
+        mine: dict[str, tuple[Setting, ...]] = {}
         for name, values in named.items():
             try:
                 several = [each for value in values for each in spread(name, value)]
                 own, settings = _dimension(name, several, convert, problems)
-                if own in found:
-                    raise ConfigError(flag, text, f"{own} is given twice: give it once")
-                found[own] = settings
+                mine[own] = settings
             except ConfigError as error:
                 problems.append(error)
+        alike = couples.setdefault(frozenset(mine), [])
+        alike.append(mine)
+        for own, settings in mine.items():
+            if own in found and (len(alike) == 1 or len(mine) == 1):
+                problems.append(ConfigError(flag, text, f"{own} is given twice: give it once"))
+            found[own] = tuple(dict.fromkeys((*found.get(own, ()), *settings)))
     _raise_all(flag, " ".join(texts), [("", error) for error in problems])
     grid = Grid(list(found.items()))
+    for alike in couples.values():
+        if len(alike) > 1:
+            grid = grid.narrowed(partial(_is_one_of, alike))
     if len(grid) > _MOST_VARIANTS:
         raise ConfigError(flag, " ".join(texts), f"these are {len(grid):,} variants: give at most {_MOST_VARIANTS:,}")
     return grid
+
+
+def _is_one_of(couples: Sequence[Mapping[str, tuple[Setting, ...]]], settings: Mapping[str, Setting]) -> bool:
+    return any(all(settings[name] in values for name, values in each.items()) for each in couples)
 
 
 def _dimension(

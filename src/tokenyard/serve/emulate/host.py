@@ -39,7 +39,7 @@ from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.choices import router_of
 from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.loop import EngineGroup, EngineParts
-from tokenyard.sim.replay import prefill_seconds
+from tokenyard.sim.replay import load_seconds, prefill_seconds
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import KVLink
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
@@ -394,6 +394,7 @@ class _EngineMaker(msgspec.Struct, frozen=True):
             kv_connector=connector,
             speculative_config=None if resolved.speculation is None else resolved.speculation.config,
             prefill_seconds=prefill_seconds(resolved.latency),
+            load_seconds=None if given is None else load_seconds(given[1], cache.tokens_per_block),
         )
         return EngineParts(scheduler, transfers)
 

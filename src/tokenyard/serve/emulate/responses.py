@@ -53,7 +53,7 @@ class Responses:
             kind=OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY,
             defaults=context.defaults,
         )
-        turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
+        turn = turn_of(request, http)._replace(lora_name=context.adapter_of(request.model))
         name = f"resp_{uuid.uuid4().hex[:16]}"
         given = {"prompt_token_ids": prompt.token_ids, "prompt": prompt.text}
         asked = [EnginePrompt(given, params, name, turn)]

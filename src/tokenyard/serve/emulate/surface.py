@@ -80,7 +80,7 @@ class BatchChatCompletions:
         name = request_id_of(request, "chatcmpl", http)
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         grammars = await compiled(http, context, request, len(talks), None, most_tokens=max(rooms))
-        asked = asked_of(context, request, name, prompts, max_tokens=rooms, logprobs=num_top, grammars=grammars)
+        asked = asked_of(http, context, request, name, prompts, max_tokens=rooms, logprobs=num_top, grammars=grammars)
         writers = [context.formed("chat", self._chat.writer(request, name, num_top or 0), request) for _ in talks]
         return await reply(http, context, asked, _Batch(writers), stream=False, ignored=body.ignored)
 

@@ -151,7 +151,7 @@ _MOST_TOKENS_NAMED = 10_000
 """Tokens that a request may name: biases, ends of answers."""
 _MOST_NAMED = 8
 """Models that an error names."""
-_OF_A_TURN = ("job_id", "is_last_step", "this_func_call")
+_OF_A_TURN = ("job_id", "is_last_step", "this_func_call", "session_id", "last_func_call")
 
 
 def generation_params(
@@ -196,24 +196,29 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
     return bias
 
 
-def turn_of(request: GenerationRequest) -> Turn:
-    """The job of an agent to which a request belongs, given directly or in ``vllm_xargs``. Raises ApiError."""
+def turn_of(request: GenerationRequest, http: Request | None = None) -> Turn:
+    """The job of an agent to which a request belongs: ``job_id``, else vLLM's session. Raises ApiError.
+
+    The session is, as vLLM 0.33 takes it, ``session_id`` of the body, the header ``X-Session-ID``, or ``session_id`` of
+    ``vllm_xargs``, in this order; the others are given directly or in ``vllm_xargs``.
+    """
     named = dict(request.vllm_xargs or {})
     unknown = named.keys() - set(_OF_A_TURN)
     if unknown:
         name = min(unknown)
         raise bad_field(f"vllm_xargs.{name}", named[name], f"use one of {', '.join(_OF_A_TURN)}, or leave it out")
-    for name in _OF_A_TURN:
-        value = getattr(request, name)
-        if value is not None:
-            named[name] = value
-    job, last, tool = (named.get(name) for name in _OF_A_TURN)
+    header = None if http is None else http.headers.get("x-session-id")
+    named |= {"session_id": header} if header else {}
+    named |= {name: value for name in _OF_A_TURN if (value := getattr(request, name)) is not None}
+    job, last, tool, session, _ = (named.get(name) for name in _OF_A_TURN)
     if last not in (None, True, False, 0, 1, "true", "false"):
         raise bad_field("is_last_step", last, "give true or false")
     if tool is not None and not isinstance(tool, str):
         raise bad_field("this_func_call", tool, "give the tool's name as text")
-    if job is not None and not isinstance(job, str | int):
-        raise bad_field("job_id", job, "give a text")
+    for name, value in (("job_id", job), ("session_id", session)):
+        if value is not None and not isinstance(value, str | int):
+            raise bad_field(name, value, "give a text")
+    job = session if job is None else job
     return Turn(
         priority=request.priority or 0,
         cache_salt=request.cache_salt,

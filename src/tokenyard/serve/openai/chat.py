@@ -166,7 +166,7 @@ class ChatCompletions:
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
             request.skip_special_tokens = False
-        asked = asked_of(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
+        asked = asked_of(http, context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
         own = self.writer(request, name, num_top or 0, parser)
         answer = (formed or context.formed)("chat", own, request)
         return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=ignored)

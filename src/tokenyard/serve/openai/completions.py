@@ -46,6 +46,7 @@ class Completions:
         name = request_id_of(request, "cmpl", http)
         grammars = await compiled(http, context, request, len(prompts), most_tokens=max(room))
         asked = asked_of(
+            http,
             context,
             request,
             name,

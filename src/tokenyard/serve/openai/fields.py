@@ -240,11 +240,16 @@ class GenerationRequest(_Fields, kw_only=True):
     return_token_ids: bool | None = None
     """Return the token ids of prompt and answer as well."""
     vllm_xargs: dict[str, Any] | None = None
-    """``job_id``, ``is_last_step``, ``this_func_call``: as clients of vLLM with a Continuum scheduler send them."""
-    # ours: the same without a wrapping
+    """``session_id``, ``job_id``, ``is_last_step``, ``this_func_call``, ``last_func_call``: as clients of vLLM, with a
+    Continuum scheduler or without, send them."""
+    session_id: str | None = None
+    """vLLM's, since 0.30: the job, unless ``job_id`` names it."""
+    # of clients of a Continuum scheduler: the same without a wrapping
     job_id: str | None = None
     is_last_step: bool | None = None
     this_func_call: str | None = None
+    last_func_call: str | None = None
+    """The tool whose result this turn brings: known already, so not read."""
 
 
 class CompletionRequest(GenerationRequest, kw_only=True):

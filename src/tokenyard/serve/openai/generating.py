@@ -318,6 +318,7 @@ def output_room(
 
 
 def asked_of(
+    http: Request,
     context: ServerContext,
     request: GenerationRequest,
     request_id: str,
@@ -337,7 +338,7 @@ def asked_of(
         field = "prompt_logprobs" if request.prompt_logprobs is not None else "echo"
         fix = "log-probabilities of prompts are told with a whole answer: leave stream out"
         raise bad_field(field, getattr(request, field), fix)
-    turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
+    turn = turn_of(request, http)._replace(lora_name=context.adapter_of(request.model))
     kind = OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY
     asked = []
     for i, prompt in enumerate(prompts):

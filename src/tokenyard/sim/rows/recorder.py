@@ -238,6 +238,10 @@ class RowRecorder(StepObserver):
         if row is None:
             return
         reason = FinishReason.of(request.status)
+        if reason is FinishReason.MOVED:  # it is the other engine's
+            self._streams.request_ended(request.request_id)
+            self.rows.remove(row)
+            return
         row.finished = float(ts) if request.times.finished is None else request.times.finished
         row.finish_reason = None if reason is None else reason.value
         self._streams.request_ended(request.request_id)

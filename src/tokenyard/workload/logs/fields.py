@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.core.config import MAX_COUNT
+from tokenyard.core.params import SOME_TOOL
 from tokenyard.errors import shown
 from tokenyard.patterns import lazy_pattern
 from tokenyard.redaction import hidden_identity
@@ -19,6 +20,7 @@ from tokenyard.workload.logs.logged import (
     LogReading,
     RecordView,
     is_absent,
+    list_of,
     normal,
     normals,
     path_of,
@@ -31,8 +33,8 @@ _EITHER = lazy_pattern(r"\d{1,3}\.\d{3}")
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
-_BROKEN_OFF = frozenset({"408", "499", "504"})
-"""Codes of requests whose client, or a gateway, did not wait for the end: the service may have worked on them."""
+_BROKEN_OFF = frozenset({"408", "499", "504", "timeout"})
+"""What requests end with whose client, or a gateway, did not wait for the end: the service may have worked on them."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
 _NO_GENERATION_PATH = lazy_pattern(
     r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
@@ -168,6 +170,7 @@ def request_from(
         lora_name=fields.text("lora_name"),
         says_unit=times.says_unit,
         session=fields.identity("session"),
+        tool=_tool(view, fields, reading),
         user=fields.identity("user"),
         priority=_priority(fields, reading),
         model=fields.text("model"),
@@ -190,6 +193,50 @@ def _named(view: RecordView, reading: LogReading, field: str) -> str | None:
     column = reading.options.columns.get(field)
     value = None if column is None else view.named(column).value
     return None if value is None else str(value)
+
+
+# ---- the tool that an answer calls: by its name, by its calls, or by why it ended
+
+
+def _tool(view: RecordView, fields: _Fields, reading: LogReading) -> str | None:
+    """Name of the tool that the answer calls, several joined; "": it calls none, None: nothing is said."""
+    named = fields.text("tool")
+    if named is not None:
+        return named
+    found, reason, answer = (view.find(field) for field in ("tool_calls", "finish_reason", "answer"))
+    parts = [each for each in list_of(answer.value) if isinstance(each, Mapping)]
+    of_parts = [call for each in parts for call in _calls_in(each)]
+    calls = of_parts or list_of(found.value) or ([found.value] if isinstance(found.value, str) else [])
+    said = list_of(reason.value) or ([] if reason.value is None else [reason.value])
+    ends = [each["finish_reason"] for each in parts if each.get("finish_reason")]
+    if not calls and not any(str(each).casefold() in _CALLING for each in (*said, *ends)):
+        return "" if said or ends else None
+    where = answer.name if of_parts else found.name if calls else reason.name or answer.name
+    reading.take("tool", where)
+    return "+".join(dict.fromkeys(name for each in calls if (name := _name_of_call(each)))) or SOME_TOOL
+
+
+def _calls_in(part: Mapping[str, Any]) -> list[Any]:
+    """The calls in a part of an answer: the part itself, or those of its message."""
+    if part.get("type") in _CALLS:
+        return [part]
+    message = part.get("message")
+    own = message if isinstance(message, Mapping) else {}
+    return list_of(own.get("tool_calls")) or list_of(own.get("function_call"))
+
+
+_CALLS = frozenset({"tool_use", "function_call"})
+"""Types of parts of an answer that call a tool."""
+_CALLING = frozenset({"tool_calls", "tool_call", "tool_use", "function_call"})
+"""Reasons for which an answer ends that calls a tool."""
+
+
+def _name_of_call(call: object) -> str | None:
+    """The name in a call as services write it; the text itself where there is only a name."""
+    if isinstance(call, Mapping):
+        inner = call.get("function")
+        call = (inner if isinstance(inner, Mapping) else call).get("name")
+    return call if isinstance(call, str) else None
 
 
 def _look_for_sums(view: RecordView, reading: LogReading) -> None:
@@ -448,7 +495,7 @@ def _error_of(view: RecordView) -> str | None:
 
 def _is_refusal(status: str) -> bool:
     """Whether the service has not worked on it: it refused the request, or failed."""
-    return _is_error_code(status) and status not in _BROKEN_OFF
+    return status not in _BROKEN_OFF
 
 
 def _is_asked(view: RecordView, prompt: object, output: object) -> bool:

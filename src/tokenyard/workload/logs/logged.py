@@ -205,6 +205,8 @@ class LoggedRequest(msgspec.Struct, frozen=True):
     says_unit: bool = False
     """Whether the unit of its time is known: the name of the column says it."""
     session: str | None = None
+    tool: str | None = None
+    """What its answer calls; "": none, None: the log does not say."""
     user: str | None = None
     """User or tenant."""
     priority: int = 0
@@ -519,6 +521,16 @@ def _inner(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         inner = _object(record.get(keys.get(name.casefold(), name)))
         if inner is not None:
             yield inner
+
+
+def list_of(value: object) -> list[Any]:
+    """A list, or the text of one; of an object alone a list of it, of anything else an empty one."""
+    if isinstance(value, str) and value[:1] in "[{":
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return []
+    return value if isinstance(value, list) else [value] if isinstance(value, Mapping) else []
 
 
 def _object(value: object) -> Mapping[str, Any] | None:

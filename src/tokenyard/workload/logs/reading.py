@@ -344,6 +344,7 @@ def requests_of(
 
     A log that counts cached tokens does not say with whom they were shared: the whole blocks of ``HIT_BLOCK`` tokens
     within them are taken from one stream per group (named as such, else the session, else the user), or one for all.
+    A log in which no answer calls a tool does not say that none does: they may stand in the text.
     With ``turns``, one per request, what goes on is one stream instead; ``turns_follow``: it arrives as long after the
     answer before as it did.
     """
@@ -351,6 +352,7 @@ def requests_of(
     groups: dict[str | None, int] = {}
     scope = seed_of(name, seed)
     last = {_session(each): i for i, (_, each) in enumerate(arrivals)}
+    says_tools = any(each.tool for _, each in arrivals)
     for i, (moment, logged) in enumerate(arrivals):
         request_id = ids[i]
         before = turns[i].before if turns and turns_follow else None
@@ -373,6 +375,7 @@ def requests_of(
             gap=0.0 if before is None else turns[i].pause,
             job_id=_job(logged, request_id),
             is_last_step=logged.session is not None and last[_session(logged)] == i,
+            this_func_call=logged.tool if says_tools else None,
             priority=logged.priority,
             lora_name=logged.lora_name,
             output_seed=own,

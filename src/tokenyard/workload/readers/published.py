@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
+from tokenyard.core.params import SOME_TOOL
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.patterns import lazy_pattern
 from tokenyard.quick_dataclass import dataclass
@@ -217,35 +218,50 @@ def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
 # Mooncake traces: JSON lines with global hash ids of 512-token prefix blocks.
 #
 # Fields read: ``timestamp`` (ms), ``input_length``, ``output_length`` (tokens), ``hash_ids``; others are ignored. The
-# last id may stand for a block that the prompt fills in part.
+# last id may stand for a block that the prompt fills in part. As AIPerf and Dynamo write them, a ``session_id`` may
+# join lines: one with a ``delay`` (ms) begins so long after the answer before it. ``block_size`` of a first line
+# counts for all.
 
 MOONCAKE_BLOCK_SIZE = 512
 
 
 class _MooncakeRow(msgspec.Struct):
-    timestamp: Seconds
     input_length: Length
     output_length: Count
     hash_ids: list[HashId]
+    timestamp: Seconds | None = None
+    delay: Seconds | None = None
+    session_id: str | int | None = None
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
 
 
 def read_mooncake(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per line; an output of 0 tokens counts as 1."""
     decoder = msgspec.json.Decoder(_MooncakeRow)
     scope = seed_of("mooncake", options.seed)
+    size = 0
+    last_turns: dict[str | int, str] = {}
     for number, line in numbered_lines(path, options):
         row = decode(decoder, path, number, line)
-        problem = problem_with_ids(len(row.hash_ids), row.input_length, MOONCAKE_BLOCK_SIZE)
+        size = size or row.block_size or MOONCAKE_BLOCK_SIZE
+        problem = problem_with_ids(len(row.hash_ids), row.input_length, size)
+        before = None if row.session_id is None else last_turns.get(row.session_id)
+        follows = before is not None and row.delay is not None
+        if row.timestamp is None and not follows:
+            problem = "timestamp is missing: give a number from 0, or a delay behind an earlier line of its session_id"
         if problem:
             raise WorkloadError(path, number, problem)
-        own = seed_of("mooncake", options.seed, number)
+        own, name = seed_of("mooncake", options.seed, number), f"mooncake_{number:06d}"
+        if row.session_id is not None:
+            last_turns[row.session_id] = name
         yield WorkloadRequest(
-            request_id=f"mooncake_{number:06d}",
-            prompt=HashedTokens(
-                id_ranges(row.hash_ids), row.input_length, block_size=MOONCAKE_BLOCK_SIZE, scope=scope, tail=own
-            ),
+            request_id=name,
+            prompt=HashedTokens(id_ranges(row.hash_ids), row.input_length, block_size=size, scope=scope, tail=own),
             max_tokens=max(1, row.output_length),
-            arrival_time=row.timestamp / 1000,
+            arrival_time=0.0 if follows else (row.timestamp or 0.0) / 1000,
+            after=(before,) if before is not None and follows else (),
+            gap=(row.delay or 0.0) / 1000 if follows else 0.0,
+            job_id=None if row.session_id is None else str(row.session_id),
             output_seed=own,
         )
 
@@ -289,9 +305,6 @@ def read_servegen(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
 # * a sub-agent's first call as long after the previous call's end as recorded;
 # * the call after sub-agents when they and the previous call have ended, plus what was left of the recorded time; a
 #   sub-agent that outlived the recorded call is not waited for.
-
-_SOME_TOOL = "tool"
-"""The trace says that a call ended with the use of a tool, not of which."""
 
 
 class _Entry(msgspec.Struct, kw_only=True):
@@ -403,7 +416,7 @@ class _SessionReader:
             gap=gap if waits else 0.0,
             job_id=calls.job,
             is_last_step=is_last,
-            this_func_call=_SOME_TOOL if entry.stop == "tool_use" else None,
+            this_func_call=SOME_TOOL if entry.stop == "tool_use" else "",
             output_seed=own,
         )
 

@@ -265,6 +265,27 @@ def test_a_job_and_a_priority_reach_the_scheduler(
 
 
 @pytest.mark.parametrize(
+    ("asked", "job"),
+    [
+        ({"extra_body": {"session_id": "body"}}, "body"),
+        ({"extra_headers": {"X-Session-ID": "header"}}, "header"),
+        ({"extra_body": {"vllm_xargs": {"session_id": "xargs"}}}, "xargs"),
+        ({"extra_body": {"session_id": "body"}, "extra_headers": {"X-Session-ID": "header"}}, "body"),
+        (
+            {"extra_body": {"vllm_xargs": {"session_id": "xargs"}}, "extra_headers": {"X-Session-ID": "header"}},
+            "header",
+        ),
+        ({"extra_body": {"session_id": "body", "job_id": "job", "last_func_call": "ls"}}, "job"),
+    ],
+)
+def test_a_session_is_the_job_as_vllm_takes_it(
+    server: ApiServer, client: openai.OpenAI, asked: dict[str, Any], job: str
+) -> None:
+    client.completions.create(model="toy", prompt="of a session", **asked)
+    assert server.arrivals.newest.job_id == job
+
+
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"temperature": -1}, "temperature"),

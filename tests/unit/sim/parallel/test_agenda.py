@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tokenyard as ty
-from tokenyard.sim.engines import Rank
+from tokenyard.sim.loop import Agenda
 
 SMALL: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "gpu": "l4", "max_model_len": 8192}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -43,13 +43,13 @@ def test_events_are_those_of_all_engines_asked_every_time(name: str, monkeypatch
 
 def test_an_event_costs_as_much_with_many_engines_as_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    wakes_at = vars(Rank)["wakes_at"].fget
+    look = Agenda.look
 
-    def looked_at(rank: Rank) -> Any:
-        looks.append(rank.rank)
-        return wakes_at(rank)
+    def looked(agenda: Agenda) -> None:
+        looks.extend(agenda.touched)
+        look(agenda)
 
-    monkeypatch.setattr(Rank, "wakes_at", property(looked_at))
+    monkeypatch.setattr(Agenda, "look", looked)
 
     def looks_per_step(engines: int) -> float:
         looks.clear()

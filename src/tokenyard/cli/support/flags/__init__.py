@@ -18,6 +18,7 @@ TASKS = {
     "look": {
         "run": "replays.RunCommand",
         "report": "traces.ReportCommand",
+        "doctor": "operating.DoctorCommand",
         "why": "traces.WhyCommand",
         "view": "traces.ViewCommand",
         "watch": "traces.WatchCommand",
@@ -29,6 +30,8 @@ TASKS = {
         "plan": "replays.PlanCommand",
         "upgrade": "replays.UpgradeCommand",
         "headroom": "serving.HeadroomCommand",
+        "agents": "replays.AgentsCommand",
+        "check": "operating.CheckCommand",
         "sweep": "replays.SweepCommand",
         "split": "replays.SplitCommand",
     },
@@ -44,6 +47,7 @@ TASKS = {
     },
     "learn": {
         "demo": "replays.DemoCommand",
+        "ask": "known.AskCommand",
         "workloads": "known.WorkloadsCommand",
         "accuracy": "known.AccuracyCommand",
         "parity": "known.ParityCommand",

@@ -1,4 +1,4 @@
-"""Commands about workloads and models, and those that compare what we say with what was recorded or measured."""
+"""The menu; commands about workloads and models, and those that compare what we say with what was measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from tokenyard.questions.settings import TrafficSettings
 from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Commands about workloads: what a log becomes, and what is known by name.
+# The menu; commands about workloads: what a log becomes, and what is known by name.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskCommand(Command):
+    """List ten questions that people come with, and the command that answers each."""
+
+    question: Annotated[Positional[str | None], optional("[QUESTION]", "all ten")] = None
+    """One of them: its number, or words of it."""
+    json: Switch = False
+    """Print questions and commands as JSON and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

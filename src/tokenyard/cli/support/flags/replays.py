@@ -93,7 +93,7 @@ class UpgradeCommand(ReplayFlags):
         return ()
 
 
-POLICIES_COMPARED = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+POLICIES_COMPARED = "fcfs, program-fcfs, continuum-fixed, continuum-ttl, continuum-share, continuum, program-admission"
 """Policies that `compare` replays unless others, or settings, are named."""
 
 
@@ -130,6 +130,46 @@ class CompareCommand(ReplayFlags):
     """Print the deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsCommand(ReplayFlags):
+    """Tell apart what agents' jobs gain: order of programs, pins, DRAM of several sizes, admission of programs."""
+
+    workload: Annotated[Positional[str], Arg(metavar="LOG")]
+    """A log whose requests name their sessions, or any workload with jobs, as for `run`."""
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
+    """Further logs, which are merged with the first by time."""
+    policies: Annotated[str | None, Arg(aliases=("--policy",), metavar="A,B,...", otherwise="all seven for agents")] = (
+        None
+    )
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
+    dram_gib: Annotated[
+        str | None, Arg(name="dram", metavar="GIB,GIB,...", otherwise="what holds the GPU's KV, and four times that")
+    ] = None
+    """Sizes of DRAM for KV (kv_offloading_size), beside none; none: no DRAM."""
+    dram_price: Annotated[float | None, optional("PRICE", "sizes are shown")] = None
+    """Price of a GiB of DRAM for an hour."""
+    seeds: int = 3
+    """Number of seeds (--seed, --seed + 1, ...). The first replays a file as it was recorded, each other one deals out
+    anew which job begins when."""
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
+    processes: Annotated[int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core")] = None
+    """Number of processes that replay in parallel."""
+    output: Annotated[Path | None, optional("DIR", "nothing is kept")] = None
+    """Directory that keeps finished replays; after an interruption the same command continues from it."""
+    full: Switch = False
+    """Give every policy a row of its own, also beside DRAM where it comes to the same as others."""
+    header: Switch = False
+    """Print the deployment, with what was assumed, first."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: jobs are compared by how long they take."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +224,7 @@ class SearchFlags(ReplayFlags):
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
     """Judge each class of requests by its own bounds: priority, user, tier, lora_name, prompt_tokens (in ranges), or a
     field of the requests' own `meta`."""
-    price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
+    price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none; of plan --minimize cost a list")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
     processes: Annotated[
         int | None, Arg(aliases=("--jobs",), metavar="N", otherwise="one per core, where that pays")
@@ -221,7 +261,10 @@ class PlanCommand(SearchFlags):
         Repeated,
         Arg(name="set", aliases=("--space",), metavar="NAME=A,B,... ...", otherwise="see docs"),
     ] = ()
-    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too. Couples of
+    them, one for the other: --set tensor_parallel_size=1,replicas=8 tensor_parallel_size=2,replicas=4."""
+    gpus: Annotated[int | None, optional("N", "no bound")] = None
+    """GPUs that a variant may take, all its engines together; without --set engines of several sizes share them."""
     split: Annotated[Repeated, Arg(metavar="P+D ...", otherwise="no engine does one of both alone")] = ()
     """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
     kv_link_gb_per_s: float = 50.0
@@ -241,6 +284,9 @@ class PlanCommand(SearchFlags):
     """Find the largest load at which the recommended settings keep the bounds."""
     output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None
     """Directory that keeps the variants that are replayed; after an interruption the same command continues from it."""
+    write: Annotated[Literal["serve", "diff", "file"] | None, optional("serve|diff|file", "nothing is written")] = None
+    """Also print the recommendation as a line of `vllm serve`, or as a patch of the file that --serve names, or change
+    that file: a script, a manifest, values of a chart. Nothing else of it changes; the answer goes to stderr."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Write a picture of the variants as SVG: what they reach over what they cost."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None

@@ -12,6 +12,7 @@ from tokenyard.core.config import GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.params import MultiModalItem, SamplingParams, TokenIds
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.outcomes import EndedPin
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.request_checks import most_blocks_of
 from tokenyard.errors import TOO_LONG, RequestError
@@ -26,12 +27,22 @@ from tokenyard.errors import TOO_LONG, RequestError
 class PinBoard:
     """At most one pinned turn per job."""
 
-    __slots__ = ("_free", "_num_blocks_of", "by_job", "num_blocks")
+    __slots__ = ("_clock", "_free", "_num_blocks_of", "_since", "by_job", "num_blocks", "tells_end")
 
-    def __init__(self, free: Callable[[Request], None], num_blocks_of: Callable[[Request], int]) -> None:
+    def __init__(
+        self,
+        free: Callable[[Request], None],
+        num_blocks_of: Callable[[Request], int],
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         """``num_blocks_of`` a request are those that it holds, over all groups; a pinned one gets and loses none."""
         self._free = free
         self._num_blocks_of = num_blocks_of
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        """Job -> when its pin was made."""
+        self.tells_end: Callable[[EndedPin], None] | None = None
+        """Called with every pin that is over."""
         self.by_job: dict[str, Request] = {}
         """Job -> its pinned turn, the one pinned first in front; for reading."""
         self.num_blocks = 0
@@ -54,23 +65,27 @@ class PinBoard:
     def pin(self, request: Request) -> None:
         """Keep the blocks of a finished turn; an older pin of its job is dropped."""
         assert request.job_id is not None, "only a turn of a job can be pinned"
-        self.unpin(request.job_id)
+        self.unpin(request.job_id, "replaced")
         self.by_job[request.job_id] = request
+        self._since[request.job_id] = self._clock()
         self.num_blocks += self._num_blocks_of(request)
 
-    def unpin(self, job_id: str) -> bool:
-        """Free the blocks; False if the job has no pin."""
+    def unpin(self, job_id: str, why: str = "dropped") -> bool:
+        """Free the blocks, ``why`` as the vocabulary says; False if the job has no pin."""
         request = self.by_job.pop(job_id, None)
         if request is None:
             return False
-        self.num_blocks -= self._num_blocks_of(request)
+        ended = EndedPin(request, why, self._since.pop(job_id), self._num_blocks_of(request))
+        self.num_blocks -= ended.num_blocks
         self._free(request)
+        if self.tells_end is not None:
+            self.tells_end(ended)
         return True
 
     def clear(self) -> None:
         """Drop every pin."""
         for job_id in list(self.by_job):
-            self.unpin(job_id)
+            self.unpin(job_id, "reset")
 
     def check_invariants(self) -> None:
         """Raise AssertionError if what is pinned is not the blocks of finished requests, or is counted wrongly."""
