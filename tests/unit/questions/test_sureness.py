@@ -79,7 +79,7 @@ def test_a_bound_on_a_whole_answer_has_a_range_as_well() -> None:
     whole, first = planned(e2e_p90=1e6, ttft_p90=1e6).bounds
     assert whole.low_ms is not None
     assert first.low_ms is not None
-    assert whole.low_ms / whole.value_ms <= first.low_ms / first.value_ms
+    assert whole.low_ms / whole.value_ms >= first.low_ms / first.value_ms, "no further off than its parts"
 
 
 def test_step_times_that_are_given_are_sure_and_those_of_a_model_without_a_known_error_are_not() -> None:
@@ -118,7 +118,7 @@ def known(low: float, high: float) -> KnownError:
         ("queue_ms.mean", (0.25, 4.0)),
         ("itl_ms.p99", (0.5, 2.0)),
         ("e2e_ms.mean", (0.25, 4.0)),
-        ("throughput.output_tokens_per_s", (0.5, 2.0)),
+        ("throughput.output_tokens_per_s", (0.25, 4.0)),
         ("preemptions", None),
     ],
 )
