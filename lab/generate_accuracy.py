@@ -29,7 +29,7 @@ from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.formula import Parallelism
-from tokenyard.steptime.known_error import LEFT_OUT, SentLoad, Spread, known_error
+from tokenyard.steptime.known_error import LEFT_OUT, QUANTITIES, SentLoad, Spread, known_error
 
 __all__ = ["document"]
 
@@ -165,15 +165,15 @@ def _named(pair: str, data: Mapping[str, Any]) -> str:
 
 
 def _held(data: Mapping[str, Any]) -> Iterator[str]:
-    yield "| forgotten | points | TPOT in range | width | TTFT in range | width |\n"
-    yield "| --- | --: | --: | --: | --: | --: |\n"
-    counts = {quantity: [0.0, 0.0] for quantity in ("tpot", "ttft")}
-    for kind, both in data["held"].items():
-        for quantity, each in both.items():
+    yield "| forgotten | points | TPOT in range | width | TTFT in range | width | E2E in range | width |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    counts = {quantity: [0.0, 0.0] for quantity in QUANTITIES}
+    for kind, found in data["held"].items():
+        for quantity, each in found.items():
             counts[quantity][0] += each["held"] * each["n"]
             counts[quantity][1] += each["n"]
-        cells = [f"{both[q]['held']:.1%} | {both[q]['width']:.2f}" for q in ("tpot", "ttft")]
-        yield f"| {LEFT_OUT[kind]} | {both['tpot']['n']} | {' | '.join(cells)} |\n"
+        cells = [f"{found[q]['held']:.1%} | {found[q]['width']:.2f}" for q in QUANTITIES]
+        yield f"| {LEFT_OUT[kind]} | {found['tpot']['n']} | {' | '.join(cells)} |\n"
     shares = [f"{inside / count:.1%} | " for inside, count in counts.values()]
     yield f"| **all** | {counts['tpot'][1]:.0f} | {' | '.join(shares)} |\n"
 

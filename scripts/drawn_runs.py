@@ -63,7 +63,7 @@ def digest(*parts: bytes) -> str:
 
 
 def digests(seed: int, folder: Path) -> dict[str, str]:
-    """Of the trace, of the report beside it, and of the report of a replay in leaps. Raises ConfigError."""
+    """Return those of the trace, its report, and the report of a replay in leaps. Raises ConfigError."""
     path, builder, leaping = folder / "trace", ReportBuilder(), ReportBuilder()
     workload, how = drawn(seed)
     start = describe_run(how["config"], how["cache_config"], host="replay")
@@ -78,7 +78,7 @@ def digests(seed: int, folder: Path) -> dict[str, str]:
 
 
 def runs(count: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """So many runs that can be made, each under its seed."""
+    """Give out ``count`` runs that can be made, each under its seed."""
     seed = 0
     with tempfile.TemporaryDirectory() as folder:
         while count:

@@ -34,7 +34,7 @@ class EarlyRejection(ty.FleetPolicy):
 def overload(seed: int) -> ty.Workload:
     """Half as much again as the fleet can serve."""
     w = ty.WorkloadBuilder("overload", seed=seed)
-    for at in w.poisson(rate=5.0, n=250):
+    for at in w.poisson(rate=6.0, n=250):
         w.request(at=at, prompt=int(w.lognormal(6, 0.5)) + 1, output=int(w.lognormal(5, 0.4)) + 1)
     return w.build()
 

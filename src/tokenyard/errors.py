@@ -287,8 +287,10 @@ def _file_of_class(kind: type, problem: str) -> str:
 class RejectedError(RequestError):
     """A policy, or a fleet's, has rejected a request for good: it is counted among the refused, and ends nothing."""
 
+    code = "rejected"
+
     def __init__(self, request_id: str, word: str, problem: str = "has rejected it: load is shed") -> None:
-        super().__init__(request_id, "policy", word, problem, code="rejected")
+        super().__init__(request_id, "policy", word, problem, code=self.code)
 
 
 class PolicyError(TokenyardError):

@@ -253,9 +253,9 @@ EVERYTHING = (
 
 ASKED_HERE = {"compare", "convert", "export", "plan", "query", "report", "run", "split", "sweep", "whatif", "why"}
 """Commands that the next test calls with what is pasted, or with a trace of it."""
-ASKED_ELSEWHERE = {"emulate", "headroom", "import", "upgrade", "view"}
+ASKED_ELSEWHERE = {"agents", "check", "doctor", "emulate", "headroom", "import", "upgrade", "view"}
 """In the tests behind it, and in the one about a log's users."""
-NEVER_TOLD = {"accuracy", "demo", "describe", "parity", "serve", "watch", "workloads"}
+NEVER_TOLD = {"accuracy", "ask", "demo", "describe", "parity", "serve", "watch", "workloads"}
 """Commands that take no text of a deployment and no log; mistyped flags and places of theirs are tested above."""
 
 
@@ -302,6 +302,27 @@ def test_an_upgrade_and_a_study_hold_none(tmp_path: Path) -> None:
     kept = list(contents(tmp_path))
     assert len(kept) >= 1
     assert not any(PLANTED in each for each in (*kept, repr(one), repr(asked), str(asked), str(asked.to_dict())))
+
+
+def test_a_doctor_a_check_and_a_table_of_agents_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "start.sh").write_text(f"{EVERYTHING} --max-model-len 8192\n")
+    serve = (*SMALL, "--serve", EVERYTHING)
+    turns = [
+        {"request_id": f"r{at}", "arrival_time": at, "prompt_len": 100 * at + 9, "max_tokens": 4, "job_id": "j"}
+        for at in range(3)
+    ]
+    (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+    clean(call("agents", "jobs.jsonl", *serve, "--dram", "none", "--seeds", "1", cwd=tmp_path))
+    call("run", *SHORT, *SMALL, "--trace", "t", cwd=tmp_path)
+    check = ("check", "start.sh", "--against", "t", "--gpu", "l4")
+    for words in (check, (*check, "--markdown"), (*check, "--json")):
+        assert PLANTED not in "".join(call(*words, cwd=tmp_path)[1:3])
+    (tmp_path / "a.prom").write_text("vllm:num_requests_running 0\nvllm:num_requests_waiting 5\n")
+    for words in ((), ("--json",), ("--prom-rules",)):
+        said = call(
+            "doctor", "a.prom", "--serve", f"{EVERYTHING} --max-model-len 8192", "--gpu", "l4", *words, cwd=tmp_path
+        )
+        assert PLANTED not in said.stdout + said.stderr
 
 
 def test_an_emulated_server_tells_none(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_file_that_is_not_there_is_said_before_a_model_that_does_not_fit(comma
 
 def test_a_command_that_there_is_not(tmp_path: Path) -> None:
     call("rn", "chat", cwd=tmp_path).refused("command = 'rn': did you mean run?")
-    call("replay", "chat", cwd=tmp_path).refused("command = 'replay': use one of: run, report, why")
+    call("replay", "chat", cwd=tmp_path).refused("command = 'replay': use one of: run, report, doctor, why")
 
 
 def test_a_line_that_stands_without_a_flag_may_have_it(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Recording:
         """Where it did not move although requests waited."""
         return standstills(self.path)
 
+    @suggests_keywords()
     def prefix_misses(self, request_id: str | None = None) -> PrefixMisses:
         """Explain what prompts, or that of one request, did not find in the prefix cache."""
         return prefix_misses(self.path, request_id)

@@ -317,7 +317,7 @@ def ask(scenario: Scenario, older: str, newer: str, *, bars: Bars | None = None)
     for name, version in (("older", older), ("newer", newer)):
         if not isinstance(version, str):
             raise ConfigError(name, version, "give it as a text: a number has no last 0")
-    older, newer = known_version(older), known_version(newer)
+    older, newer = (known_version(each, or_nearest=False) for each in (older, newer))
     if older == newer:
         raise ConfigError("newer", newer, f"is the version that it comes from: use another of {', '.join(PROFILES)}")
     if isinstance(scenario.workload, str) and is_trace(scenario.workload):

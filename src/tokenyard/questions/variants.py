@@ -380,7 +380,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     settings = {setting_name(own): value for own, value in given.items()}
     version = settings.pop(_VERSION, None)
     if version is not None:
-        version = known_version(str(version))
+        version = known_version(str(version), or_nearest=False)
     others = [own for own in settings if own not in CHANGEABLE]
     for own in others:
         if own not in _of_a_deployment():

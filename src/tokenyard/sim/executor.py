@@ -376,7 +376,7 @@ class SimulatedExecutor:
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
         self.most_empty: int = EMPTY_STEPS
-        """So many in a row that further ones would be without tokens as well."""
+        """Steps without tokens in a row after which further ones would have none as well."""
 
     def busy_before(self, moment: float) -> float:
         """The part of ``busy_seconds`` before ``moment``, which is now: steps in flight may go on after it."""

@@ -221,7 +221,7 @@ class FleetPolicy:
         return None
 
     def rebalance(self, now: float, engines: Sequence[EngineView]) -> Sequence[Move]:
-        """Requests that go on elsewhere."""
+        """Requests that go on elsewhere; ``engines`` are those that are ready, one at least."""
         return ()
 
     def scale(self, now: float, engines: Sequence[EngineView]) -> int | None:
@@ -347,6 +347,11 @@ class FleetControl:
         there = range(len(self._ranks)) if self.replicas is None else self.replicas.ready(now)
         return [rank for rank in there if not self._away.get(rank)]
 
+    @property
+    def _can_come_back(self) -> bool:
+        """Whether engines may be there later, when none is there now."""
+        return bool(self._to_come) or self.replicas is not None
+
     def views(self, now: float, ranks: Iterable[int]) -> Sequence[EngineView]:
         """Return engines as the policy sees them."""
         if self.policy.stale > 0 and now - self._looked_at >= self.policy.stale:
@@ -370,7 +375,7 @@ class FleetControl:
     def _route(self, now: float, request: Request) -> None:
         there = self.ready(now)
         if not there:
-            if self._to_come or self.replicas is not None:
+            if self._can_come_back:
                 self._backlog.append(request)
             else:
                 self._owner.turned_away(RejectedError(request.request_id, "no_engine"), request)
@@ -421,7 +426,7 @@ class FleetControl:
         if now >= self._next_sync:
             self._next_sync = now + self.policy.sync
             self._rebalance(now)
-        if self._backlog and self.ready(now):
+        if self._backlog and (self.ready(now) or not self._can_come_back):
             waiting, self._backlog = self._backlog, []
             for request in waiting:
                 self._route(now, request)
@@ -472,10 +477,13 @@ class FleetControl:
                 self._comes_later(now + event.noticed_after, request, (), None)
 
     def _rebalance(self, now: float) -> None:
-        moves = self._asked("rebalance", self.policy.rebalance, now, self.views(now, self.ready(now)))
+        ready = self.ready(now)
+        if not ready:
+            return
+        moves = self._asked("rebalance", self.policy.rebalance, now, self.views(now, ready))
         if not isinstance(moves, Sequence) or not all(isinstance(each, Move) for each in moves):
             raise self._wrong("rebalance", moves, 'return a list of Move("request id", to=rank)')
-        there = set(self.ready(now))
+        there = set(ready)
         for move in moves:
             source = self._where.get(move.request_id)
             if move.to not in range(len(self._ranks)):

@@ -92,11 +92,9 @@ def test_every_reason_can_be_met() -> None:
 
 
 def test_states_have_the_dtype_that_is_given() -> None:
+    line = "vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2 --max-model-len 65536"
     usual, half = (
-        Deployment(
-            f"vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2 --mamba-ssm-cache-dtype {dtype}", gpu="a10g"
-        ).resolve()
-        for dtype in ("float32", "float16")
+        Deployment(f"{line} --mamba-ssm-cache-dtype {dtype}", gpu="a10g").resolve() for dtype in ("float32", "float16")
     )
-    assert usual.plan == Deployment("vllm serve nvidia/NVIDIA-Nemotron-Nano-9B-v2", gpu="a10g").resolve().plan
+    assert usual.plan == Deployment(line, gpu="a10g").resolve().plan
     assert half.plan.bytes_per_block < usual.plan.bytes_per_block

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.support.decoders import uniform_decoder
 from tests.support.kv_size import size_kv_cache
 
+from tokenyard.deploy.vllm_serve.start_checks import cuts_prompts
 from tokenyard.errors import ConfigError
+from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.memory.room import activation_bytes, num_graphs, sizes_up_to, step_memory
 from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.models.named import MODELS, named_model
@@ -175,6 +177,9 @@ def test_every_named_model_has_a_plan_on_some_gpus() -> None:
     """On as few GPUs of 178 GiB as hold its weights; vLLM would start with 448 tokens per request."""
     wrong = []
     for name, model in MODELS.items():
+        if not plan_kv_cache(model, num_gpu_blocks=2, must_start=False).groups:
+            assert not cuts_prompts(model), "only a model that reads a prompt as a whole keeps nothing of it"
+            continue
         sizes = [size for size in (1, 2, 4, 8, 16) if all(heads % size == 0 for heads in _heads(model))]
         fitting = next((size for size in sizes if model.weight_bytes(size) < 150e9), None)
         if fitting is None:
@@ -196,7 +201,7 @@ def test_named_gpus_have_sane_figures() -> None:
     for gpu in GPUS.values():
         assert gpu.link_bandwidth >= gpu.pcie_bandwidth
         assert gpu.memory_bandwidth < gpu.bf16_flops
-        assert 14 << 30 < gpu.memory_bytes < 300 << 30
+        assert 10 << 30 < gpu.memory_bytes < 300 << 30
         assert gpu.source
 
 

@@ -20,6 +20,8 @@ from tokenyard.models.reading.read import read_model_file
 
 RECORDED: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("public_configs.json").read_text())
 READ = [row for rows in RECORDED.values() for row in rows if "why" not in row]
+LOST = {"Llama-4": 5e-3, "Step-3.7": 6e-3}
+"""Share of the parameters that a file leaves out."""
 NOT_READ = [row for rows in RECORDED.values() for row in rows if "why" in row]
 
 
@@ -39,8 +41,9 @@ def test_a_whole_file_is_the_model_that_is_known_by_its_name() -> None:
             continue
         model, compared = MODELS[known.name], compared + 1
         # Tunings of one model may differ by some hundred words of vocabulary (Mixtral 8x22B). Llama 4's files there
-        # have lost their vision section: the class fills in a smaller tower.
-        within = 5e-3 if "Llama-4" in stem else 1e-3
+        # have lost their vision section: the class fills in a smaller tower. Step-3.7's has lost the heads that layers
+        # with a window have beyond the others.
+        within = next((share for lost, share in LOST.items() if lost in stem), 1e-3)
         ours = (pytest.approx(model.num_parameters, rel=within), model.num_layers, model.kv_bytes_per_token())
         if ours != (row["parameters"], row["layers"], row["kv_bytes_per_token"]):
             wrong.append(f"{stem}: {ours}")

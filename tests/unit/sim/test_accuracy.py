@@ -361,8 +361,10 @@ def test_it_says_whose_decisions_were_taken(tmp_path: Path, capsys: pytest.Captu
     assert "Decisions: those of vLLM 0.22." in capsys.readouterr().out
     assert main(["accuracy", path, "--vllm-version", "0.33", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["vllm_version"] == "0.33"
-    assert main(["accuracy", path, "--vllm-version", "0.11"]) == 2
-    assert "--vllm-version = '0.11': use one of: 0.22, 0.23" in capsys.readouterr().err
+    assert main(["accuracy", path, "--vllm-version", "0.11"]) == 0
+    assert "Decisions: those of vLLM 0.22, the nearest known to 0.11." in capsys.readouterr().out
+    assert main(["accuracy", path, "--vllm-version", "newest"]) == 2
+    assert "--vllm-version = 'newest': use one of: 0.22, 0.23" in capsys.readouterr().err
 
 
 def test_the_version_decides_runs_and_points(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Level(ty.FleetPolicy):
 
 
 class MoveRunning(ty.FleetPolicy):
-    """The first that runs goes from engine 0 to engine 1, once in a while."""
+    """The first that runs on the first engine goes to engine 1, once in a while."""
 
     sync = 0.5
 

@@ -16,14 +16,15 @@ import msgspec
 from tokenyard.errors import ConfigError
 from tokenyard.patterns import lazy_pattern
 from tokenyard.redaction import plain_lines, with_valid_text
-from tokenyard.sim.traffic import Progress as Replayed
-from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from rich.console import Console
+
+    from tokenyard.sim.traffic import Progress as Replayed
+    from tokenyard.workload.record import Workload
 
 
 # ---------------------------------------------------------------------------------------------------------------------

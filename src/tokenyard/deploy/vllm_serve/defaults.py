@@ -89,13 +89,13 @@ BUDGETS_BY_GPU = (
 """The defaults of ``--max-num-batched-tokens``, in words."""
 
 
-def known_version(version: str) -> str:
+def known_version(version: str, *, or_nearest: bool = True) -> str:
     """``version`` as we name it (0.22.1 is 0.22); of one that is not known the nearest that is.
 
-    ConfigError naming those that are known for what is no version.
+    ConfigError naming those that are known for what is no version, and unless ``or_nearest`` for one that is not known.
     """
     found = _VERSION.fullmatch(version.strip())
-    if found is None:
+    if found is None or not (or_nearest or is_known(version)):
         raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
     minor = int(found[2]) if found[1] == "0" else 1 << 20
     return min(reversed(KNOWN_VERSIONS), key=lambda known: abs(int(known.partition(".")[2]) - minor))

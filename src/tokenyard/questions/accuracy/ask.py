@@ -10,7 +10,7 @@ import msgspec
 
 from tokenyard.arguments import given_path, suggests_keywords
 from tokenyard.core.profiles import decision_profile
-from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
+from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, is_known, known_version
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import model_called
@@ -48,7 +48,7 @@ def accuracy(
     ``files``: tables of points, folders of measured runs, results of ``vllm bench serve``; none: the public points,
     where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say; one
     at a request rate is replayed as it was sent, which takes its single requests (``--save-detailed``).
-    ``vllm_version``: whose decisions are taken. ``progress`` is called with the points of a file that are predicted,
+    ``vllm_version``: whose decisions are taken, or those of the nearest that is known. ``progress`` is called with the points of a file that are predicted,
     and how many it has; True shows a line. Raises TokenyardError.
     """
     counting = counting_of(progress, "points")
@@ -84,7 +84,8 @@ def accuracy(
             rows += [row_of(str(path), each) for each in predicted]
     if not rows:
         raise WorkloadError(str(paths[0]), 0, not_compared[0] if not_compared else "holds no measured point of vLLM")
-    return together(rows, not_compared, shipped_constants().provenance, version)
+    nearest_to = None if is_known(vllm_version) else vllm_version
+    return together(rows, not_compared, shipped_constants().provenance, version, nearest_to)
 
 
 def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:

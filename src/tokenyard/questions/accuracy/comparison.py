@@ -198,6 +198,8 @@ class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
     source: str
     vllm_version: str
     """Version of vLLM whose decisions the replays took."""
+    nearest_to: str | None
+    """The version that was asked for, where its own decisions are not known."""
     tpot: Errors | None
     ttft: Errors | None
     e2e: Errors | None
@@ -341,7 +343,9 @@ def grouped(rows: Iterable[AccuracyRow], key: Callable[[AccuracyRow], str]) -> d
     return dict(sorted(found.items()))
 
 
-def together(rows: list[AccuracyRow], not_compared: list[str], source: str, vllm_version: str) -> AccuracyReport:
+def together(
+    rows: list[AccuracyRow], not_compared: list[str], source: str, vllm_version: str, nearest_to: str | None
+) -> AccuracyReport:
     """The whole comparison."""
 
     def both(some: Sequence[AccuracyRow]) -> dict[str, Errors]:
@@ -353,6 +357,7 @@ def together(rows: list[AccuracyRow], not_compared: list[str], source: str, vllm
     return AccuracyReport(
         source=source,
         vllm_version=vllm_version,
+        nearest_to=nearest_to,
         tpot=overall.get("tpot"),
         ttft=overall.get("ttft"),
         e2e=overall.get("e2e"),

@@ -32,7 +32,8 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
     if said:
         console.print(f"[bold]Of half of the predictions {', '.join(said)} of what was measured.[/]\n", highlight=False)
     console.print("Absolute relative errors of mean TPOT, TTFT and E2E: predicted over measured, less 1.")
-    console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
+    nearest = "" if accuracy.nearest_to is None else f", the nearest known to {escape(accuracy.nearest_to)}"
+    console.print(f"Decisions: those of vLLM {accuracy.vllm_version}{nearest}.\n", highlight=False)
     for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
         _show_table(name, groups, console)
     for row in accuracy.rows:

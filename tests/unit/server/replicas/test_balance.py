@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tokenyard.errors import ConfigError
-from tokenyard.serve.replicas.application import read_settings
+from tokenyard.serve.replicas.passing import read_settings
 from tokenyard.serve.replicas.routing import Balance, RoutedPrompt, as_request, prompt_of
 from tokenyard.sim.routers import LeastLoaded, PrefixAffinity, Router
 

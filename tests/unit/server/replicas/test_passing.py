@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tokenyard.serve.openai.app import together
-from tokenyard.serve.replicas.application import Head, ProxiedRequest, answered
+from tokenyard.serve.replicas.passing import Head, ProxiedRequest, answered
 
 
 def carried(path: str, body: bytes = b"", query: bytes = b"") -> ProxiedRequest:
