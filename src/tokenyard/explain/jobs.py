@@ -48,6 +48,10 @@ class JobCounter:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
+        self._under_way: set[str] = set()
+        """Turns whose arrival was told, and not their end."""
+        self._ended_before: dict[str, RequestFinished] = {}
+        """The reverse: a turn that left before any step is told of with the ends of the step before it."""
         self._says_last = False
 
     def arrived(self, record: RequestArrived) -> None:
@@ -62,20 +66,32 @@ class JobCounter:
         job.open += 1
         job.is_last |= bool(record.is_last_step)
         self._says_last |= job.is_last
+        self._under_way.add(record.req_id)
+        end = self._ended_before.pop(record.req_id, None)
+        if end is not None:
+            self.ended(end)
 
     def ended(self, record: RequestFinished) -> None:
         """A request ended."""
-        job = self._jobs.get(record.job_id or "")
+        if record.job_id is None:
+            return
+        if record.req_id in self._under_way:
+            self._under_way.remove(record.req_id)
+            self._jobs[record.job_id].open -= 1
+        else:
+            self._ended_before[record.req_id] = record
+        job = self._jobs.get(record.job_id)
         moment = record.ts if record.finished_time is None else record.finished_time
         if job is None or moment is None:
             return
-        job.open = max(job.open - 1, 0)
         if moment >= job.until and not job.is_lost:
             job.until, job.outcome = moment, record.finish_reason
 
     def join(self, other: JobCounter) -> None:
         """The turns of another engine, too: those of one job may be on several."""
         self._says_last |= other._says_last
+        self._under_way |= other._under_way
+        self._ended_before |= other._ended_before
         for name, theirs in other._jobs.items():
             mine = self._jobs.setdefault(name, theirs)
             if mine is theirs:

@@ -151,7 +151,7 @@ PLANTED: dict[str, Truth] = {
         60,
         ("tenant", ZETA),
         f"limit tenant {ZETA} to about ",
-        133,
+        144,
     ),
     "an adapter": Truth(
         replayed(with_an_adapter, QWEN.with_(max_loras=2, enable_lora=True)),
@@ -169,7 +169,7 @@ PLANTED: dict[str, Truth] = {
         57,
         ("user", "essay"),
         "limit how many of jobs essay... run at once",
-        127,
+        123,
     ),
     "a hot session": Truth(
         replayed(with_a_hot_session, QWEN.with_(data_parallel_size=4, max_num_seqs=8), router="session-affinity"),
@@ -178,7 +178,7 @@ PLANTED: dict[str, Truth] = {
         1,
         None,
         "choose a router",
-        181,
+        173,
     ),
 }
 

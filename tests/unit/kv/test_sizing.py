@@ -199,9 +199,9 @@ def _heads(model: ModelSpec) -> set[int]:
 
 def test_named_gpus_have_sane_figures() -> None:
     for gpu in GPUS.values():
-        assert gpu.link_bandwidth >= gpu.pcie_bandwidth
+        assert gpu.link_bandwidth >= gpu.pcie_bandwidth or gpu.gpus_per_machine == 1
         assert gpu.memory_bandwidth < gpu.bf16_flops
-        assert 10 << 30 < gpu.memory_bytes < 300 << 30
+        assert 9 << 30 < gpu.memory_bytes < 300 << 30
         assert gpu.source
 
 

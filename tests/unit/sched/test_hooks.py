@@ -259,7 +259,7 @@ def test_a_policy_that_raises_closes_the_scheduler(hook: str, after: int) -> Non
 def test_every_hook_of_a_policy_is_known_here() -> None:
     assert hooks_of(Policy) == [
         *("new_queue", "next_queue", "victim", "request_arrived", "step_begins", "admits", "request_admitted"),
-        *("keeps_blocks", "free_for_waiting", "free_for_running", "next_moment", "skips"),
+        *("request_finished", "keeps_blocks", "free_for_waiting", "free_for_running", "next_moment", "skips"),
         *("keeps_tokens", "evicts_first"),
     ], "a new hook needs a line in docs/hooks.md"
 

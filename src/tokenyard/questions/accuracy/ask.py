@@ -48,8 +48,8 @@ def accuracy(
     ``files``: tables of points, folders of measured runs, results of ``vllm bench serve``; none: the public points,
     where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say; one
     at a request rate is replayed as it was sent, which takes its single requests (``--save-detailed``).
-    ``vllm_version``: whose decisions are taken, or those of the nearest that is known. ``progress`` is called with the points of a file that are predicted,
-    and how many it has; True shows a line. Raises TokenyardError.
+    ``vllm_version``: whose decisions are taken, or those of the nearest that is known. ``progress`` is called with the
+    points of a file that are predicted, and how many it has; True shows a line. Raises TokenyardError.
     """
     counting = counting_of(progress, "points")
     named = list(files) if isinstance(files, Iterable) and not isinstance(files, str | bytes) else [files]
