@@ -318,10 +318,9 @@ def test_a_doctor_a_check_and_a_table_of_agents_hold_none(tmp_path: Path) -> Non
     for words in (check, (*check, "--markdown"), (*check, "--json")):
         assert PLANTED not in "".join(call(*words, cwd=tmp_path)[1:3])
     (tmp_path / "a.prom").write_text("vllm:num_requests_running 0\nvllm:num_requests_waiting 5\n")
-    for words in ((), ("--json",), ("--prom-rules",)):
-        said = call(
-            "doctor", "a.prom", "--serve", f"{EVERYTHING} --max-model-len 8192", "--gpu", "l4", *words, cwd=tmp_path
-        )
+    for more in ("", "--json", "--prom-rules"):
+        asked = ("doctor", "a.prom", "--serve", f"{EVERYTHING} --max-model-len 8192", "--gpu", "l4", *more.split())
+        said = call(*asked, cwd=tmp_path)
         assert PLANTED not in said.stdout + said.stderr
 
 

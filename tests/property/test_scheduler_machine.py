@@ -191,6 +191,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.worker = Worker(self.cache)
         self.executor = MachineExecutor(self)
         self.core = EngineCore(self.scheduler, self.executor, depth=self.depth)
+        self.add([seed], steps=0)  # whatever rules hypothesis leaves out of this run, it has a request
 
     def draw_cache(self, random: Random) -> CacheConfig:
         return CacheConfig(**{**draw_cache(random, self.config.max_model_len), **self.fixed_cache})

@@ -48,9 +48,9 @@ class JobCounter:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
-        self._under_way: set[str] = set()
-        """Turns whose arrival was told, and not their end."""
-        self._ended_before: dict[str, RequestFinished] = {}
+        self._under_way: dict[str | None, str] = {}
+        """Turn whose arrival was told, and not its end -> its job."""
+        self._ended_before: dict[str | None, RequestFinished] = {}
         """The reverse: a turn that left before any step is told of with the ends of the step before it."""
         self._says_last = False
 
@@ -66,21 +66,19 @@ class JobCounter:
         job.open += 1
         job.is_last |= bool(record.is_last_step)
         self._says_last |= job.is_last
-        self._under_way.add(record.req_id)
+        self._under_way[record.req_id] = record.job_id
         end = self._ended_before.pop(record.req_id, None)
         if end is not None:
             self.ended(end)
 
     def ended(self, record: RequestFinished) -> None:
         """A request ended."""
-        if record.job_id is None:
-            return
-        if record.req_id in self._under_way:
-            self._under_way.remove(record.req_id)
-            self._jobs[record.job_id].open -= 1
-        else:
+        name = self._under_way.pop(record.req_id, None)
+        if name is not None:
+            self._jobs[name].open -= 1
+        elif record.job_id is not None:
             self._ended_before[record.req_id] = record
-        job = self._jobs.get(record.job_id)
+        job = self._jobs.get(name or record.job_id or "")
         moment = record.ts if record.finished_time is None else record.finished_time
         if job is None or moment is None:
             return

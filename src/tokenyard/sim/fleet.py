@@ -338,9 +338,9 @@ class FleetControl:
     @property
     def has_work(self) -> bool:
         """Whether a request waits for something that will happen here."""
-        if self._on_their_way:
+        if self._on_their_way or (self._backlog and self._can_come_back):
             return True
-        return bool(self._to_come) and bool(self._backlog or self._where)
+        return bool(self._to_come) and bool(self._where)
 
     def ready(self, now: float) -> list[int]:
         """Engines that take requests."""
@@ -349,8 +349,8 @@ class FleetControl:
 
     @property
     def _can_come_back(self) -> bool:
-        """Whether engines may be there later, when none is there now."""
-        return bool(self._to_come) or self.replicas is not None
+        """Whether an engine may be there later, when none is there now."""
+        return bool(self._to_come) or (self.replicas is not None and self.replicas.one_starts)
 
     def views(self, now: float, ranks: Iterable[int]) -> Sequence[EngineView]:
         """Return engines as the policy sees them."""

@@ -175,6 +175,11 @@ class Replicas:
         """When something happens by itself: a decision, or a replica that is ready; infinite: nothing will."""
         return min((self._next_decision, *(moment for moment in self._ready_at if moment > self._noted)))
 
+    @property
+    def one_starts(self) -> bool:
+        """Whether a replica is on its way."""
+        return any(self._noted < moment < inf for moment in self._ready_at)
+
     def act(self, now: float) -> None:
         """Decide, if it is time; note who is ready."""
         if now >= self._next_decision:

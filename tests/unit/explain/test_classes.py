@@ -331,4 +331,6 @@ def test_classes_have_no_time_between_two_tokens(
     ty.run(workload(), DEPLOYMENT, trace=trace, rows=False)
     asked = ["run", "chat", *FAST_ENOUGH[1:], "--limit=3"] if command == "run" else ["report", str(trace)]
     assert main([*asked, "--by=priority", "--slo=itl_p99=50ms"]) == 2
-    assert "a class is of requests, which have no such time: bound tpot, or e2e" in " ".join(capsys.readouterr().err.split())
+    assert "a class is of requests, which have no such time: bound tpot, or e2e" in " ".join(
+        capsys.readouterr().err.split()
+    )

@@ -41,6 +41,16 @@ def test_a_job_with_a_turn_under_way_has_taken_at_least_as_long_as_by_now() -> N
     assert (figures.max, "max" in figures.censored) == (11_000.0, True)
 
 
+def test_a_turn_that_left_before_its_first_step_may_end_before_it_comes() -> None:
+    """As the reader of a trace tells it: with the ends of the step before."""
+    jobs = JobCounter()
+    turn(jobs, "a", 0.0, 9.0)
+    jobs.ended(RequestFinished(req_id="left", job_id="a", finished_time=5.0, finish_reason="abort"))
+    jobs.arrived(RequestArrived(req_id="left", job_id="a", arrival_time=5.0))
+    figures = jobs.figures(100.0)
+    assert (figures.max, figures.censored) == (9000.0, ())
+
+
 def test_where_clients_say_the_last_turn_a_job_without_it_goes_on() -> None:
     jobs = JobCounter()
     turn(jobs, "a", 0.0, 2.0, last=True)

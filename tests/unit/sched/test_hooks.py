@@ -261,7 +261,7 @@ def test_every_hook_of_a_policy_is_known_here() -> None:
         *("new_queue", "next_queue", "victim", "request_arrived", "step_begins", "admits", "request_admitted"),
         *("request_finished", "keeps_blocks", "free_for_waiting", "free_for_running", "next_moment", "skips"),
         *("keeps_tokens", "evicts_first"),
-    ], "a new hook needs a line in docs/hooks.md"
+    ], "a new hook needs a line in docs/policies.md"
 
 
 @pytest.mark.parametrize("after", [0, 4])

@@ -60,7 +60,7 @@ def test_ids_are_kept_and_added(write_lines: Writer) -> None:
 
 def test_a_call_that_ends_with_a_tool_says_so(write_lines: Writer) -> None:
     path = write_lines(session(call(4, 0, stop="tool_use"), call(8, 0, stop="end_turn"), call(9, 0)))
-    assert [each.this_func_call for each in read_workload(path)] == ["tool", None, None]
+    assert [each.this_func_call for each in read_workload(path)] == ["tool", "", None]
 
 
 @pytest.mark.slow

@@ -130,7 +130,9 @@ def checked_call(call: _Method[_Owner, _Given, _Answer]) -> _Method[_Owner, _Giv
 
 
 def closing_call(call: _Method[_Owner, _Given, _Answer]) -> _Method[_Owner, _Given, _Answer]:
-    """The same of a method that closes its object: it may be called after one that was broken off."""
+    """The same of a method that closes its object, or hands over what clients have to be told: it may be called after
+    one that was broken off.
+    """
     return _alone(call, closes=True)
 
 

@@ -57,7 +57,6 @@ cdef class Scheduler:
     cpdef _queued(self, Request request)
     cpdef _act_on(self, bounds, double now)
     cpdef _reject(self, double now)
-    cpdef list take_rejected(self)
     cpdef standstill(self, long long after=*)
     cpdef _begins(self)
     cpdef long long _count_repeats(self)

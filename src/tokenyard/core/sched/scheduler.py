@@ -264,6 +264,7 @@ class Scheduler:
         """Whether :meth:`take_rejected` has something to return."""
         return bool(self._rejected)
 
+    @closing_call
     def take_rejected(self) -> list[tuple[Request, str]]:
         """Return requests that the policy rejected since the last call, each with its word: their host tells clients.
 

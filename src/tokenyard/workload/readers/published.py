@@ -416,7 +416,7 @@ class _SessionReader:
             gap=gap if waits else 0.0,
             job_id=calls.job,
             is_last_step=is_last,
-            this_func_call=SOME_TOOL if entry.stop == "tool_use" else "",
+            this_func_call=SOME_TOOL if entry.stop == "tool_use" else None if entry.stop is None else "",
             output_seed=own,
         )
 
