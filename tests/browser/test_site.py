@@ -40,12 +40,12 @@ def test_code_and_tables_fit(site: Path, page: Page) -> None:
         assert page.evaluate(WIDER_THAN_THEIR_PLACE) == [], path.name
 
 
-def test_the_front_page_says_what_it_is_and_six_pages_for_operators(site: Path, page: Page) -> None:
+def test_the_front_page_says_what_it_is_and_asks_ten_questions(site: Path, page: Page) -> None:
     page.goto((site / "index.html").as_uri())
     expect(page.locator("article p").first).to_contain_text(
         "the scheduler and the KV-cache manager of an LLM serving engine"
     )
-    expect(page.locator("article table").first.locator("tbody tr")).to_have_count(6)
+    expect(page.locator("article table").first.locator("tbody tr")).to_have_count(10)
 
 
 def test_files_are_searched_without_a_server(site: Path, page: Page) -> None:

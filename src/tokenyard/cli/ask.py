@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -35,17 +36,24 @@ def execute(flags: AskCommand) -> int:
 
 
 def _meant(said: str) -> Question:
-    """Return the question of this number, or the only one that has these words. Raises ConfigError."""
+    """Return the question of this number, or the only one that has these words, or most of them. Raises ConfigError."""
     if said.isdecimal() and 1 <= int(said) <= len(QUESTIONS):
         return QUESTIONS[int(said) - 1]
-    words = said.lower().split()
-    found = [each for each in QUESTIONS if all(word in f"{each.text} {each.command}".lower() for word in words)]
+    words = set[str]() if said.isdecimal() else _words(said)
+    found = [each for each in QUESTIONS if words and words <= _words(f"{each.text} {each.command}")]
+    if len(found) != 1:
+        most = max(len(words & _words(each.text)) for each in QUESTIONS)
+        found = [each for each in found or QUESTIONS if most > 1 and len(words & _words(each.text)) == most]
     if len(found) != 1 or not words:
         several = f"{len(found)} questions have it: " if len(found) > 1 else ""
         raise ConfigError(
             "QUESTION", said, f"{several}give a number from 1 to {len(QUESTIONS)}, as `tokenyard ask` lists them"
         )
     return found[0]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _print_menu(console: Console) -> None:

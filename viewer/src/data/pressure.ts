@@ -176,7 +176,10 @@ export function stretches(found: Pressure, most: number): Stretch[] {
     if (last && slice - last[1] <= GAP + 1) last[1] = slice;
     else runs.push([slice, slice]);
   }
-  const rated = runs.map(([first, last]) => stretchOf(found, first, last, []));
+  const end = found.slices - 1; // a stretch that was selected fills its range, whatever the slices at its edges hold
+  const rated = runs.map(([first, last]) =>
+    stretchOf(found, first <= GAP ? 0 : first, end - last <= GAP ? end : last, []),
+  );
   return rated.sort((a, b) => b.lost - a.lost).slice(0, most);
 }
 

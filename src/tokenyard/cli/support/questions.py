@@ -38,7 +38,8 @@ QUESTIONS = (
     Question(
         text="How many GPUs do I need?",
         page="gpus.md",
-        command=f"tokenyard plan LOG {_SERVE} --set replicas=1..4 --slo ttft_p95=1s --minimize gpus",
+        command=f"tokenyard plan LOG {_SERVE} --set replicas=1..4 max_num_seqs=64,256"
+        " --slo ttft_p95=1s --minimize gpus",
         example="tokenyard plan random --request-rate 12 --num-prompts 200 --input-len 500 --output-len 60 --gpu l4"
         " --max-model-len 8192 --set replicas=1..3 --slo ttft_p95=1s --minimize gpus --no-largest-load",
         sure="The first line says holds, probably holds, or misses. A bound within the range of the step times is only"
@@ -55,8 +56,8 @@ QUESTIONS = (
     Question(
         text="Does prefix caching work, and why not?",
         page="caching.md",
-        command=f"tokenyard compare LOG {_SERVE} --set tensor_parallel_size=1,2,4",
-        example=f"tokenyard compare {_AGENTS} --set num_gpu_blocks_override=10000,20000",
+        command=f"tokenyard run LOG {_SERVE} --trace trace && tokenyard why trace --prefix",
+        example=f"tokenyard run {_AGENTS} --advice none --trace trace",
         sure="Hits and evictions are exact where it is known which prompts begin alike: in a trace, or a log with texts"
         " or hash_ids. A log of lengths alone has no hits.",
     ),
@@ -71,7 +72,7 @@ QUESTIONS = (
     Question(
         text="Which GPU is the cheapest for it?",
         page="cheapest.md",
-        command='tokenyard plan LOG --serve "vllm serve ..." --gpu l4,l40s,h100 --set replicas=1..4'
+        command='tokenyard plan LOG --serve "vllm serve ..." --gpu l4,l40s,h100 --set replicas=1..4 max_num_seqs=64,256'
         " --slo ttft_p95=1s --minimize cost",
         example="tokenyard plan random --request-rate 3 --num-prompts 200 --input-len 500 --output-len 60"
         " --max-model-len 8192 --gpu l4,l40s,h100 --set replicas=1,2 --slo ttft_p95=1s --minimize cost"
@@ -90,7 +91,7 @@ QUESTIONS = (
     Question(
         text="My clients are agents that call tools: what holds them back?",
         page="agents.md",
-        command=f"tokenyard compare LOG {_SERVE} --policies fcfs,continuum-ttl",
+        command=f"tokenyard agents LOG {_SERVE}",
         example=f"tokenyard compare {_AGENTS} --policies fcfs,continuum-ttl",
         sure="Turns and shared history are replayed exactly. One seed may be chance; --seeds 5 gives intervals. Tools"
         " take the times of the log.",

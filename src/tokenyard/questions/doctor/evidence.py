@@ -58,7 +58,7 @@ def gathered(sources: Sequence[str], model_name: str | None, watching: Watching)
         if not has_scrapes(data):
             if not is_startup_log(data.decode("utf-8", "replace")):
                 fix = "holds no metrics of vLLM's (vllm:...), none of its lines of `Running: ... Waiting: ...`"
-                raise WorkloadError(path.name, 0, f"{fix} and no log of a start")
+                raise WorkloadError(path.name, 0, f"{fix} and no log of a start: tokenyard run reads logs of requests")
             startup_log = path
             continue
         if is_startup_log(data.decode("utf-8", "replace")):

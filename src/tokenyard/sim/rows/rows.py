@@ -100,6 +100,13 @@ class ReplayRows:
     def __repr__(self) -> str:
         return f"<ReplayRows: {len(self.requests):,} requests, {len(self.steps):,} steps>"
 
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __getitem__(self, which: slice) -> RowTable:
+        """Return rows of ``requests``."""
+        return self.requests[which]
+
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
 
