@@ -248,18 +248,22 @@ def draw_scheduler(random: Random, mischief: Mischief) -> tuple[Scheduler, Conne
     note(f"{config}\n{cache}\n{drafts}\nconnector: {connector is not None}")
     wrong: Any = (1.5, -16, "7", True)
     nonsense: dict[str, list[object]] = {
-        "get_num_new_matched_tokens": [None, 5, (3, True), *map(Match, wrong), Match(4, *wrong[:1])],
-        "request_finished": [None, True, (1, None), (True, "x"), (False,)],
-        "victim": [None, -1, 100],
-        "next_queue": [None],
-        "keeps_blocks": [None],
+        "KVConnector.get_num_new_matched_tokens": [None, 5, (3, True), *map(Match, wrong), Match(4, *wrong[:1])],
+        "KVConnector.request_finished": [None, True, (1, None), (True, "x"), (False,)],
+        "Policy.victim": [None, -1, 100],
+        "Policy.next_queue": [None],
+        "Policy.keeps_blocks": [None],
     }
     policy = make_policy(random.choice(["fcfs", "priority"]))
     for owner, protocol in ((policy, Policy), (connector, KVConnector)):
         for hook, plain in vars(protocol).items() if owner is not None else ():
             if hook[0] != "_" and hook not in _NEVER and callable(plain):
                 whose = f"{type(owner).__name__}.{hook}"
-                setattr(owner, hook, mischief.raises(whose, getattr(owner, hook), nonsense.get(hook, ())))
+                setattr(
+                    owner,
+                    hook,
+                    mischief.raises(whose, getattr(owner, hook), nonsense.get(f"{protocol.__name__}.{hook}", ())),
+                )
     scheduler = Scheduler(config, cache, speculative_config=drafts, policy=policy, kv_connector=connector, debug=True)
     return scheduler, connector
 

@@ -130,10 +130,13 @@ def _unpacked_zstd(file: BinaryIO) -> Any:
 
 
 def _columns(path: Path) -> Iterator[bytes]:
-    """The lines of a Parquet trace, many at once."""
-    lines = raw_lines(path)
+    """The lines of a Parquet trace, many at once; ValueError for a file that says it has none."""
+    lines, found = raw_lines(path), False
     while chunk := b"".join(islice(lines, _LINES)):
+        found = True
         yield chunk
+    if not found:
+        raise ValueError("it says that it holds no line")
 
 
 async def _nothing() -> AsyncIterator[bytes]:
